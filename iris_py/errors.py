@@ -1,0 +1,163 @@
+"""Everything that Iris raises, in one tree.
+
+* :exc:`IrisError`
+
+  * :exc:`ConfigurationError`: you asked for something that cannot be; nothing was started.
+  * :exc:`HandshakeError`: the other side is there, but does not hold our secret (or we not theirs).
+  * :exc:`NoMembers`: nobody serves that cluster; surely not executed.
+  * :exc:`RequestTimeout` (also a :exc:`TimeoutError`): the time ran out; it may have been executed.
+  * :exc:`Overloaded`: every tried member was full; surely not executed.
+  * :exc:`MemberLost`: the member went away while it held the request; it may have been executed.
+  * :exc:`RemoteError`: the handler at the member failed.
+  * :exc:`MessageTooLarge`: larger than ``max_message_bytes``; nothing was sent.
+  * :exc:`NodeClosed`: this node was closed, by you.
+
+Facts are attributes; the text is built from them and ends with what to do.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigurationError",
+    "HandshakeError",
+    "IrisError",
+    "MemberLost",
+    "MessageTooLarge",
+    "NoMembers",
+    "NodeClosed",
+    "Overloaded",
+    "RemoteError",
+    "RequestTimeout",
+]
+
+
+class IrisError(Exception):
+    """Base of all errors that Iris raises."""
+
+
+class ConfigurationError(IrisError):
+    """An argument, environment variable or configuration file is wrong; nothing was started."""
+
+
+class HandshakeError(IrisError):
+    """The node at an address could not be authenticated.
+
+    Attributes:
+        address: The ``host:port`` that was dialled.
+    """
+
+    def __init__(self, address: str, reason: str) -> None:
+        self.address = address
+        self.reason = reason
+        super().__init__(
+            f"{address} is not a node of this network: {reason}. "
+            "Check that both sides use the same secret (IRIS_SECRET or IRIS_SECRET_FILE) and the same network name."
+        )
+
+
+class NoMembers(IrisError):
+    """Nobody serves the cluster; the request was not executed.
+
+    Attributes:
+        cluster: The name that was asked for.
+        nodes: How many other nodes of the network this node knows.
+    """
+
+    def __init__(self, cluster: str, nodes: int) -> None:
+        self.cluster = cluster
+        self.nodes = nodes
+        known = "no other node of the network is known" if nodes == 0 else f"{nodes} other node{'s' * (nodes != 1)} known"
+        super().__init__(
+            f"nobody serves the cluster {cluster!r} ({known}). "
+            "Start a member with node.join(), or pass idempotent=True to wait for one within the timeout."
+        )
+
+
+class RequestTimeout(IrisError, TimeoutError):
+    """The time ran out before a reply came; the request may have been executed.
+
+    Attributes:
+        cluster: The name of the cluster.
+        timeout_s: The time that was allowed, in seconds.
+        member: The id (hex) of the last member that held the request, or None if none did.
+    """
+
+    def __init__(self, cluster: str, timeout_s: float, member: str | None) -> None:
+        self.cluster = cluster
+        self.timeout_s = timeout_s
+        self.member = member
+        where = f"member {member[:8]} held it" if member else "no member took it"
+        super().__init__(f"no reply from {cluster!r} within {timeout_s:g} s ({where}). Allow more time with timeout=.")
+
+
+class Overloaded(IrisError):
+    """Every member that was tried was full; the request was surely not executed.
+
+    Attributes:
+        cluster: The name of the cluster.
+        tried: How many members were tried.
+    """
+
+    def __init__(self, cluster: str, tried: int) -> None:
+        self.cluster = cluster
+        self.tried = tried
+        super().__init__(
+            f"all {tried} tried members of {cluster!r} are full; the request was not executed. "
+            "Try again later, add members, or pass idempotent=True to keep trying within the timeout."
+        )
+
+
+class MemberLost(IrisError):
+    """The member went away while it held the request; it may have been executed.
+
+    Attributes:
+        cluster: The name of the cluster.
+        member: The id (hex) of the lost member.
+    """
+
+    def __init__(self, cluster: str, member: str) -> None:
+        self.cluster = cluster
+        self.member = member
+        super().__init__(
+            f"member {member[:8]} of {cluster!r} went away while it held the request, which may have been executed. "
+            "If executing it twice is harmless, pass idempotent=True and it is retried on another member."
+        )
+
+
+class RemoteError(IrisError):
+    """The handler at the member raised an exception.
+
+    Attributes:
+        cluster: The name of the cluster.
+        member: The id (hex) of the member whose handler failed.
+        type: The name of the exception's class there.
+        text: The exception's text there, shortened to ``FAILURE_TEXT_MAX`` characters.
+    """
+
+    def __init__(self, cluster: str, member: str, type: str, text: str) -> None:  # noqa: A002 - the attribute of DESIGN's error tree
+        self.cluster = cluster
+        self.member = member
+        self.type = type
+        self.text = text
+        super().__init__(f"the handler of {cluster!r} at member {member[:8]} failed with {type}: {text}")
+
+
+class MessageTooLarge(IrisError):
+    """The message is larger than a message may be; nothing was sent.
+
+    Attributes:
+        size_bytes: Its size.
+        limit_bytes: The largest size allowed.
+    """
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+        super().__init__(f"a message of {size_bytes} bytes is over the limit of {limit_bytes}. Split it.")
+
+
+class NodeClosed(IrisError):
+    """The node was closed by this program; it can do nothing more."""
+
+    def __init__(self) -> None:
+        super().__init__("this node is closed. Make a new one with iris_py.connect().")
