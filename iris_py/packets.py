@@ -1,0 +1,65 @@
+"""What a packet body holds: messages, many to a body (docs/design.md 4.4).
+
+A message is ``MESSAGE`` (20 bytes), then its headers, then its payload. The format is fixed-width so that one
+``unpack_from`` reads it; the meaning of ``id`` and ``argument`` depends on the kind.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+
+import msgspec
+
+#: kind, flags, bytes of headers, bytes of payload, id, argument
+MESSAGE = struct.Struct(">BBHIQI")
+MESSAGE_BYTES = MESSAGE.size
+
+#: Largest payload of one message. Large enough for any document or model shard that fits a request, small enough that a
+#: handful in flight does not exhaust a small machine.
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+
+#: A failure carries at most this many characters of the exception's text: enough to read, too little to be a covert reply.
+FAILURE_TEXT_MAX = 4096
+
+#: Time left is a 32-bit number of milliseconds; longer time-outs (49 days) travel as this.
+TIME_LEFT_MS_MAX = 0xFFFF_FFFF
+
+REQUEST, REPLY, FAILURE, REJECTION, CANCEL, BROADCAST = 1, 2, 3, 4, 5, 6
+KINDS = 7  # one more than the largest: the length of a dispatch table
+
+
+class Rejection(enum.IntEnum):
+    """Why a member surely did not execute a request (the argument of a REJECTION)."""
+
+    OVERLOADED = 1
+    NOT_A_MEMBER = 2
+    EXPIRED = 3
+
+
+class _Failure(msgspec.Struct, frozen=True, array_like=True):
+    type: str
+    text: str
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Failure)
+
+
+def encode_failure(error: BaseException) -> bytes:
+    """Encode what a handler raised: the class's name and the text, shortened to ``FAILURE_TEXT_MAX``."""
+    return _encoder.encode(_Failure(type(error).__qualname__[:FAILURE_TEXT_MAX], str(error)[:FAILURE_TEXT_MAX]))
+
+
+def decode_failure(payload: bytes) -> tuple[str, str]:
+    """Decode a failure to (type, text); a malformed one is still a failure, and says that it was malformed."""
+    try:
+        failure = _decoder.decode(payload)
+    except msgspec.MsgspecError:
+        return "UnknownError", "the member's description of the failure was malformed"
+    return failure.type, failure.text
+
+
+def encode_time_left(time_left_s: float) -> int:
+    """Turn the time that is left (seconds) into the argument of a REQUEST: milliseconds, rounded up, at least 1."""
+    return max(1, min(TIME_LEFT_MS_MAX, int(time_left_s * 1000) + 1))
