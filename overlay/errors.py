@@ -1,0 +1,43 @@
+"""The errors of the overlay.
+
+- OverlayError
+    - MessageError: a peer sent bytes that are no message. Never leaves `Overlay`: it becomes `ProtocolViolated`.
+    - AddressError (also ValueError): you passed text that is no ``host:port``.
+    - InfoError (also ValueError): you passed a NodeInfo, group id or attributes that no peer would accept.
+    - TooManyGroupsError: you joined, or watch, more groups than the bound.
+    - StateError: you called it at the wrong time: twice started, or joined after leaving.
+"""
+
+from __future__ import annotations
+
+
+class OverlayError(Exception):
+    """Base of every error of this package."""
+
+
+class MessageError(OverlayError):
+    """Report bytes from a peer that are no valid message."""
+
+
+class AddressError(OverlayError, ValueError):
+    """Report an address that is not ``host:port``."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(f"{address!r} is no address: write host:port, or [host]:port for IPv6")
+        self.address = address
+
+
+class InfoError(OverlayError, ValueError):
+    """Report a value of the caller that no peer would accept."""
+
+
+class TooManyGroupsError(OverlayError):
+    """Report a group beyond the bound."""
+
+    def __init__(self, limit: int, verb: str) -> None:
+        super().__init__(f"a node {verb} at most {limit} groups: leave one first, or spread them over more nodes")
+        self.limit = limit
+
+
+class StateError(OverlayError):
+    """Report a call at the wrong time."""

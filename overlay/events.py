@@ -1,0 +1,96 @@
+"""What the overlay reports to its owner. Take them with `Overlay.events_received`."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from overlay.ids import GroupId, NodeId
+from overlay.messages import NodeInfo
+
+# msgspec structs cost a quarter of a slots dataclass to build; no cycle is possible, so the collector need not look at them.
+
+
+class GroupMember(msgspec.Struct, frozen=True):
+    """Describe one member of a watched group."""
+
+    info: NodeInfo
+    """The member."""
+    attributes: bytes
+    """What it passed to `join_group`. Not verified here."""
+
+
+class DialRequested(msgspec.Struct, frozen=True):
+    """Ask the owner to open a link to an address.
+
+    The owner answers each one with `Overlay.dial_succeeded` or `Overlay.dial_failed`, and the same address, within
+    `OverlayConfig.dial_timeout_s`.
+    """
+
+    address: str
+    """``host:port``."""
+    peer: NodeId | None
+    """Who should be there, if that is known. Another node may answer: that is no error, report whom you found."""
+
+
+class PeerJoined(msgspec.Struct, frozen=True):
+    """Report a new live peer. For display: groups are what to rely on."""
+
+    info: NodeInfo
+    """The peer."""
+
+
+class PeerLost(msgspec.Struct, frozen=True):
+    """Report that a peer is gone, whether it left, broke or was closed."""
+
+    peer: NodeId
+    """The peer."""
+
+
+class GroupJoined(msgspec.Struct, frozen=True):
+    """Report that everyone who may send to the group was told, or that the bound passed."""
+
+    group: GroupId
+    """The group of `join_group`. One event per call."""
+
+
+class GroupLeft(msgspec.Struct, frozen=True):
+    """Report that everyone who may send to the group was told that the local node left it, or that the bound passed."""
+
+    group: GroupId
+    """The group of `leave_group`. One event per call."""
+
+
+class ViewChanged(msgspec.Struct, frozen=True):
+    """Report the members of a watched group: at first after `watch_group`, even when empty, then after every change."""
+
+    group: GroupId
+    """The group."""
+    members: dict[NodeId, GroupMember]
+    """All members that are known, the local node among them if it joined. It is a copy: keep it, but do not change it."""
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """Report that the search at the start is finished. Views are now worth believing, empty ones too."""
+
+
+class Departed(msgspec.Struct, frozen=True):
+    """Report that everyone was told that the local node leaves, or that the bound passed. Close the links now."""
+
+
+class ProtocolViolated(msgspec.Struct, frozen=True):
+    """Ask the owner to close the link to a peer, and to report `Overlay.link_lost` then.
+
+    Until then, whatever the peer sends is ignored.
+    """
+
+    peer: NodeId
+    """The peer."""
+    reason: str
+    """What it did, for the log."""
+
+
+Event: TypeAlias = (
+    DialRequested | PeerJoined | PeerLost | GroupJoined | GroupLeft | ViewChanged | Settled | Departed | ProtocolViolated
+)
