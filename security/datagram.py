@@ -34,7 +34,7 @@ PAYLOAD_BYTES_MAX = DATAGRAM_BYTES_MAX - OVERHEAD_BYTES
 # 2^32 datagrams of at most 75 blocks: an attacker's advantage stays below 2^-51. At one per second this lasts 136 years.
 DATAGRAMS_MAX = 1 << 32
 # Senders whose windows are kept. Beyond that the one that was silent the longest is forgotten; its repeated beacon would then
-# only announce a node that a dial proves absent. About 2 KB each: 8 MB in all.
+# only announce a node that a dial proves absent. About 3 KB each: 12 MB in all.
 SENDERS_MAX = 4096
 
 _VERSION_BYTE = bytes([VERSION])

@@ -190,7 +190,8 @@ class Handshake:
         try:
             return self._private.exchange(X25519PublicKey.from_public_bytes(remote))
         except ValueError:
-            # The result was all zeros: a point of low order, which no honest peer sends. Section 12.1 leaves the check to us.
+            # The result was all zeros: the peer sent a point of low order, which no honest one does. Section 12.1 allows the
+            # check, and OpenSSL always makes it; it keeps the handshake hash unique to a link (section 14, channel binding).
             raise AuthenticationError from None
 
 
