@@ -1,0 +1,333 @@
+"""What a node is told before it starts: from arguments, the environment, a TOML file, and defaults, in this order.
+
+=================  ====================================  ==========================================================
+argument           environment                           key of the file
+=================  ====================================  ==========================================================
+``network``        ``IRIS_NETWORK``                      ``network``
+``secret``         ``IRIS_SECRET``, ``IRIS_SECRET_FILE``  ``secret``, ``secret_file`` (relative to the file)
+``listen``         ``IRIS_LISTEN``                       ``listen``
+``seeds``          ``IRIS_SEEDS`` (separated by commas)  ``seeds`` (a list)
+``zone``           ``IRIS_ZONE``                         ``zone``
+``discovery``      ``IRIS_DISCOVERY``                    ``discovery``
+``config``         ``IRIS_CONFIG``
+..                                                       ``[clusters]`` (``name = "its own secret"``)
+=================  ====================================  ==========================================================
+
+The file is ``$XDG_CONFIG_HOME/iris/iris.toml`` unless ``config`` or ``IRIS_CONFIG`` names another. A variable that is set but
+empty counts as not set, except for the secret: an empty one is more likely a broken deployment than a wish for no secret.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from iris_py.errors import ConfigurationError
+from iris_py.net.addresses import is_loopback, parse_address
+from iris_py.net.secret_file import parse_secret, read_guarded, read_secret_file, user_secret
+from security.keyring import NAME_BYTES_MAX, Keyring, Secret
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+__all__ = ["Config", "load_config", "user_secret"]
+
+SecretLike: TypeAlias = "Secret | str | bytes"
+
+DEFAULT_NETWORK: Final = "default"
+DEFAULT_LISTEN: Final = "127.0.0.1:0"
+ZONE_BYTES_MAX: Final = 64
+SEEDS_MAX: Final = 256  # dialled at every start; more is a mistake, and one that answers suffices
+CONFIG_BYTES_MAX: Final = 1 << 20
+
+_ENVIRONMENT: Final = ("network", "secret", "secret_file", "listen", "seeds", "zone", "discovery")
+_FILE_KEYS: Final = (*_ENVIRONMENT, "clusters")
+_KEYS_CHOICE: Final = ("keyring", "secret", "secret_file")  # one of these answers "which keys"
+_TRUE: Final = frozenset({"1", "true", "yes", "on"})
+_FALSE: Final = frozenset({"0", "false", "no", "off"})
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything a node is told before it starts. Pass it as ``config=`` to take the place of environment and file."""
+
+    network: str = DEFAULT_NETWORK
+    """Name of the network. Same secret, different names: different networks."""
+    secret: Secret | None = field(default=None, repr=False)
+    """The network secret, or None for the per-user secret (docs/design.md 2.5)."""
+    keyring: Keyring | None = field(default=None, repr=False)
+    """Keys made by the program itself. Complete in itself: `network`, `secret` and `clusters` then come from it."""
+    listen: str = DEFAULT_LISTEN
+    """``host:port`` to listen on, IPv6 in brackets, port 0 for any free one."""
+    seeds: tuple[str, ...] = ()
+    """``host:port`` of nodes to dial at the start, besides those that are discovered."""
+    zone: str = ""
+    """Where the node is, from large to small, for example ``eu-west/a``."""
+    discovery: bool = True
+    """Whether to send and hear beacons and to remember peers."""
+    clusters: Mapping[str, Secret] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    """Secrets of single clusters that not the whole network may read or join."""
+    state_directory: Path = field(default_factory=lambda: _xdg_directory(os.environ, "XDG_STATE_HOME", ".local/state"))
+    """Where remembered peers are kept."""
+    config_directory: Path = field(default_factory=lambda: _xdg_directory(os.environ, "XDG_CONFIG_HOME", ".config"))
+    """Where the per-user secret and ``iris.toml`` are kept."""
+
+    @property
+    def is_zero_configuration(self) -> bool:
+        """Whether this is the network of one user on one machine: per-user secret, loopback, the usual ways to find peers.
+
+        Every node of such a network leaves a file among the remembered peers, so these are complete and "nobody else is here"
+        is certain (docs/design.md 5.5).
+        """
+        return self.secret is None and self.keyring is None and self.discovery and is_loopback(parse_address(self.listen)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """One source of settings."""
+
+    values: Mapping[str, object]
+    prefix: str = ""
+    upper: bool = False
+    directory: Path | None = None  # relative paths in `values` start here
+
+    def origin(self, key: str) -> str:
+        """What to call a setting of this layer in an error."""
+        return self.prefix + (key.upper() if self.upper else key)
+
+
+def load_config(
+    *,
+    network: str | None = None,
+    secret: SecretLike | None = None,
+    keyring: Keyring | None = None,
+    listen: str | None = None,
+    seeds: Sequence[str] | None = None,
+    zone: str | None = None,
+    discovery: bool | None = None,
+    config: Path | str | Config | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Config:
+    """Settle every setting: arguments before ``IRIS_*`` variables before the file before defaults.
+
+    Args:
+        network: Name of the network.
+        secret: The network secret: a `Secret`, the line of text that shows it, or its 32 bytes.
+        keyring: Keys in place of a secret.
+        listen: ``host:port`` to listen on.
+        seeds: ``host:port`` of nodes to dial at the start.
+        zone: Where the node is.
+        discovery: Whether to send and hear beacons and to remember peers.
+        config: Path of the file, or a `Config` that replaces environment and file.
+        environ: The environment.
+
+    Raises:
+        ConfigurationError: A setting is wrong; the text says which, from where, and what to do.
+    """
+    given = {
+        "network": network,
+        "secret": secret,
+        "keyring": keyring,
+        "listen": listen,
+        "seeds": seeds,
+        "zone": zone,
+        "discovery": discovery,
+    }
+    layers = [_Layer({key: value for key, value in given.items() if value is not None})]
+    if isinstance(config, Config):
+        known = {one.name: getattr(config, one.name) for one in fields(config)}
+        layers.append(_Layer({key: value for key, value in known.items() if value is not None}, prefix="Config."))
+        directories = (config.state_directory, config.config_directory)
+    else:
+        state_directory = _xdg_directory(environ, "XDG_STATE_HOME", ".local/state")
+        config_directory = _xdg_directory(environ, "XDG_CONFIG_HOME", ".config")
+        directories = (state_directory, config_directory)
+        layers.append(_environment_layer(environ))
+        layers.append(_file_layer(config, environ, config_directory))
+    return _settle(layers, *directories)
+
+
+def _settle(layers: Sequence[_Layer], state_directory: Path, config_directory: Path) -> Config:
+    settled_secret, settled_keyring = _settle_keys(layers)
+    network = _settle_network(layers, settled_keyring)
+    value, origin = _first(layers, "listen", DEFAULT_LISTEN)
+    listen = _text(value, origin)
+    host, _ = parse_address(listen, origin)
+    if settled_secret is None and settled_keyring is None and not is_loopback(host):
+        raise ConfigurationError(
+            f"{origin}: {listen} is open to other machines, and the per-user secret stays on this one. "
+            "Make a secret with `iris keys new` and give it to every node as IRIS_SECRET, or listen on 127.0.0.1."
+        )
+    zone, zone_origin = _first(layers, "zone", "")
+    discovery, discovery_origin = _first(layers, "discovery", True)
+    clusters, clusters_origin = _first(layers, "clusters", {})
+    return Config(
+        network=network,
+        secret=settled_secret,
+        keyring=settled_keyring,
+        listen=listen,
+        seeds=_seeds(*_first(layers, "seeds", ())),
+        zone=_name(zone, zone_origin, ZONE_BYTES_MAX, may_be_empty=True),
+        discovery=_boolean(discovery, discovery_origin),
+        clusters=_clusters(clusters, clusters_origin),
+        state_directory=state_directory,
+        config_directory=config_directory,
+    )
+
+
+def _first(layers: Sequence[_Layer], key: str, default: object) -> tuple[object, str]:
+    """Return the value of the first layer that has one, and what to call it in an error."""
+    for layer in layers:
+        if key in layer.values:
+            return layer.values[key], layer.origin(key)
+    return default, key
+
+
+def _settle_keys(layers: Sequence[_Layer]) -> tuple[Secret | None, Keyring | None]:
+    """Find the keys in the first layer that speaks of any: a secret given as argument overrules a keyring of a Config."""
+    for layer in layers:
+        chosen = [key for key in _KEYS_CHOICE if key in layer.values]
+        if len(chosen) > 1:
+            both = " and ".join(layer.origin(key) for key in chosen)
+            raise ConfigurationError(f"{both} are both given, and only one can count. Leave one out.")
+        if not chosen:
+            continue
+        key, origin, value = chosen[0], layer.origin(chosen[0]), layer.values[chosen[0]]
+        if key == "keyring":
+            if not isinstance(value, Keyring):
+                raise ConfigurationError(
+                    f"{origin} is no Keyring but {type(value).__name__}. Make one with Keyring(primary, ...)."
+                )
+            return None, value
+        if key == "secret_file":
+            path = Path(_text(value, origin)).expanduser()
+            return read_secret_file(path if layer.directory is None else layer.directory / path, origin), None
+        return parse_secret(value, origin), None
+    return None, None
+
+
+def _settle_network(layers: Sequence[_Layer], keyring: Keyring | None) -> str:
+    """Return the network's name. A keyring brings its own; an argument that contradicts it is a mistake, not a choice."""
+    if keyring is None:
+        return _name(*_first(layers, "network", DEFAULT_NETWORK), NAME_BYTES_MAX)
+    said = layers[0].values.get("network", keyring.network)
+    if said != keyring.network:
+        raise ConfigurationError(f"network={said!r} contradicts the keyring, which is for {keyring.network!r}. Leave one out.")
+    return keyring.network
+
+
+def _environment_layer(environ: Mapping[str, str]) -> _Layer:
+    values: dict[str, object] = {}
+    for key in _ENVIRONMENT:
+        text = environ.get(f"IRIS_{key.upper()}")
+        if text is None:
+            continue
+        if text.strip():
+            values[key] = text.strip()
+        elif key in _KEYS_CHOICE:
+            raise ConfigurationError(
+                f"IRIS_{key.upper()} is set but empty. Unset it to use the per-user secret, or give it a secret."
+            )
+    return _Layer(values, prefix="IRIS_", upper=True)
+
+
+def _file_layer(config: Path | str | None, environ: Mapping[str, str], config_directory: Path) -> _Layer:
+    """Read the file. One that somebody named must exist; the one at the usual place may be missing."""
+    named = config if config is not None else environ.get("IRIS_CONFIG", "").strip() or None
+    path = config_directory / "iris.toml" if named is None else Path(named).expanduser()
+    try:
+        content, is_guarded = read_guarded(path, CONFIG_BYTES_MAX)
+    except (FileNotFoundError, NotADirectoryError):
+        if named is None:
+            return _Layer({})
+        raise ConfigurationError(f"the configuration file {path} does not exist. Correct config= or IRIS_CONFIG.") from None
+    except OSError as exc:
+        raise ConfigurationError(
+            f"the configuration file {path} cannot be read: {exc.strerror}. Correct its permissions."
+        ) from exc
+
+    import tomllib  # imported only here: most nodes run without a file
+
+    try:
+        values = tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise ConfigurationError(f"{path} is not valid TOML: {exc}. Correct the file.") from exc
+    for key in values:
+        if key not in _FILE_KEYS:
+            raise ConfigurationError(f"{path}: unknown key {key!r}. {_nearest(key)}")
+    if not is_guarded and ("secret" in values or "clusters" in values):
+        raise ConfigurationError(f"{path} holds a secret, and others can read it. Run: chmod 600 {path}")
+    return _Layer(values, prefix=f"{path}: ", directory=path.parent)
+
+
+def _nearest(key: str) -> str:
+    import difflib  # imported only for the error
+
+    near = difflib.get_close_matches(key, _FILE_KEYS, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"Use one of: {', '.join(_FILE_KEYS)}."
+
+
+def _xdg_directory(environ: Mapping[str, str], variable: str, below_home: str) -> Path:
+    """Return Iris's directory below an XDG base; the XDG specification says to ignore a relative base."""
+    base = environ.get(variable, "")
+    if os.path.isabs(base):
+        return Path(base) / "iris"
+    home = environ.get("HOME", "")
+    try:
+        return (Path(home) if os.path.isabs(home) else Path.home()) / below_home / "iris"
+    except RuntimeError as exc:
+        raise ConfigurationError(f"this user has no home directory. Set {variable} to a directory of yours.") from exc
+
+
+def _text(value: object, origin: str) -> str:
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{origin} must be text, not {type(value).__name__}. Correct it.")
+    return value
+
+
+def _name(value: object, origin: str, bytes_max: int, *, may_be_empty: bool = False) -> str:
+    text = _text(value, origin)
+    if not text and not may_be_empty:
+        raise ConfigurationError(f"{origin} is empty. Give it a name, or leave it out.")
+    if not text.isprintable() or text != text.strip():  # a lone surrogate, which UTF-8 cannot say, is not printable either
+        raise ConfigurationError(f"{origin} {text!r} has blanks at its ends or unprintable characters. Remove them.")
+    if len(text.encode()) > bytes_max:
+        raise ConfigurationError(f"{origin} is {len(text.encode())} bytes long, and {bytes_max} are allowed. Shorten it.")
+    return text
+
+
+def _boolean(value: object, origin: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = value.lower() if isinstance(value, str) else ""
+    if word not in _TRUE | _FALSE:
+        raise ConfigurationError(f"{origin} is {value!r}, neither yes nor no. Use true or false.")
+    return word in _TRUE
+
+
+def _seeds(value: object, origin: str) -> tuple[str, ...]:
+    """Accept a sequence, or one text separated by commas: the form of the environment."""
+    parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    if not isinstance(parts, Sequence) or isinstance(parts, bytes):
+        raise ConfigurationError(f"{origin} must be a list of host:port, not {type(value).__name__}. Correct it.")
+    if len(parts) > SEEDS_MAX:
+        raise ConfigurationError(f"{origin} has {len(parts)} entries, and {SEEDS_MAX} are allowed. A few that answer suffice.")
+    seeds = dict.fromkeys(_text(part, origin) for part in parts)
+    for seed in seeds:
+        parse_address(seed, origin, port_min=1)
+    return tuple(seeds)
+
+
+def _clusters(value: object, origin: str) -> Mapping[str, Secret]:
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(f'{origin} must be a table of name = "secret", not {type(value).__name__}. Correct it.')
+    return MappingProxyType(
+        {
+            _name(name, f"the name of a cluster in {origin}", NAME_BYTES_MAX): parse_secret(secret, f"{origin}.{name}")
+            for name, secret in value.items()
+        }
+    )

@@ -1,0 +1,221 @@
+"""Remembered peers: one small file per live node of this user and machine (docs/design.md 5.5).
+
+A node adds its file when it listens and removes it at its end. A killed node leaves its file behind; the first who dials it is
+refused and forgets it. So the files are a hint that may be stale, but never misses a live node, and reading them is immediate,
+where a beacon could only time out.
+
+Nothing here raises for the state of the file system. Without a directory to write to, a node still finds others by beacons and
+seeds, so one warning is all it is worth.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+from typing import TYPE_CHECKING, Final
+
+from iris_py.errors import ConfigurationError
+from iris_py.net.addresses import parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+__all__ = ["REMEMBERED_MAX", "RememberedPeers"]
+
+REMEMBERED_MAX: Final = 64  # addresses handed out at once: any live node among them knows all others
+FILE_BYTES_MAX: Final = 1024
+ADDRESSES_PER_NODE_MAX: Final = 8
+FILES_SEEN_MAX: Final = 4096  # read of a directory that somebody filled up
+
+_NODE_ID: Final = re.compile(r"[0-9a-f]{1,64}", re.ASCII)
+_TAG: Final = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
+_logger = logging.getLogger(__name__)
+
+
+class RememberedPeers:
+    """The nodes of one network that live, or lived, on this machine under this user.
+
+    All calls do a few small operations on files and none of them waits for another process.
+
+    Attributes:
+        malformed: How many files were ignored so far because they hold no addresses, or are not a plain file of ours.
+        is_available: False from the first failure on; the warning in the log says which.
+    """
+
+    def __init__(self, state_directory: Path, network_tag: str) -> None:
+        """Prepare; nothing is read or written yet.
+
+        Args:
+            state_directory: The user's state directory for Iris.
+            network_tag: A name for the network that tells a reader nothing, such as a hash; letters, digits, ``_`` and ``-``.
+        """
+        if not _TAG.fullmatch(network_tag):
+            raise ValueError(f"{network_tag!r} cannot name a directory")
+        self._path = state_directory / "peers" / network_tag
+        # Who handed out an address. A fresh node has another id, so forgetting a dead one cannot hit it, even at the same port.
+        self._handed_out: dict[str, list[str]] = {}
+        self.malformed = 0
+        self.is_available = True
+
+    def add(self, node_id: str, addresses: Iterable[str]) -> bool:
+        """Write or renew the file of a node.
+
+        Args:
+            node_id: The node's id in hexadecimal.
+            addresses: Its ``host:port`` addresses.
+
+        Returns:
+            Whether others can now find the node here.
+        """
+        _check_node_id(node_id)
+        lines = list(addresses)[:ADDRESSES_PER_NODE_MAX]
+        content = "".join(f"{address}\n" for address in lines).encode()
+        assert lines, "a node without an address cannot be remembered"
+        assert len(content) <= FILE_BYTES_MAX, "an address is longer than any address"
+        try:
+            directory = self._open(create=True)
+            try:
+                _replace(directory, node_id, content)
+            finally:
+                os.close(directory)
+        except OSError as exc:
+            self._degrade("written", exc)
+            return False
+        return True
+
+    def remove(self, node_id: str) -> None:
+        """Remove the file of a node that ends. Nothing happens if there is none."""
+        _check_node_id(node_id)
+        try:
+            directory = self._open(create=False)
+            try:
+                os.unlink(node_id, dir_fd=directory)
+            finally:
+                os.close(directory)
+        except FileNotFoundError:
+            pass
+        except OSError as exc:
+            self._degrade("removed", exc)
+
+    def addresses(self) -> list[str]:
+        """Return the addresses of the newest nodes first, without repetition, at most `REMEMBERED_MAX`.
+
+        If every one of them is refused and forgotten, ask again: older ones may have been left out.
+        """
+        found: dict[str, None] = {}
+        handed_out: dict[str, list[str]] = {}
+        try:
+            directory = self._open(create=False)
+            try:
+                for node_id in _newest_first(directory):
+                    lines = self._read(directory, node_id)
+                    for address in lines[: REMEMBERED_MAX - len(found)]:
+                        found.setdefault(address)
+                        handed_out.setdefault(address, []).append(node_id)
+                    if len(found) >= REMEMBERED_MAX:
+                        break
+            finally:
+                os.close(directory)
+        except FileNotFoundError:
+            pass  # nobody has been here yet
+        except OSError as exc:
+            self._degrade("read", exc)
+        self._handed_out = handed_out
+        return list(found)
+
+    def forget(self, address: str) -> None:
+        """Remove the files that gave an address, because a dial to it was refused: their nodes are gone."""
+        for node_id in self._handed_out.pop(address, ()):
+            self.remove(node_id)
+
+    def _open(self, *, create: bool) -> int:
+        """Open the directory, which must be a real one, ours, and closed to writing by others.
+
+        All else happens relative to this descriptor, so the directory that was judged is the one that is used.
+        """
+        if create:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path.mkdir(mode=0o700, exist_ok=True)
+        directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        status = os.fstat(directory)
+        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o022:
+            os.close(directory)
+            raise PermissionError(0, "it belongs to another user, or others may write to it")
+        return directory
+
+    def _read(self, directory: int, node_id: str) -> list[str]:
+        """Return the addresses in a file, none if it is not as a node wrote it."""
+        try:
+            descriptor = os.open(node_id, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+        except FileNotFoundError:
+            return []  # its node ended just now
+        except OSError:
+            self.malformed += 1  # a symbolic link, or unreadable
+            return []
+        try:
+            status = os.fstat(descriptor)
+            is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+            content = os.read(descriptor, FILE_BYTES_MAX + 1) if is_ours else b""
+        finally:
+            os.close(descriptor)
+        lines = content.decode("latin-1").splitlines()
+        is_sound = content.endswith(b"\n") and len(content) <= FILE_BYTES_MAX and len(lines) <= ADDRESSES_PER_NODE_MAX
+        if not is_sound or not all(map(_is_address, lines)):
+            self.malformed += 1
+            return []
+        return lines
+
+    def _degrade(self, what: str, exc: OSError) -> None:
+        if self.is_available:
+            self.is_available = False
+            _logger.warning(
+                "remembered peers in %s cannot be %s (%s): nodes of this machine are found by beacons and seeds only. "
+                "Make it a directory of yours, or set XDG_STATE_HOME to one.",
+                self._path,
+                what,
+                exc.strerror,
+            )
+
+
+def _check_node_id(node_id: str) -> None:
+    if not _NODE_ID.fullmatch(node_id):
+        raise ValueError(f"{node_id!r} is no node id in hexadecimal")
+
+
+def _is_address(line: str) -> bool:
+    try:
+        parse_address(line, port_min=1)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def _newest_first(directory: int) -> list[str]:
+    """Return the names that are node ids, the one written last first, equal times by name."""
+    dated: list[tuple[int, str]] = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if len(dated) == FILES_SEEN_MAX:
+                break
+            if _NODE_ID.fullmatch(entry.name):
+                try:
+                    dated.append((-entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+                except FileNotFoundError:
+                    continue  # its node ended just now
+    return [name for _, name in sorted(dated)]
+
+
+def _replace(directory: int, name: str, content: bytes) -> None:
+    """Write a whole file at once: a reader sees the old one or the new one, never a part."""
+    draft = f".{name}"
+    try:
+        os.unlink(draft, dir_fd=directory)  # of an earlier attempt that was cut short
+    except FileNotFoundError:
+        pass
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(draft, flags, 0o600, dir_fd=directory), "wb") as file:
+        file.write(content)
+    os.replace(draft, name, src_dir_fd=directory, dst_dir_fd=directory)

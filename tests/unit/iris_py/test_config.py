@@ -1,0 +1,341 @@
+"""What settings come to, where they come from, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris_py.config import Config, load_config, user_secret
+from iris_py.errors import ConfigurationError
+from iris_py.net.addresses import format_address, is_loopback, parse_address
+from iris_py.net.secret_file import read_secret_file, write_secret_file
+from security.keyring import Keyring, Secret
+
+SECRET = Secret.from_bytes(bytes(range(32)))
+OTHER = Secret.from_bytes(bytes(32))
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {
+        "HOME": str(tmp_path / "home"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
+
+
+def write_file(environ: dict[str, str], text: str, mode: int = 0o600) -> Path:
+    path = Path(environ["XDG_CONFIG_HOME"]) / "iris" / "iris.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def refusal(**arguments: Any) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load_config(**arguments)
+    text = str(caught.value)
+    assert SECRET.text not in text
+    return text
+
+
+def test_nothing_configured(environ: dict[str, str], tmp_path: Path) -> None:
+    config = load_config(environ=environ)
+    assert (config.network, config.secret, config.keyring) == ("default", None, None)
+    assert (config.listen, config.seeds, config.zone, config.discovery) == ("127.0.0.1:0", (), "", True)
+    assert dict(config.clusters) == {}
+    assert config.config_directory == tmp_path / "config" / "iris"
+    assert config.state_directory == tmp_path / "state" / "iris"
+    assert config.is_zero_configuration
+    assert not any(tmp_path.iterdir()), "loading makes nothing"
+
+
+def test_arguments_before_environment_before_file(environ: dict[str, str]) -> None:
+    write_file(environ, 'network = "file"\nzone = "file"\nlisten = "127.0.0.1:1"\ndiscovery = false\n')
+    environ |= {"IRIS_NETWORK": "environment", "IRIS_ZONE": "environment"}
+    config = load_config(network="argument", environ=environ)
+    assert (config.network, config.zone, config.listen, config.discovery) == ("argument", "environment", "127.0.0.1:1", False)
+
+
+def test_every_variable(environ: dict[str, str]) -> None:
+    environ |= {
+        "IRIS_NETWORK": "n",
+        "IRIS_SECRET": f" {SECRET.text}\n",
+        "IRIS_LISTEN": "0.0.0.0:4711",
+        "IRIS_SEEDS": "a.example:1, [::1]:2,,a.example:1",
+        "IRIS_ZONE": "eu-west/a",
+        "IRIS_DISCOVERY": "Off",
+    }
+    config = load_config(environ=environ)
+    assert (config.network, config.secret, config.listen) == ("n", SECRET, "0.0.0.0:4711")
+    assert (config.seeds, config.zone, config.discovery) == (("a.example:1", "[::1]:2"), "eu-west/a", False)
+    assert not config.is_zero_configuration
+
+
+def test_every_key_of_the_file(environ: dict[str, str]) -> None:
+    path = write_file(
+        environ,
+        'network = "n"\nsecret_file = "key"\nlisten = "[::]:4711"\nseeds = ["a:1"]\nzone = "z"\ndiscovery = true\n'
+        f'[clusters]\npayroll = "{OTHER.text}"\n',
+    )
+    write_secret_file(path.parent / "key", SECRET)
+    config = load_config(environ=environ)
+    assert (config.network, config.secret, config.listen, config.seeds) == ("n", SECRET, "[::]:4711", ("a:1",))
+    assert dict(config.clusters) == {"payroll": OTHER}
+    assert load_config(config=path, environ={"HOME": "/nowhere"}).secret == SECRET
+    assert load_config(environ={"HOME": "/nowhere", "IRIS_CONFIG": str(path)}).secret == SECRET
+
+
+@pytest.mark.parametrize("value", [SECRET, SECRET.text, SECRET.value])
+def test_forms_of_a_secret(environ: dict[str, str], value: Secret | str | bytes) -> None:
+    assert load_config(secret=value, environ=environ).secret == SECRET
+
+
+def test_an_argument_overrules_all_secrets_elsewhere(environ: dict[str, str]) -> None:
+    environ |= {"IRIS_SECRET": OTHER.text, "IRIS_SECRET_FILE": "/nowhere"}
+    assert load_config(secret=SECRET, environ=environ).secret == SECRET
+    keyring = Keyring(SECRET, network="ring")
+    config = load_config(keyring=keyring, environ=environ | {"IRIS_NETWORK": "other"})
+    assert (config.keyring, config.secret, config.network) == (keyring, None, "ring")
+
+
+def test_a_config_replaces_environment_and_file(environ: dict[str, str], tmp_path: Path) -> None:
+    write_file(environ, 'zone = "file"\n')
+    given = Config(network="n", secret=SECRET, state_directory=tmp_path / "s", config_directory=tmp_path / "c")
+    loaded = load_config(config=given, environ=environ | {"IRIS_NETWORK": "environment"})
+    assert loaded == given
+    assert load_config(config=given, listen="0.0.0.0:1", environ=environ) == replace(given, listen="0.0.0.0:1")
+    assert "Config.listen" in refusal(config=replace(given, listen="nonsense"))
+
+
+def test_a_secret_is_in_no_repr(environ: dict[str, str]) -> None:
+    config = load_config(secret=SECRET, environ=environ)
+    assert SECRET.text not in repr(config)
+    assert repr(SECRET.value) not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"network": ""}, "network is empty"),
+        ({"network": " a"}, "blanks"),
+        ({"network": "a\0"}, "unprintable"),
+        ({"network": "\udc80"}, "unprintable"),
+        ({"network": "ä" * 128}, "256 bytes"),
+        ({"secret": SECRET.text[:-1]}, "iris keys new"),
+        ({"secret": b"short"}, "iris keys new"),
+        ({"secret": 5}, "not int"),
+        ({"keyring": SECRET}, "no Keyring but Secret"),
+        ({"secret": SECRET, "keyring": Keyring(SECRET)}, "keyring and secret are both given"),
+        ({"network": "a", "keyring": Keyring(SECRET, network="b")}, "contradicts the keyring"),
+        ({"listen": "127.0.0.1"}, "not host:port"),
+        ({"listen": ":4711"}, "not host:port"),
+        ({"listen": "::1:4711"}, "[::1]:4711"),
+        ({"listen": "127.0.0.1:65536"}, "0 to 65535"),
+        ({"listen": "127.0.0.1:-1"}, "0 to 65535"),
+        ({"listen": "[abc]:1"}, "no IPv6"),
+        ({"listen": "a b:1"}, "no valid host"),
+        ({"listen": "0.0.0.0:4711"}, "iris keys new"),
+        ({"listen": "box.example:4711"}, "iris keys new"),
+        ({"seeds": ["a:0"]}, "1 to 65535"),
+        ({"seeds": ["a"]}, "not host:port"),
+        ({"seeds": [1]}, "seeds must be text"),
+        ({"seeds": b"a:1"}, "list of host:port"),
+        ({"seeds": 7}, "list of host:port"),
+        ({"seeds": [f"a:{n}" for n in range(1, 258)]}, "257 entries"),
+        ({"zone": "x" * 65}, "65 bytes"),
+        ({"discovery": "maybe"}, "neither yes nor no"),
+        ({"config": "/nowhere/iris.toml"}, "does not exist"),
+    ],
+)
+def test_wrong_arguments(environ: dict[str, str], arguments: dict[str, Any], words: str) -> None:
+    assert words in refusal(environ=environ, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"IRIS_SECRET": ""}, "IRIS_SECRET is set but empty"),
+        ({"IRIS_SECRET_FILE": " "}, "IRIS_SECRET_FILE is set but empty"),
+        ({"IRIS_SECRET": SECRET.text, "IRIS_SECRET_FILE": "/f"}, "IRIS_SECRET and IRIS_SECRET_FILE are both given"),
+        ({"IRIS_SECRET_FILE": "/nowhere/key"}, "IRIS_SECRET_FILE: /nowhere/key cannot be read"),
+        ({"IRIS_DISCOVERY": "2"}, "IRIS_DISCOVERY"),
+        ({"IRIS_LISTEN": "x"}, "IRIS_LISTEN"),
+        ({"IRIS_CONFIG": "/nowhere/iris.toml"}, "IRIS_CONFIG"),
+    ],
+)
+def test_wrong_variables(environ: dict[str, str], variables: dict[str, str], words: str) -> None:
+    assert words in refusal(environ=environ | variables)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("netwrok = 'a'", "unknown key 'netwrok'. Did you mean 'network'?"),
+        ("colour = 'a'", "unknown key 'colour'. Use one of: network, "),
+        ("network = 5", "iris.toml: network must be text, not int"),
+        ("seeds = 5", "seeds must be a list"),
+        ("clusters = 5", "clusters must be a table"),
+        ("[clusters]\na = 'x'", "clusters.a is not a secret"),
+        ("[clusters]\n'' = 'x'", "is empty"),
+        ("network = ", "not valid TOML"),
+        ("#" * ((1 << 20) + 1), "larger than"),
+    ],
+)
+def test_wrong_files(environ: dict[str, str], text: str, words: str) -> None:
+    path = write_file(environ, text)
+    message = refusal(environ=environ)
+    assert words in message
+    assert str(path) in message
+
+
+def test_empty_variables_count_as_unset(environ: dict[str, str]) -> None:
+    names = ("NETWORK", "LISTEN", "SEEDS", "ZONE", "DISCOVERY", "CONFIG")
+    assert load_config(environ=environ | {f"IRIS_{name}": "" for name in names}) == load_config(environ=environ)
+
+
+def test_a_file_with_a_secret_is_closed_to_others(environ: dict[str, str]) -> None:
+    path = write_file(environ, f'secret = "{SECRET.text}"', mode=0o644)
+    assert f"Run: chmod 600 {path}" in refusal(environ=environ)
+    path.chmod(0o640)
+    assert load_config(environ=environ).secret == SECRET
+    write_file(environ, 'network = "public"', mode=0o644)
+    assert load_config(environ=environ).network == "public"
+
+
+def test_relative_xdg_directories_are_ignored(environ: dict[str, str], tmp_path: Path) -> None:
+    config = load_config(environ=environ | {"XDG_STATE_HOME": "state", "XDG_CONFIG_HOME": ""})
+    assert config.state_directory == tmp_path / "home/.local/state/iris"
+    assert config.config_directory == tmp_path / "home/.config/iris"
+
+
+def test_per_user_secret_is_made_once_and_private(tmp_path: Path) -> None:
+    directory = tmp_path / "a" / "iris"
+    secret = user_secret(directory)
+    assert user_secret(directory) == secret
+    assert user_secret(tmp_path / "b") != secret
+    assert stat.S_IMODE((directory / "secret").stat().st_mode) == 0o600
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert os.listdir(directory) == ["secret"]
+
+
+_START_TOGETHER = """
+import pathlib, sys
+from iris_py.config import user_secret
+print("ready", flush=True)
+sys.stdin.readline()
+print(user_secret(pathlib.Path(sys.argv[1])).text)
+"""
+
+
+def test_processes_that_start_at_once_share_one_secret(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _START_TOGETHER, str(tmp_path / "iris")]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(6)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    assert len({process.communicate()[0] for process in processes}) == 1
+    assert [process.returncode for process in processes] == [0] * 6
+    assert os.listdir(tmp_path / "iris") == ["secret"]
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_per_user_secret_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
+    user_secret(tmp_path)
+    path = tmp_path / "secret"
+    path.chmod(mode)
+    with pytest.raises(ConfigurationError, match=f"Run: chmod 600 {path}"):
+        user_secret(tmp_path)
+
+
+def test_directory_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o770)
+    with pytest.raises(ConfigurationError, match="chmod go-w"):
+        user_secret(tmp_path)
+
+
+def test_secret_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    user_secret(tmp_path)
+    uid = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
+    with pytest.raises(ConfigurationError, match="another user"):
+        user_secret(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "iris1.x\n", f"{SECRET.text}\n{OTHER.text}\n", "x" * 2000, "\xff\xfe"])
+def test_damaged_secret_is_refused_and_kept(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "secret"
+    path.write_text(content)
+    path.chmod(0o600)
+    with pytest.raises(ConfigurationError, match=str(path)) as caught:
+        user_secret(tmp_path)
+    assert SECRET.text not in str(caught.value)
+    assert path.read_text() == content
+
+
+def test_secret_in_place_of_which_there_is_something_else(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "secret", 0o600)
+    with pytest.raises(ConfigurationError, match="no regular file"):
+        user_secret(tmp_path)
+    (tmp_path / "plain").touch()
+    with pytest.raises(ConfigurationError, match="IRIS_SECRET"):
+        user_secret(tmp_path / "plain")
+
+
+def test_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(ConfigurationError, match="set IRIS_SECRET"):
+        user_secret(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_secret_file(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    write_secret_file(path, SECRET)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert read_secret_file(path, "origin") == SECRET
+    with pytest.raises(ConfigurationError, match="exists already"):
+        write_secret_file(path, OTHER)
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        write_secret_file(tmp_path / "no" / "key", OTHER)
+    path.write_text(f"# of the test network\n\n{SECRET.text}\n")
+    assert read_secret_file(path, "origin") == SECRET
+    path.chmod(0o604)
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        read_secret_file(path, "origin")
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"), [("127.0.0.1:0", "127.0.0.1", 0), ("[::1]:5", "::1", 5), ("a-b.c:65535", "a-b.c", 65535)]
+)
+def test_addresses(text: str, host: str, port: int) -> None:
+    assert parse_address(text) == (host, port)
+    assert format_address(host, port) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["a:٣", "a:+1", "a: 1", "a:1_0", "a:000001", "a", "", ":", "[::1]", "a:b:1", "[1.2.3.4]:1", "a/b:1"]
+)
+def test_no_addresses(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        parse_address(text)
+
+
+def test_loopback() -> None:
+    assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "localhost", "LocalHost"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "localhost.example.org"]))
