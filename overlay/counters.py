@@ -1,0 +1,27 @@
+"""What was dropped, by reason: nothing is lost without a trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Counters:
+    """Count what an overlay dropped or gave up on. Reading is for everybody, writing for the overlay."""
+
+    messages_invalid: int = 0
+    """Link messages that broke the protocol; each closes its link."""
+    messages_unexpected: int = 0
+    """Link messages from peers without a link or with a violation, and changes that arrived before their predecessor."""
+    datagrams_invalid: int = 0
+    """Datagrams that were no beacon."""
+    answers_suppressed: int = 0
+    """Questions that were not answered because of `answers_per_s_max`, a full queue, or a question smaller than its answer."""
+    candidates_refused: int = 0
+    """Strangers that were not dialled because `candidates_max` others wait."""
+    links_refused: int = 0
+    """Links beyond `peers_max`."""
+    dials_timed_out: int = 0
+    """Dials that the owner never reported on."""
+    changes_unconfirmed: int = 0
+    """Joins and leaves that completed because the bound passed, not because everybody had acknowledged."""

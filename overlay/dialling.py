@@ -1,0 +1,374 @@
+"""Whom to dial, where and when.
+
+A **candidate** is either an address (a seed, or a remembered one; who is there is unknown) or a peer with one or more
+addresses. It is dialled address by address, at once after a failure; when all of them failed, that is one failure of the
+candidate, and it waits, longer each time. A dial belongs to an address, not to a candidate: two candidates with the same
+address share it.
+
+Success is a claim until the link is open: a candidate whose dial succeeded waits as after a failure, and is dropped when its
+peer turns out to be live. So no report of the owner has to come in any order, or at all.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from overlay.errors import AddressError
+from overlay.events import DialRequested
+from overlay.ids import NodeId
+from overlay.messages import ADDRESS_LENGTH_MAX
+from overlay.timers import DeadlineTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from overlay.config import OverlayConfig, Rng
+    from overlay.counters import Counters
+    from overlay.messages import NodeInfo
+
+DEPARTED_MAX: Final = 1024
+"""Ids of nodes that left, remembered so that the news of others do not make us dial them. The oldest is forgotten first."""
+
+FAILURES_MAX: Final = 30
+"""Failures are counted to here; the delay reached its limit long before, and 2 to this power still is a number."""
+
+Key: TypeAlias = NodeId | str
+"""A candidate: the id of a peer, or an address."""
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Split ``host:port`` or ``[host]:port``.
+
+    Raises:
+        AddressError: It is neither.
+    """
+    host, _, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise AddressError(address)
+    if (
+        not host
+        or len(address) > ADDRESS_LENGTH_MAX
+        or not (port.isascii() and port.isdigit())
+        or not 0 < int(port[:6]) < 65536
+    ):
+        raise AddressError(address)
+    return host, int(port)
+
+
+def is_dialable(address: str) -> bool:
+    """Return whether an address is well-formed and may denote a node: not 0.0.0.0, not ::, not a multicast group."""
+    try:
+        host, _ = parse_address(address)
+    except AddressError:
+        return False
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return True  # A name; the owner will find out.
+    return not ip.is_unspecified and not ip.is_multicast
+
+
+def redial_delay_s(failures: int, config: OverlayConfig, rng: Rng) -> float:
+    """Return how long to wait after this many failures in a row: doubling, bounded, and with a random part of one half."""
+    limit = config.redial_delay_s_min * 2.0 ** (min(failures, FAILURES_MAX) - 1)
+    return min(limit, config.redial_delay_s_max) * rng.uniform(0.5, 1.0)
+
+
+@dataclass(slots=True)
+class _Candidate:
+    key: Key
+    addresses: list[str]
+    peer: NodeId | None
+    """Who should be there; None when anybody will do."""
+    is_seed: bool = False
+    position: int = 0
+    """The address that is next. Invariant: 0 <= position < len(addresses)."""
+    failures: int = 0
+    failed_first: float | None = None
+    failed_last: float | None = None
+    found: NodeId | None = None
+    """Who answered last."""
+    due: float = 0.0
+
+
+@dataclass(slots=True)
+class _Dial:
+    is_retry: bool
+    candidates: dict[Key, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Live:
+    opened: float
+    failures: int
+    """Failures before the link opened, and links that broke early: counted on if this one breaks early too."""
+
+
+class Dialler:
+    """Dial candidates, at most `dials_max` at once, with back-off.
+
+    Retries take at most half of the dials, so that black holes cannot hold up those that were never tried.
+    """
+
+    def __init__(self, local: NodeInfo, config: OverlayConfig, rng: Rng, counters: Counters) -> None:
+        self.requests: list[DialRequested] = []
+        # Initial candidates without an outcome so far, and live peers without a Welcome: the search is not over before it is
+        # empty. Entries are only added while is_searching.
+        self.awaited: dict[Key, None] = {}
+        self.is_searching = False
+        self._local = local
+        self._config = config
+        self._rng = rng
+        self._counters = counters
+        # Invariant: each candidate is in exactly one of _waiting (by its key), _ready and the dials of _dials.
+        self._candidates: dict[Key, _Candidate] = {}
+        self._seeds: dict[str, None] = {}
+        self._waiting: DeadlineTable[Key] = DeadlineTable()
+        self._ready: dict[Key, None] = {}
+        self._dials: dict[str, _Dial] = {}
+        self._retries = 0
+        self._dial_timeouts: DeadlineTable[str] = DeadlineTable()
+        self._live: dict[NodeId, _Live] = {}
+        self._departed: dict[NodeId, None] = {}
+        self._is_stopped = False
+
+    def __len__(self) -> int:
+        return len(self._candidates)
+
+    def is_live(self, node: NodeId) -> bool:
+        """Return whether there is a link to a node."""
+        return node in self._live
+
+    def add_address(self, address: str, now: float, *, is_seed: bool = False) -> None:
+        """Add an address to dial now; harmless if it cannot be dialled, is our own or known."""
+        if is_dialable(address) and address not in self._local.addresses and address not in self._candidates:
+            self._add(_Candidate(address, [address], None, is_seed), now, now)
+
+    def add_peer(self, info: NodeInfo, when: float, now: float) -> None:
+        """Add a peer that others know or that made itself heard, to be dialled at a time; harmless if it needs no dial."""
+        node = info.id
+        if node == self._local.id or node in self._live or node in self._departed:
+            return
+        known = self._candidates.get(node)
+        if known is not None:
+            # A sign of life: no need to sit out a long delay, unless it failed just now.
+            is_rested = known.failed_last is None or now - known.failed_last >= self._config.redial_hint_s
+            if node in self._waiting and is_rested and when < known.due:
+                self._schedule(known, when, now)
+            return
+        addresses = self._dialable(info.addresses)
+        if addresses:
+            self._add(_Candidate(node, addresses, node), when, now)
+
+    def link_opened(self, node: NodeId, now: float) -> None:
+        """Stop dialling a peer that is live."""
+        candidate = self._candidates.get(node)
+        if node not in self._live:
+            self._live[node] = _Live(now, candidate.failures if candidate is not None else 0)
+            if self.is_searching:
+                self.awaited[node] = None
+        if candidate is not None:
+            self._forget(candidate)
+        self._departed.pop(node, None)
+
+    def stop_awaiting(self, node: NodeId) -> None:
+        """Note that a peer introduced itself, or is gone: the search need not wait for it any more."""
+        self.awaited.pop(node, None)
+
+    def link_lost(self, info: NodeInfo, now: float, *, is_departed: bool, is_violator: bool) -> None:
+        """Dial a peer again that was live, unless it departed. One that broke the protocol has to wait as after many
+        failures."""
+        node = info.id
+        live = self._live.pop(node, None)
+        self.awaited.pop(node, None)
+        is_stable = live is None or now - live.opened >= self._config.link_stable_s
+        failures = FAILURES_MAX if is_violator else 1 if is_stable or live is None else min(live.failures + 1, FAILURES_MAX)
+        for address in self._seeds:
+            seed = self._candidates[address]
+            if seed.found == node and address in self._waiting:
+                seed.failures = failures
+                self._wait(seed, now + redial_delay_s(failures, self._config, self._rng))
+        if is_departed:
+            self._departed[node] = None
+            if len(self._departed) > DEPARTED_MAX:
+                del self._departed[next(iter(self._departed))]
+        elif live is not None and node not in self._candidates:
+            addresses = self._dialable(info.addresses)
+            if addresses:
+                lost = _Candidate(node, addresses, node, failures=failures, failed_first=now, failed_last=now)
+                self._add(lost, now + redial_delay_s(failures, self._config, self._rng), now)
+
+    def dial_failed(self, address: str, now: float) -> None:
+        """Go on to the next address, or wait."""
+        for candidate in self._end_dial(address):
+            self._fail_address(candidate, now)
+
+    def dial_succeeded(self, address: str, node: NodeId, now: float) -> None:
+        """Note who answers at an address."""
+        for candidate in self._end_dial(address):
+            if candidate.peer is not None and candidate.peer != node:
+                # Another process has that port now, perhaps on another machine: loopback addresses mean themselves everywhere.
+                candidate.addresses.remove(address)
+                if not candidate.addresses:
+                    self._forget(candidate)
+                    self.awaited.pop(candidate.key, None)
+                    continue
+                candidate.position -= 1
+                self._fail_address(candidate, now)
+                continue
+            self._find(candidate, node, now)
+
+    def handle_timeout(self, now: float) -> None:
+        """Dial who is due, and give up dials that were never reported on."""
+        for address in self._dial_timeouts.expired(now):
+            self._counters.dials_timed_out += 1
+            self.dial_failed(address, now)
+        for key in self._waiting.expired(now):
+            candidate = self._candidates[key]
+            if candidate.found is not None and candidate.found in self._live:
+                self._rest(candidate, now)
+            else:
+                self._ready[key] = None
+
+    def request_dials(self, now: float) -> None:
+        """Start the dials that are ready, those that did not fail yet first. Call it once after all inputs of a moment."""
+        if not self._ready or len(self._live) >= self._config.peers_max:
+            return
+        fresh = [key for key in self._ready if self._candidates[key].failures == 0]
+        failed = [key for key in self._ready if self._candidates[key].failures > 0]
+        for key in fresh + failed:
+            candidate = self._candidates[key]
+            address = candidate.addresses[candidate.position]
+            dial = self._dials.get(address)
+            if dial is None:
+                is_retry = candidate.failures > 0
+                has_turn = not is_retry or self._retries < max(1, self._config.dials_max // 2)
+                if len(self._dials) >= self._config.dials_max or not has_turn:
+                    continue  # Another one may share a dial that is under way.
+                dial = self._dials[address] = _Dial(is_retry)
+                self._retries += is_retry
+                self._dial_timeouts.set(address, now + self._config.dial_timeout_s)
+                self.requests.append(DialRequested(address, candidate.peer))
+            dial.candidates[key] = None
+            del self._ready[key]
+
+    def deadline(self) -> float | None:
+        """Return the earliest time to call `handle_timeout`."""
+        first, second = self._waiting.deadline(), self._dial_timeouts.deadline()
+        if first is None or second is None:
+            return second if first is None else first
+        return min(first, second)
+
+    def stop(self) -> None:
+        """Dial nobody any more."""
+        self._is_stopped = True
+        self._candidates.clear()
+        self._seeds.clear()
+        self._ready.clear()
+        self._dials.clear()
+        self.awaited.clear()
+        self.requests.clear()
+        self._waiting = DeadlineTable()
+        self._dial_timeouts = DeadlineTable()
+
+    def _dialable(self, addresses: Iterable[str]) -> list[str]:
+        usable = [address for address in addresses if is_dialable(address) and address not in self._local.addresses]
+        return list(dict.fromkeys(usable))
+
+    def _add(self, candidate: _Candidate, when: float, now: float) -> None:
+        if self._is_stopped or not (candidate.is_seed or self._has_room()):
+            self._counters.candidates_refused += 1
+            return
+        self._candidates[candidate.key] = candidate
+        if candidate.is_seed:
+            self._seeds[str(candidate.key)] = None
+        if self.is_searching:
+            self.awaited[candidate.key] = None
+        self._schedule(candidate, when, now)
+
+    def _has_room(self) -> bool:
+        if len(self._candidates) - len(self._seeds) < self._config.candidates_max:
+            return True
+        worst = max((c for c in self._candidates.values() if not c.is_seed), key=lambda c: c.failures, default=None)
+        if worst is None or worst.failures == 0:
+            return False
+        self._forget(worst)
+        self.awaited.pop(worst.key, None)
+        return True
+
+    def _forget(self, candidate: _Candidate) -> None:
+        # A dial under way for it goes on; its outcome finds nobody waiting.
+        del self._candidates[candidate.key]
+        self._waiting.cancel(candidate.key)
+        self._ready.pop(candidate.key, None)
+        for dial in self._dials.values():
+            dial.candidates.pop(candidate.key, None)
+
+    def _schedule(self, candidate: _Candidate, when: float, now: float) -> None:
+        if when > now:
+            self._wait(candidate, when)
+        else:
+            self._waiting.cancel(candidate.key)
+            self._ready[candidate.key] = None
+
+    def _wait(self, candidate: _Candidate, when: float) -> None:
+        candidate.due = when
+        self._waiting.set(candidate.key, when)
+
+    def _end_dial(self, address: str) -> list[_Candidate]:
+        self._dial_timeouts.cancel(address)
+        dial = self._dials.pop(address, None)
+        if dial is None:
+            return []
+        self._retries -= dial.is_retry
+        return [self._candidates[key] for key in dial.candidates]
+
+    def _fail_address(self, candidate: _Candidate, now: float) -> None:
+        candidate.position += 1
+        if candidate.position < len(candidate.addresses):
+            self._ready[candidate.key] = None
+            return
+        candidate.position = 0
+        candidate.found = None
+        self.awaited.pop(candidate.key, None)
+        self._fail(candidate, now)
+
+    def _fail(self, candidate: _Candidate, now: float) -> None:
+        candidate.failures = min(candidate.failures + 1, FAILURES_MAX)
+        candidate.failed_last = now
+        if candidate.failed_first is None:
+            candidate.failed_first = now
+        if not candidate.is_seed and now - candidate.failed_first >= self._config.forget_s:
+            self._forget(candidate)
+        else:
+            self._wait(candidate, now + redial_delay_s(candidate.failures, self._config, self._rng))
+
+    def _find(self, candidate: _Candidate, node: NodeId, now: float) -> None:
+        candidate.found = node
+        candidate.position = 0
+        self.awaited.pop(candidate.key, None)
+        if node == self._local.id:
+            # A name that denotes us now may denote others as well, or later; an address alone is not worth another dial.
+            if candidate.is_seed:
+                candidate.failures = FAILURES_MAX
+                self._fail(candidate, now)
+            else:
+                self._forget(candidate)
+        elif node in self._live:
+            self._rest(candidate, now)
+        else:
+            if self.is_searching:
+                self.awaited[node] = None
+            self._fail(candidate, now)
+
+    def _rest(self, candidate: _Candidate, now: float) -> None:
+        """Leave a candidate whose peer is live alone; a seed is looked at again, for a link that ends unnoticed."""
+        if candidate.is_seed:
+            candidate.failures = 0
+            self._wait(candidate, now + self._config.redial_delay_s_max)
+        else:
+            self._forget(candidate)

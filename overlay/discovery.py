@@ -1,0 +1,178 @@
+"""Finding strangers: the search at the start, and beacons for ever.
+
+**The search** is over as soon as everybody it dialled, and everybody those named, has introduced itself or could not be
+reached, and, if nobody was found, beacons had time to be answered; at the latest after `settle_timeout_s`.
+
+**Beacons** are questions or answers. A node without peers asks, at the start and at every interval, which heals even an
+outage of everything but one node. A node with peers only says that it exists, which heals partitions. Of n nodes that hear
+a question, about `answers_wanted` answer, after a jitter. Amplification is ruled out: questions are padded to
+QUESTION_BYTES_MIN, an answer that would be larger than its question leaves addresses out or is not sent, one source gets
+one answer at a time, and all answers together are limited in each second.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from overlay.errors import MessageError
+from overlay.messages import decode_beacon, encode_beacon
+from overlay.timers import DeadlineTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from overlay.config import OverlayConfig, Rng
+    from overlay.counters import Counters
+    from overlay.dialling import Dialler
+    from overlay.messages import Beacon, NodeInfo
+
+Source: TypeAlias = tuple[str, int]
+
+ANSWERS_PENDING_MAX: Final = 64
+"""Answers that wait for their jitter. `answers_per_s_max` lets fewer through anyway."""
+
+
+class _Timer(enum.Enum):
+    BEACON = enum.auto()
+    BEACON_WAIT = enum.auto()
+    SETTLE = enum.auto()
+
+
+class Discovery:
+    """Search at the start, send and answer beacons, and hand what was found to the dialler."""
+
+    def __init__(self, local: NodeInfo, config: OverlayConfig, rng: Rng, dialler: Dialler, counters: Counters) -> None:
+        self.datagrams: list[tuple[Source | None, bytes]] = []
+        self.is_settled = False
+        self._local = local
+        self._config = config
+        self._rng = rng
+        self._dialler = dialler
+        self._counters = counters
+        self._timers: DeadlineTable[_Timer] = DeadlineTable()
+        self._has_beacons = False
+        # The time-out of each answer that waits for its jitter, and the size of its question.
+        self._answers: DeadlineTable[Source] = DeadlineTable()
+        self._question_bytes: dict[Source, int] = {}
+        self._answer_second = float("-inf")
+        self._answers_in_second = 0
+
+    def start(self, now: float, seeds: Sequence[str], remembered: Sequence[str], *, beacons: bool, is_complete: bool) -> None:
+        """Begin the search."""
+        self._dialler.is_searching = True
+        for address in seeds:
+            self._dialler.add_address(address, now, is_seed=True)
+        for address in remembered:
+            self._dialler.add_address(address, now)
+        self._timers.set(_Timer.SETTLE, now + self._config.settle_timeout_s)
+        self._has_beacons = beacons
+        if beacons:
+            if not is_complete:
+                self._timers.set(_Timer.BEACON_WAIT, now + self._config.beacon_wait_s)
+            self._send_beacon(now, peers=0)
+
+    def receive_datagram(self, data: bytes, source: Source, now: float, peers: int) -> None:
+        """Handle an authentic datagram."""
+        try:
+            beacon = decode_beacon(data)
+        except MessageError:
+            self._counters.datagrams_invalid += 1
+            return
+        info = beacon.info
+        if not self._has_beacons or info.id == self._local.id or self._dialler.is_live(info.id):
+            return
+        is_answered = beacon.wants_answer and self._maybe_answer(source, len(data), now, peers)
+        self._dialler.add_peer(info, now + self._dial_delay_s(beacon, peers, is_answered=is_answered), now)
+
+    def maybe_settle(self, now: float, peers: int) -> bool:
+        """End the search if it is over; return whether it ended just now."""
+        if self.is_settled or not self._dialler.is_searching:
+            return False
+        is_late = _Timer.SETTLE not in self._timers
+        is_waiting = bool(self._dialler.awaited) or (peers == 0 and _Timer.BEACON_WAIT in self._timers)
+        if is_waiting and not is_late:
+            return False
+        self._settle()
+        return True
+
+    def handle_timeout(self, now: float, peers: int) -> None:
+        """Send the beacons and answers that are due. Call `maybe_settle` afterwards."""
+        for timer in self._timers.expired(now):
+            if timer is _Timer.BEACON:
+                self._send_beacon(now, peers)
+        for source in self._answers.expired(now):
+            self._send_answer(source, peers, self._question_bytes.pop(source))
+
+    def deadline(self) -> float | None:
+        """Return the earliest time to call `handle_timeout`."""
+        first, second = self._timers.deadline(), self._answers.deadline()
+        if first is None or second is None:
+            return second if first is None else first
+        return min(first, second)
+
+    def stop(self) -> bool:
+        """Search no more, and be silent; return whether the search ended by that."""
+        is_ended = not self.is_settled
+        self._settle()
+        self._has_beacons = False
+        self._timers = DeadlineTable()
+        self._answers = DeadlineTable()
+        self._question_bytes.clear()
+        self.datagrams.clear()
+        self._dialler.stop()
+        return is_ended
+
+    def _settle(self) -> None:
+        self.is_settled = True
+        self._dialler.is_searching = False
+        self._dialler.awaited.clear()
+        self._timers.cancel(_Timer.SETTLE)
+        self._timers.cancel(_Timer.BEACON_WAIT)
+
+    def _send_beacon(self, now: float, peers: int) -> None:
+        interval = max(self._config.beacon_interval_s, self._config.beacon_interval_per_peer_s * peers)
+        self._timers.set(_Timer.BEACON, now + interval * self._rng.uniform(0.8, 1.2))
+        data = encode_beacon(self._local, wants_answer=peers == 0, peers=peers)
+        # A node without addresses cannot be dialled: it has nothing to announce.
+        if data is not None:
+            self.datagrams.append((None, data))
+
+    def _maybe_answer(self, source: Source, question_bytes: int, now: float, peers: int) -> bool:
+        """Answer a stranger's question, perhaps; return whether an answer is under way."""
+        if source in self._question_bytes:
+            return True
+        if self._rng.random() >= self._config.answers_wanted / (peers + 1):
+            return False
+        if now - self._answer_second >= 1.0:
+            self._answer_second = now
+            self._answers_in_second = 0
+        is_full = self._answers_in_second >= self._config.answers_per_s_max or len(self._answers) >= ANSWERS_PENDING_MAX
+        if is_full or self._encode_answer(peers, question_bytes) is None:
+            self._counters.answers_suppressed += 1
+            return False
+        self._answers_in_second += 1
+        if peers <= self._config.answers_wanted:
+            self._send_answer(source, peers, question_bytes)
+        else:
+            self._question_bytes[source] = question_bytes
+            self._answers.set(source, now + self._rng.uniform(0.0, self._config.beacon_jitter_s))
+        return True
+
+    def _send_answer(self, source: Source, peers: int, question_bytes: int) -> None:
+        data = self._encode_answer(peers, question_bytes)
+        if data is not None:
+            self.datagrams.append((source, data))
+
+    def _encode_answer(self, peers: int, question_bytes: int) -> bytes | None:
+        return encode_beacon(self._local, wants_answer=False, peers=peers, bytes_max=question_bytes)
+
+    def _dial_delay_s(self, beacon: Beacon, peers: int, *, is_answered: bool) -> float:
+        """Return how long to wait before dialling the sender of a beacon."""
+        if peers == 0 and not is_answered:
+            return 0.0
+        # Whoever asked will dial those who answer; a dial from here as well would be a second link. So it comes later, for
+        # the case that the answer was lost. Among those with peers, one is first, and the others will meet the stranger
+        # through it; the smaller of two networks goes first.
+        jitter = self._config.beacon_dial_jitter_s * (0.25 if beacon.peers > peers else 1.0)
+        return self._rng.uniform(0.25 * jitter, jitter)
