@@ -9,10 +9,12 @@ sockname begins with host and port; IPv6 adds two numbers, so take ``[:2]``.
 
 from __future__ import annotations
 
+import asyncio
+import errno
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Mapping, Sequence
 
 #: Host and port.
@@ -122,3 +124,54 @@ class Network(Protocol):
             group: The multicast address.
             port: The port which all members of the group share.
         """
+
+
+class ReceivedBeacons:
+    """The receiving half of a :class:`BeaconSocket`, the same in both implementations: a bounded queue, and counters."""
+
+    def __init__(self) -> None:
+        """Create an open socket without anything in its queue."""
+        self._queue: deque[tuple[bytes, Address]] = deque()
+        self._changed = asyncio.Event()
+        self._dropped: Counter[str] = Counter()
+        self._degraded = False
+        self._closed = False
+
+    @property
+    def degraded(self) -> bool:
+        """Whether some of what was asked for does not work here."""
+        return self._degraded
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """How many datagrams were dropped on this side, by reason."""
+        return self._dropped
+
+    async def receive(self) -> tuple[bytes, Address]:
+        """Return the next datagram, and the address where an answer reaches its sender and nobody else."""
+        while not self._closed:
+            if self._queue:
+                return self._queue.popleft()
+            self._changed.clear()
+            await self._changed.wait()
+        raise ConnectionAbortedError(errno.ECONNABORTED, "the beacon socket is closed")
+
+    def _receive_data(self, data: bytes, sender: Address) -> None:
+        """Queue a datagram from the network, or count it as dropped."""
+        if len(self._queue) >= BEACONS_RECEIVED_MAX:
+            self._dropped[OVERFLOW] += 1
+            return
+        self._queue.append((data, sender))
+        self._changed.set()
+
+    def _is_sendable(self, data: bytes) -> bool:
+        """Return whether a datagram may be sent at all; count it as dropped if not."""
+        if self._closed:
+            self._dropped[CLOSED] += 1
+        elif len(data) > BEACON_BYTES_MAX:
+            self._dropped[OVERSIZED] += 1
+        elif not data:
+            self._dropped[REFUSED] += 1  # asyncio would skip it without a word
+        else:
+            return True
+        return False

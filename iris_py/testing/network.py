@@ -1,0 +1,381 @@
+"""A simulated network: hosts, streams and beacons in memory, with the faults that a test asks for.
+
+Two runs with one seed are alike to the byte when they run on a :class:`iris_py.testing.clock.VirtualLoop`::
+
+    network = MemoryNetwork(seed=7)
+    alice, bob = network.host("10.0.0.1"), network.host("10.0.0.2")
+
+Each host implements :class:`iris_py.net.network.Network`. Its name is its address. It has a loopback interface, which others
+do not reach, and all hosts are on one link, so beacons by multicast reach every host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from iris_py.net.network import BEACON_GROUP, BEACON_PORT, REFUSED, UNREACHABLE, ReceivedBeacons
+from iris_py.testing.streams import MemoryTransport, Path, Pipe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from iris_py.net.network import Address, AnyProtocol
+
+#: One way, drawn for each pair of hosts: from a switch to a campus.
+LATENCY_S_MIN = 0.0002
+LATENCY_S_MAX = 0.002
+LATENCY_LOOPBACK_S = 0.00005
+
+#: After this a dial to a host that is cut off fails: Linux gives up a SYN after about as long.
+DIAL_TIMEOUT_S = 130.0
+
+#: After this a dial to an address without a host fails: nobody has answered three ARP requests.
+NO_HOST_TIMEOUT_S = 3.0
+
+#: The largest delay of a datagram that is chosen to come out of order.
+REORDERING_S_MAX = 0.05
+
+#: The least time between two datagrams on one path.
+DATAGRAM_GAP_S = 1e-6
+
+#: Where the ports begin that the system chooses; Linux has the same.
+PORT_EPHEMERAL_MIN = 32_768
+
+LOOPBACK = "127.0.0.1"
+LOOPBACK_NAMES = (LOOPBACK, "localhost", "::1")
+WILDCARD = "0.0.0.0"  # noqa: S104  # of a simulated host
+WILDCARD_NAMES = (WILDCARD, "", "::")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Bytes that were put on the wire."""
+
+    time_s: float
+    source: Address
+    target: Address
+    """For a beacon by multicast: the group."""
+    connection: int | None
+    """The number of the connection, counted from 0; None for a datagram. Join the pieces of one connection and source."""
+    data: bytes
+
+
+class MemoryNetwork:
+    """Hosts that reach each other, until a test decides otherwise."""
+
+    def __init__(self, seed: int, *, bandwidth_bytes_s: float | None = None) -> None:
+        """Create a network without hosts.
+
+        Args:
+            seed: Decides latencies, where streams are cut, and the fate of datagrams.
+            bandwidth_bytes_s: Of each connection in each direction; None for no limit.
+        """
+        self.record: Callable[[Record], None] | None = None
+        """Is told everything that is put on the wire."""
+        self.has_multicast = True
+        """Whether multicast works in beacon sockets that are opened from now on."""
+        self.datagram_loss = 0.0
+        """The share of datagrams that get lost."""
+        self.datagram_duplication = 0.0
+        """The share of datagrams that arrive twice."""
+        self.datagram_reordering = 0.0
+        """The share of datagrams that are late, by up to ``REORDERING_S_MAX``."""
+        self._seed = seed
+        self._bandwidth_bytes_s = bandwidth_bytes_s
+        self._datagram_rng = Random(f"{seed} datagrams")
+        self._hosts: dict[str, MemoryHost] = {}
+        self._paths: dict[tuple[str, str], Path] = {}
+        self._ports: dict[str, int] = {}
+        self._connections_made = 0
+
+    def host(self, name: str) -> MemoryHost:
+        """Return the host of a name or address; a new one on first use, and after :meth:`kill`."""
+        if name in LOOPBACK_NAMES or name in WILDCARD_NAMES:
+            raise ValueError(f"{name!r} is an address of every host: give it a name or address of its own")
+        if name not in self._hosts:
+            self._hosts[name] = MemoryHost(self, name)
+        return self._hosts[name]
+
+    def partition(self, hosts_a: Iterable[str], hosts_b: Iterable[str]) -> None:
+        """Cut every host of one side off from every host of the other, until :meth:`heal`.
+
+        Streams between them hold their bytes, dials hang, datagrams vanish.
+        """
+        others = list(hosts_b)
+        for a in hosts_a:
+            for b in others:
+                self.stall(a, b)
+                self.stall(b, a)
+
+    def stall(self, source: str, target: str) -> None:
+        """Cut one direction, until :meth:`heal`: a black hole, for the other direction still works."""
+        if source != target:
+            self._path(source, target).blocked = True
+
+    def heal(self) -> None:
+        """Undo every :meth:`partition` and :meth:`stall`. What was held arrives after the usual latency."""
+        for path in list(self._paths.values()):
+            path.unblock()
+
+    def reset(self, name: str) -> None:
+        """Break every connection of a host, at both ends, with ``ConnectionResetError``. Its listeners stay."""
+        self.host(name)._break_streams(is_mute=False)
+
+    def kill(self, name: str) -> None:
+        """End whatever runs on a host, as a crash of the process does.
+
+        Its connections break at the peers with ``ConnectionResetError``, dials to it are refused. Its own protocols and
+        beacon sockets hear nothing more, and it can open nothing. A node started again gets a new host: call :meth:`host`.
+        """
+        self.host(name)._die()
+        self._hosts[name] = MemoryHost(self, name)
+
+    def _path(self, source: str, target: str) -> Path:
+        key = (source, target)
+        if key not in self._paths:
+            if source == target:
+                latency = LATENCY_LOOPBACK_S
+            else:
+                latency = Random(f"{self._seed} latency {sorted(key)}").uniform(LATENCY_S_MIN, LATENCY_S_MAX)
+            self._paths[key] = Path(latency, self._bandwidth_bytes_s)
+        return self._paths[key]
+
+    def _choose_port(self, name: str) -> int:
+        """Return a port of a host that was never used: not even by what was killed there."""
+        port = self._ports.get(name, PORT_EPHEMERAL_MIN)
+        self._ports[name] = port + 1
+        return port
+
+    def _connect(
+        self, here: MemoryHost, listener: MemoryListener, our_address: Address, their_address: Address
+    ) -> MemoryTransport:
+        """Connect a host to a listener and return its end, still silent; the other end hears of it after the latency."""
+        number = self._connections_made
+        self._connections_made += 1
+        rng = Random(f"{self._seed} connection {number}")
+        there = listener._host
+        path, way_back = self._path(here.name, there.name), self._path(there.name, here.name)
+        outgoing = Pipe(path, way_back, rng, partial(self._tell, our_address, their_address, number))
+        incoming = Pipe(way_back, path, rng, partial(self._tell, their_address, our_address, number))
+        ours = MemoryTransport(incoming, outgoing, rng, our_address, their_address)
+        theirs = MemoryTransport(outgoing, incoming, rng, their_address, our_address)
+        here._own(2 * number, ours)
+        there._own(2 * number + 1, theirs)
+        # First on the wire, ahead of what the protocol sends: the acceptance.
+        outgoing.signal(partial(listener._accept, theirs))
+        return ours
+
+    def _tell(self, source: Address, target: Address, connection: int | None, data: bytes) -> None:
+        if self.record is not None:
+            self.record(Record(asyncio.get_running_loop().time(), source, target, connection, data))
+
+    def _send_datagram(self, data: bytes, source: Address, sender: MemoryHost, receiver: MemoryBeacons) -> None:
+        """Let a datagram travel, or let chance dispose of it."""
+        rng = self._datagram_rng
+        path = self._path(sender.name, receiver._host.name)
+        if path.blocked or rng.random() < self.datagram_loss:
+            return
+        loop = asyncio.get_running_loop()
+        for _ in range(2 if rng.random() < self.datagram_duplication else 1):
+            when = max(loop.time() + path.latency_s, path.last_datagram_s + DATAGRAM_GAP_S)
+            path.last_datagram_s = when
+            if rng.random() < self.datagram_reordering:
+                when += rng.uniform(0.0, REORDERING_S_MAX)
+            loop.call_at(when, receiver._arrive, path, data, source)
+
+
+class MemoryListener:
+    """A simulated door for streams."""
+
+    def __init__(self, host: MemoryHost, address: Address, factory: Callable[[], asyncio.BufferedProtocol]) -> None:
+        self._host = host
+        self._address = address
+        self._factory = factory
+
+    @property
+    def address(self) -> Address:
+        """The address listened on."""
+        return self._address
+
+    def close(self) -> None:
+        """Accept no more streams; those already accepted live on. May be called again."""
+        if self._host._listeners.get(self._address) is self:
+            del self._host._listeners[self._address]
+
+    def _accept(self, transport: MemoryTransport) -> None:
+        """Take the last step of a handshake; who closed meanwhile refuses it."""
+        if self._host._listeners.get(self._address) is self:
+            transport.start(self._factory())
+        else:
+            transport.reset()
+
+
+class MemoryHost:
+    """One simulated machine: implements :class:`iris_py.net.network.Network`."""
+
+    def __init__(self, network: MemoryNetwork, name: str) -> None:
+        """Create a host; use :meth:`MemoryNetwork.host`."""
+        self.name = name
+        self._network = network
+        self._is_dead = False
+        self._listeners: dict[Address, MemoryListener] = {}
+        self._transports: dict[int, MemoryTransport] = {}
+        self._beacons: dict[int, MemoryBeacons] = {}
+
+    async def listen(self, factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int) -> MemoryListener:
+        """Accept streams at an address, as :meth:`iris_py.net.network.Network.listen` says."""
+        self._check_alive()
+        bound = _normalize(host)
+        if bound not in (self.name, LOOPBACK, WILDCARD):
+            raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of {self.name}")
+        port = port or self._network._choose_port(self.name)
+        rivals = [other for other, used in self._listeners if used == port]
+        if bound in rivals or WILDCARD in rivals or (rivals and bound == WILDCARD):
+            raise OSError(errno.EADDRINUSE, f"port {port} of {host} is taken")
+        listener = MemoryListener(self, (bound, port), factory)
+        self._listeners[listener.address] = listener
+        return listener
+
+    async def dial(self, factory: Callable[[], AnyProtocol], host: str, port: int) -> AnyProtocol:
+        """Return the protocol of a new stream, as :meth:`iris_py.net.network.Network.dial` says."""
+        self._check_alive()
+        host = _normalize(host)
+        host = LOOPBACK if host == WILDCARD else host
+        target = self.name if host == LOOPBACK else host
+        if target not in self._network._hosts:
+            await asyncio.sleep(NO_HOST_TIMEOUT_S)
+            raise OSError(errno.EHOSTUNREACH, f"there is no host {host}")
+        there, back = self._network._path(self.name, target), self._network._path(target, self.name)
+        async with asyncio.timeout(DIAL_TIMEOUT_S):
+            await there.travel()
+            listener = self._network._hosts[target]._find_listener(host, port)
+            await back.travel()
+        self._check_alive()
+        if listener is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {host}:{port}")
+        our_address = (LOOPBACK if host == LOOPBACK else self.name, self._network._choose_port(self.name))
+        protocol = factory()
+        ours = self._network._connect(self, listener, our_address, (host, port))
+        ours.start(protocol)
+        try:
+            await asyncio.sleep(0)  # connection_made is called in this turn
+        except BaseException:
+            ours.abort()
+            raise
+        return protocol
+
+    async def open_beacons(
+        self, interfaces: Sequence[str], *, group: str = BEACON_GROUP, port: int = BEACON_PORT
+    ) -> MemoryBeacons:
+        """Open a socket for beacons, as :meth:`iris_py.net.network.Network.open_beacons` says."""
+        self._check_alive()
+        return MemoryBeacons(self._network, self, interfaces, (group, port))
+
+    def _check_alive(self) -> None:
+        if self._is_dead:
+            raise OSError(errno.ENETDOWN, f"{self.name} was killed")
+
+    def _find_listener(self, host: str, port: int) -> MemoryListener | None:
+        return self._listeners.get((host, port)) or self._listeners.get((WILDCARD, port))
+
+    def _own(self, key: int, transport: MemoryTransport) -> None:
+        """Keep a transport for the faults of this host, until it ends."""
+        self._transports[key] = transport
+        transport.on_end = partial(self._transports.pop, key, None)
+
+    def _break_streams(self, *, is_mute: bool) -> None:
+        for transport in list(self._transports.values()):
+            transport.reset(is_mute=is_mute)
+
+    def _die(self) -> None:
+        self._is_dead = True
+        self._listeners.clear()
+        self._break_streams(is_mute=True)
+        for beacons in list(self._beacons.values()):
+            beacons._die()
+
+
+class MemoryBeacons(ReceivedBeacons):
+    """Simulated datagrams: implements :class:`iris_py.net.network.BeaconSocket`."""
+
+    def __init__(self, network: MemoryNetwork, host: MemoryHost, interfaces: Sequence[str], group: Address) -> None:
+        """Create a socket; use :meth:`MemoryHost.open_beacons`."""
+        super().__init__()
+        self._network = network
+        self._host = host
+        self._group = group
+        self._has_multicast = network.has_multicast
+        self._addresses: dict[str, Address] = {}
+        for interface in interfaces:
+            name = host.name if _normalize(interface) == WILDCARD else _normalize(interface)
+            if name in self._addresses:
+                continue
+            if name in (host.name, LOOPBACK):
+                self._addresses[name] = (name, network._choose_port(host.name))
+                host._beacons[self._addresses[name][1]] = self
+            else:
+                self._degraded = True
+        self._degraded = self._degraded or not self._has_multicast
+
+    def send(self, data: bytes, destination: Address | None) -> None:
+        """Send a datagram, or count it as dropped. Never raises and never blocks."""
+        if not self._is_sendable(data):
+            return
+        if destination is not None:
+            self._send_to(data, destination)
+        elif self._has_multicast and self._addresses:
+            for name in self._addresses:
+                self._send_to_group(data, name)
+        else:
+            self._dropped[UNREACHABLE] += 1
+
+    def close(self) -> None:
+        """Stop sending and receiving. May be called again."""
+        self._die()
+        self._changed.set()
+
+    def _send_to(self, data: bytes, destination: Address) -> None:
+        name, port = _normalize(destination[0]), destination[1]
+        if not self._addresses or not 0 < port < 65_536:
+            self._dropped[UNREACHABLE] += 1
+            return
+        source = self._addresses.get(LOOPBACK if name == LOOPBACK else self._host.name)
+        if source is None:
+            self._dropped[REFUSED] += 1  # the system does not send from one interface through another
+            return
+        self._network._tell(source, destination, None, data)
+        target = self._host if name == LOOPBACK else self._network._hosts.get(name)
+        receiver = None if target is None else target._beacons.get(port)
+        if receiver is not None and receiver._addresses.get(name) == (name, port):
+            self._network._send_datagram(data, source, self._host, receiver)
+
+    def _send_to_group(self, data: bytes, name: str) -> None:
+        """Send to every member of the group that an interface reaches."""
+        source = self._addresses[name]
+        self._network._tell(source, self._group, None, data)
+        for host in [self._host] if name == LOOPBACK else list(self._network._hosts.values()):
+            hearing = LOOPBACK if name == LOOPBACK else host.name
+            for port, receiver in list(host._beacons.items()):
+                is_member = receiver._group == self._group and receiver._has_multicast
+                if is_member and receiver._addresses.get(hearing) == (hearing, port):
+                    self._network._send_datagram(data, source, self._host, receiver)
+
+    def _arrive(self, path: Path, data: bytes, source: Address) -> None:
+        if not path.blocked and not self._closed:
+            self._receive_data(data, source)
+
+    def _die(self) -> None:
+        """Close without waking whoever waits for a datagram."""
+        self._closed = True
+        for _, port in self._addresses.values():
+            self._host._beacons.pop(port, None)
+
+
+def _normalize(host: str) -> str:
+    """Return the one spelling of an address that every host has."""
+    return LOOPBACK if host in LOOPBACK_NAMES else WILDCARD if host in WILDCARD_NAMES else host

@@ -1,0 +1,399 @@
+"""Simulated TCP: ordered streams of bytes between two transports, at the mercy of a seed.
+
+Theory of operation. A connection is two :class:`MemoryTransport` objects and, between them, one :class:`Pipe` each way. What
+is written waits in the pipe until the window has room, is cut at places drawn from the seed, and then is in flight: it
+arrives in order after the latency of the :class:`Path`, unless that is blocked, which holds it. Signals (end of stream,
+reset, the last step of a handshake) fly behind the bytes before them. The window opens again as the reader takes bytes.
+
+Where kernels differ, or an application gets away with mistakes most of the time, this one is harsh: who closes with unread
+bytes resets the connection, a reset discards what was not read yet, and after an abort the seed decides what the peer sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from iris_py.net.network import Address
+
+#: Bytes of one direction in flight or unread: what the buffers of two kernels hold together, roughly.
+WINDOW_BYTES = 256 * 1024
+
+#: The largest piece in which bytes travel, so a large write arrives in several.
+SEGMENT_BYTES_MAX = 64 * 1024
+
+#: How often a piece is cut so short that it ends inside a header of any protocol, and how short.
+TINY_SEGMENTS_SHARE = 0.25
+TINY_SEGMENT_BYTES_MAX = 16
+
+#: The largest pause between two pieces. Half of them get one: so some arrive alone, and some join those before.
+GAP_S_MAX = 0.0001
+
+#: asyncio's own default.
+HIGH_WATER_BYTES = 64 * 1024
+
+
+@dataclass(eq=False, slots=True)
+class Path:
+    """The way from one host to another; the way back is another path."""
+
+    latency_s: float
+    bandwidth_bytes_s: float | None
+    blocked: bool = False
+    held: list[Callable[[], object]] = field(default_factory=list)
+    """What to call when the path opens again."""
+    last_datagram_s: float = 0.0
+    """When the last datagram arrives. Timers of one instant fire in any order, so no two datagrams share one."""
+
+    def unblock(self) -> None:
+        """Let through what was held."""
+        self.blocked = False
+        held, self.held = self.held, []
+        for callback in held:
+            callback()
+
+    async def travel(self) -> None:
+        """Return once a packet has made its way, which takes for ever while the path is blocked."""
+        await asyncio.sleep(self.latency_s)
+        while self.blocked:
+            opened = asyncio.Event()
+            self.held.append(opened.set)
+            await opened.wait()
+            await asyncio.sleep(self.latency_s)
+
+
+class Pipe:
+    """One direction of a connection."""
+
+    def __init__(self, path: Path, way_back: Path, rng: Random, record: Callable[[bytes], None]) -> None:
+        """Create a pipe between two transports that are set afterwards.
+
+        Args:
+            path: Where the bytes go.
+            way_back: Where their acknowledgements go.
+            rng: Decides where to cut.
+            record: Is told each piece that is put on the wire.
+        """
+        self.writer: MemoryTransport
+        self.reader: MemoryTransport
+        self._path = path
+        self._way_back = way_back
+        self._rng = rng
+        self._record = record
+        self._loop = asyncio.get_running_loop()
+        self._unsent = bytearray()
+        self._window_used = 0  # invariant: 0 <= window used <= WINDOW_BYTES
+        self._flight: deque[tuple[float, bytes | Callable[[], None]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_held = False
+        self._departed_s = 0.0
+        self._arrived_s = 0.0
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How many bytes wait for the window."""
+        return len(self._unsent)
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        """Queue bytes, and send what the window lets through."""
+        self._unsent += data
+        self._push()
+
+    def signal(self, action: Callable[[], None]) -> None:
+        """Do something at the other end, after everything that is in flight has arrived."""
+        self._launch(action, 0)
+
+    def discard(self) -> None:
+        """Forget what was not sent."""
+        self._unsent.clear()
+
+    def acknowledge(self, size: int) -> None:
+        """Open the window: the reader has taken bytes."""
+        if self._way_back.blocked:
+            self._way_back.held.append(partial(self.acknowledge, size))
+            return
+        self._window_used -= size
+        self._push()
+
+    def _push(self) -> None:
+        moved = False
+        while self._unsent and self._window_used < WINDOW_BYTES:
+            tiny = self._rng.random() < TINY_SEGMENTS_SHARE
+            size = self._rng.randint(1, TINY_SEGMENT_BYTES_MAX if tiny else SEGMENT_BYTES_MAX)
+            segment = bytes(self._unsent[: min(size, WINDOW_BYTES - self._window_used)])
+            del self._unsent[: len(segment)]
+            self._window_used += len(segment)
+            self._record(segment)
+            self._launch(segment, len(segment))
+            moved = True
+        if moved:
+            self.writer.sent()
+
+    def _launch(self, item: bytes | Callable[[], None], size: int) -> None:
+        departure = max(self._loop.time(), self._departed_s)
+        if self._path.bandwidth_bytes_s is not None:
+            departure += size / self._path.bandwidth_bytes_s
+        gap = self._rng.random() * GAP_S_MAX if self._rng.random() < 0.5 else 0.0
+        self._departed_s = departure
+        self._arrived_s = max(departure + self._path.latency_s, self._arrived_s) + gap
+        self._flight.append((self._arrived_s, item))
+        self._arm(self._arrived_s)
+
+    def _arm(self, earliest_s: float) -> None:
+        if self._timer is None and not self._is_held and self._flight:
+            self._timer = self._loop.call_at(max(self._flight[0][0], earliest_s), self._arrive)
+
+    def _arrive(self) -> None:
+        self._timer = None
+        if self._path.blocked:
+            self._is_held = True
+            self._path.held.append(self._release)
+            return
+        now = self._loop.time()
+        while self._flight and self._flight[0][0] <= now:
+            item = self._flight.popleft()[1]
+            if isinstance(item, bytes):
+                self.reader.receive_data(item)
+            else:
+                self.reader.deliver()  # what arrived in this instant, before it
+                item()
+        self.reader.deliver()
+        self._arm(now)
+
+    def _release(self) -> None:
+        """Send again what was held: it arrives one latency after the path has opened."""
+        self._is_held = False
+        self._arm(self._loop.time() + self._path.latency_s)
+
+
+class MemoryTransport(asyncio.Transport):
+    """One end of a simulated connection; behaves as the transports of asyncio's sockets do."""
+
+    def __init__(self, incoming: Pipe, outgoing: Pipe, rng: Random, sockname: Address, peername: Address) -> None:
+        """Create an end that is silent until :meth:`start`."""
+        super().__init__({"sockname": sockname, "peername": peername})
+        incoming.reader = self
+        outgoing.writer = self
+        self.on_end: Callable[[], object] | None = None
+        self._incoming, self._outgoing = incoming, outgoing
+        self._rng = rng
+        self._loop = asyncio.get_running_loop()
+        self._protocol: asyncio.BaseProtocol | None = None
+        self._unread = bytearray()
+        self._high, self._low = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
+        self._is_started = False
+        self._is_reading_paused = False
+        self._is_writing_paused = False
+        self._is_eof_written = False
+        self._is_eof_received = False
+        self._is_eof_unread = False
+        self._is_closing = False
+        self._is_ended = False  # the simulated socket is gone; connection_lost has been scheduled
+        self._is_mute = False
+
+    # What the simulated network does to it.
+
+    def start(self, protocol: asyncio.BufferedProtocol) -> None:
+        """Begin: ``connection_made`` is called in the next turn of the loop, and reading starts after it."""
+        self._protocol = protocol
+        self._loop.call_soon(self._connection_made)
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes off the wire, to be delivered by :meth:`deliver`."""
+        if self._is_ended:
+            self._outgoing.signal(self._outgoing.reader.receive_reset)
+        else:
+            self._unread += data
+
+    def receive_eof(self) -> None:
+        """Take note of the peer's end of stream."""
+        if not self._is_eof_received:  # one who ends a stream and then closes says so twice
+            self._is_eof_received = self._is_eof_unread = True
+            self.deliver()
+
+    def receive_reset(self) -> None:
+        """Break, for the peer does not know this connection any more."""
+        self._end(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
+
+    def reset(self, *, is_mute: bool = False) -> None:
+        """Break at both ends; a mute one does not tell its own protocol."""
+        self._is_mute = self._is_mute or is_mute
+        if not self._is_ended:
+            self._outgoing.signal(self._outgoing.reader.receive_reset)
+            self.receive_reset()
+
+    def sent(self) -> None:
+        """React on bytes that left the buffer."""
+        if self._is_writing_paused and self.get_write_buffer_size() <= self._low:
+            self._is_writing_paused = False
+            self._call(lambda protocol: protocol.resume_writing())
+        self._maybe_finish()
+
+    def deliver(self) -> None:
+        """Hand the protocol what has arrived, as long as it wants to read."""
+        while self._unread and self._can_read():
+            self._call(self._fill_buffer, is_fatal=True)
+        if self._is_eof_unread and not self._unread and self._can_read():
+            self._is_eof_unread = False
+            self._call(self._hand_over_eof, is_fatal=True)
+
+    # What its protocol does with it.
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Return the protocol."""
+        assert self._protocol is not None
+        return self._protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Replace the protocol; the new one must be buffered too."""
+        self._protocol = protocol
+
+    def is_closing(self) -> bool:
+        """Return whether it is closed, or about to be."""
+        return self._is_closing
+
+    def is_reading(self) -> bool:
+        """Return whether the protocol receives."""
+        return not self._is_closing and not self._is_reading_paused
+
+    def pause_reading(self) -> None:
+        """Receive nothing until :meth:`resume_reading`."""
+        self._is_reading_paused = True
+
+    def resume_reading(self) -> None:
+        """Receive again."""
+        if self._is_reading_paused:
+            self._is_reading_paused = False
+            self._loop.call_soon(self.deliver)
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        """Send bytes; after the connection has closed they are dropped, as on a socket."""
+        if self._is_eof_written:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        if self._is_closing or not data:
+            return
+        self._outgoing.write(data)
+        self._maybe_pause()
+
+    def write_eof(self) -> None:
+        """End our direction once everything is sent."""
+        if self._is_closing or self._is_eof_written:
+            return
+        self._is_eof_written = True
+        self._maybe_finish()
+
+    def can_write_eof(self) -> bool:
+        """Return True: one direction can end alone."""
+        return True
+
+    def close(self) -> None:
+        """Close once everything is sent."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._maybe_finish()
+
+    def abort(self) -> None:
+        """Close at once. Whether the peer sees an end of stream or a reset is up to the seed, as it is up to a kernel."""
+        if not self._is_ended:
+            self._is_closing = True
+            self._leave(is_reset=bool(self._unread) or self._rng.random() < 0.5)
+            self._end(None)
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes wait to be sent."""
+        return self._outgoing.unsent_bytes
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """Return the low and the high watermark."""
+        return self._low, self._high
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set the watermarks; their defaults are asyncio's."""
+        if high is None:
+            high = HIGH_WATER_BYTES if low is None else 4 * low
+        if low is None:
+            low = high // 4
+        if not high >= low >= 0:
+            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
+        self._high, self._low = high, low
+        self._maybe_pause()
+
+    def _can_read(self) -> bool:
+        return self._is_started and not self._is_reading_paused and not self._is_closing
+
+    def _connection_made(self) -> None:
+        self._call(lambda protocol: protocol.connection_made(self))
+        self._is_started = True
+        self.deliver()
+
+    def _fill_buffer(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.BufferedProtocol)
+        target = memoryview(protocol.get_buffer(-1)).cast("B")
+        size = min(len(target), len(self._unread))
+        if not size:
+            raise RuntimeError("get_buffer() returned an empty buffer")
+        target[:size] = self._unread[:size]
+        target.release()
+        del self._unread[:size]
+        self._incoming.acknowledge(size)
+        protocol.buffer_updated(size)
+
+    def _hand_over_eof(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.BufferedProtocol)
+        if not protocol.eof_received():
+            self.close()
+
+    def _maybe_pause(self) -> None:
+        if not self._is_writing_paused and self.get_write_buffer_size() > self._high:
+            self._is_writing_paused = True
+            self._call(lambda protocol: protocol.pause_writing())
+
+    def _maybe_finish(self) -> None:
+        """Say goodbye if that is wanted and nothing is left to send."""
+        if self._is_ended or self._outgoing.unsent_bytes:
+            return
+        if self._is_closing:
+            self._leave(is_reset=bool(self._unread))
+            self._end(None)
+        elif self._is_eof_written:
+            self._leave(is_reset=False)
+
+    def _leave(self, *, is_reset: bool) -> None:
+        """Tell the peer that nothing follows."""
+        peer = self._outgoing.reader
+        self._outgoing.signal(peer.receive_reset if is_reset else peer.receive_eof)
+
+    def _end(self, exc: Exception | None) -> None:
+        """Let the simulated socket go and schedule ``connection_lost``."""
+        if self._is_ended:
+            return
+        self._is_closing = self._is_ended = True
+        self._outgoing.discard()
+        self._unread.clear()
+        if self.on_end is not None:
+            self.on_end()
+        self._loop.call_soon(self._connection_lost, exc)
+
+    def _connection_lost(self, exc: Exception | None) -> None:
+        self._call(lambda protocol: protocol.connection_lost(exc))
+
+    def _call(self, action: Callable[[asyncio.BaseProtocol], object], *, is_fatal: bool = False) -> None:
+        """Call the protocol. What it raises goes where asyncio sends it: to the exception handler of the loop."""
+        if self._is_mute or self._protocol is None:
+            return
+        try:
+            action(self._protocol)
+        except Exception as exc:
+            context = {"message": "protocol failed", "exception": exc, "transport": self, "protocol": self._protocol}
+            self._loop.call_exception_handler(context)
+            if is_fatal and not self._is_ended:
+                self._leave(is_reset=True)
+                self._end(exc)
