@@ -1,0 +1,177 @@
+"""Tests of security/record.py."""
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from hypothesis import given
+from hypothesis import strategies as st
+
+from security import AuthenticationError, KeyExhaustedError, RecordOpener, RecordSealer
+from security.record import COUNTER_MAX, REKEY_RECORDS, TAG_BYTES, rekey
+
+KEY = bytes(range(32))
+
+
+def records(count: int, *, rekey_records: int = REKEY_RECORDS) -> list[bytes]:
+    sealer = RecordSealer(KEY, rekey_records=rekey_records)
+    return [sealer.seal(b"record %d" % number) for number in range(count)]
+
+
+def test_pinned() -> None:
+    sealer = RecordSealer(KEY, rekey_records=1)
+    assert sealer.seal(b"hello").hex() == "66d9d9b2da0e0c4679f3a82524f5e0499271e16f30"
+    assert sealer.seal(b"hello").hex() == "127e405fe505b159f55b98fb740d94992e8955ae8b"
+    assert rekey(KEY).hex() == "0201675c87335949b909793da5bb4d92fcf6d44b92a6e0792b6ae48b1881259d"
+
+
+def test_sealed_as_designed() -> None:
+    first, second = records(2)
+    assert first == AESGCM(KEY).encrypt(bytes(12), b"record 0", b"")
+    assert second == AESGCM(KEY).encrypt(bytes(11) + b"\x01", b"record 1", b"")
+
+
+def test_rekeyed_as_noise_says() -> None:
+    key = AESGCM(KEY).encrypt(bytes(4) + b"\xff" * 8, bytes(32), b"")[:32]
+    assert rekey(KEY) == key
+    # The counter goes on.
+    assert records(3, rekey_records=2)[2] == AESGCM(key).encrypt(bytes(11) + b"\x02", b"record 2", b"")
+
+
+@given(st.lists(st.binary(max_size=100), max_size=30), st.integers(1, 5))
+def test_round_trip_over_any_rekey(plaintexts: list[bytes], rekey_records: int) -> None:
+    sealer, opener = RecordSealer(KEY, rekey_records=rekey_records), RecordOpener(KEY, rekey_records=rekey_records)
+    for plaintext in plaintexts:
+        sealed = sealer.seal(plaintext)
+        assert len(sealed) == len(plaintext) + TAG_BYTES
+        assert opener.open(sealed) == plaintext
+
+
+def test_round_trip_over_the_usual_rekey() -> None:
+    sealer, opener = RecordSealer(KEY), RecordOpener(KEY)
+    for _ in range(REKEY_RECORDS):
+        opener.open(sealer.seal(b""))
+    sealed = sealer.seal(b"after")
+    assert opener.open(sealed) == b"after"
+    with_old_key = AESGCM(KEY).encrypt(REKEY_RECORDS.to_bytes(12, "big"), b"after", None)
+    assert sealed != with_old_key
+
+
+def test_larger_than_a_noise_message() -> None:
+    plaintext = bytes(200_000)
+    assert RecordOpener(KEY).open(RecordSealer(KEY).seal(plaintext)) == plaintext
+
+
+@pytest.mark.parametrize("buffer", [bytearray, memoryview])
+def test_any_buffer(buffer: type[bytearray] | type[memoryview]) -> None:
+    sealed = RecordSealer(KEY).seal(buffer(b"hello"))
+    opened = RecordOpener(KEY).open(buffer(sealed))
+    assert opened == b"hello"
+    assert type(opened) is bytes
+
+
+def test_a_record_is_refused_a_second_time() -> None:
+    opener = RecordOpener(KEY)
+    first, second = records(2)
+    opener.open(first)
+    with pytest.raises(AuthenticationError):
+        opener.open(first)
+    opener.open(second)
+    with pytest.raises(AuthenticationError):
+        opener.open(first)
+
+
+@pytest.mark.parametrize("rekey_records", [1, 2, 3, 100])
+def test_a_dropped_record_stops_the_stream(rekey_records: int) -> None:
+    opener = RecordOpener(KEY, rekey_records=rekey_records)
+    sealed = records(6, rekey_records=rekey_records)
+    opener.open(sealed[0])
+    for later in sealed[2:]:
+        with pytest.raises(AuthenticationError):
+            opener.open(later)
+
+
+def test_swapped_records_are_refused() -> None:
+    first, second = records(2)
+    opener = RecordOpener(KEY)
+    with pytest.raises(AuthenticationError):
+        opener.open(second)
+    assert opener.open(first) == b"record 0"
+
+
+@pytest.mark.parametrize("at_rekey", [False, True])
+def test_each_changed_bit_is_refused(at_rekey: bool) -> None:
+    sealed = records(3, rekey_records=2 if at_rekey else 100)
+    opener = RecordOpener(KEY, rekey_records=2 if at_rekey else 100)
+    opener.open(sealed[0])
+    opener.open(sealed[1])
+    for bit in range(8 * len(sealed[2])):
+        changed = bytearray(sealed[2])
+        changed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(AuthenticationError):
+            opener.open(changed)
+    # A failure moved nothing, not even over a rekey.
+    assert opener.open(sealed[2]) == b"record 2"
+
+
+def test_each_truncation_and_extension_is_refused() -> None:
+    sealed = records(1)[0]
+    opener = RecordOpener(KEY)
+    for size in range(len(sealed)):
+        with pytest.raises(AuthenticationError):
+            opener.open(sealed[:size])
+    with pytest.raises(AuthenticationError):
+        opener.open(sealed + b"\0")
+
+
+def test_the_failure_is_opaque() -> None:
+    with pytest.raises(AuthenticationError) as raised:
+        RecordOpener(KEY).open(b"")
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
+
+
+def test_another_key_is_refused() -> None:
+    with pytest.raises(AuthenticationError):
+        RecordOpener(bytes(32)).open(records(1)[0])
+
+
+def test_sides_that_rekey_differently_part() -> None:
+    sealed = records(3, rekey_records=2)
+    opener = RecordOpener(KEY, rekey_records=3)
+    opener.open(sealed[0])
+    opener.open(sealed[1])
+    with pytest.raises(AuthenticationError):
+        opener.open(sealed[2])
+
+
+def test_the_last_counter_is_not_used() -> None:
+    """Nobody lives to seal 2^64 records, so the test sets the counters forward."""
+    sealer, opener = RecordSealer(KEY, rekey_records=1 << 64), RecordOpener(KEY, rekey_records=1 << 64)
+    sealer._counter = opener._counter = COUNTER_MAX
+    last = sealer.seal(b"last")
+    assert opener.open(last) == b"last"
+    for _ in range(2):
+        with pytest.raises(KeyExhaustedError):
+            sealer.seal(b"one more")
+        with pytest.raises(AuthenticationError):
+            opener.open(AESGCM(KEY).encrypt(bytes(4) + b"\xff" * 8, b"one more", None))
+
+
+@pytest.mark.parametrize("side", [RecordSealer, RecordOpener])
+def test_wrong_arguments(side: type[RecordSealer] | type[RecordOpener]) -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        side(bytes(16))
+    with pytest.raises(ValueError, match="at least 1"):
+        side(KEY, rekey_records=0)
+
+
+def test_a_counter_is_not_used_again_after_a_wrong_argument() -> None:
+    sealer = RecordSealer(KEY)
+    with pytest.raises(TypeError):
+        sealer.seal("text")  # type: ignore[arg-type]
+    assert sealer.seal(b"x") == AESGCM(KEY).encrypt(bytes(11) + b"\x01", b"x", None)
+
+
+@pytest.mark.parametrize("side", [RecordSealer(KEY), RecordOpener(KEY)])
+def test_the_key_stays_out_of_the_text(side: RecordSealer | RecordOpener) -> None:
+    assert repr(KEY)[2:-1] not in repr(side)
+    assert KEY.hex() not in repr(side)
