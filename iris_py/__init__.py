@@ -1,0 +1,47 @@
+"""Iris: decentralized, cluster-addressed messaging. Address a cluster by its name, never a host.
+
+Everything public is here; see :func:`connect` and :class:`Node`.
+"""
+
+from iris_py.client import Member, Members, Membership, Node, Statistics, connect
+from iris_py.config import Config
+from iris_py.errors import (
+    ConfigurationError,
+    HandshakeError,
+    IrisError,
+    MemberLost,
+    MessageTooLarge,
+    NodeClosed,
+    NoMembers,
+    Overloaded,
+    RemoteError,
+    RequestTimeout,
+)
+from iris_py.runner import run
+from iris_py.serving import Handler, Message, Request
+
+__all__ = [
+    "Config",
+    "ConfigurationError",
+    "Handler",
+    "HandshakeError",
+    "IrisError",
+    "Member",
+    "MemberLost",
+    "Members",
+    "Membership",
+    "Message",
+    "MessageTooLarge",
+    "NoMembers",
+    "Node",
+    "NodeClosed",
+    "Overloaded",
+    "RemoteError",
+    "Request",
+    "RequestTimeout",
+    "Statistics",
+    "connect",
+    "run",
+]
+
+__version__ = "0.1.0"

@@ -39,11 +39,13 @@ class LinkHandshake:
 
     Attributes:
         keys: The keys of the link, once the handshake is complete.
+        link_id: What both sides can call this link, once it is complete: the handshake hash.
         peer_hello: What the responder said of itself; for initiators, once it is complete.
     """
 
     def __init__(self, *, initiator: bool, keyring: Keyring, hello: bytes, ephemeral_private: bytes) -> None:
         self.keys: TransportKeys | None = None
+        self.link_id = b""
         self.peer_hello = b""
         self._keyring = keyring
         self._hello = hello
@@ -90,7 +92,7 @@ class LinkHandshake:
         noise.read_message(bytes(data[_PREAMBLE.size : end]))
         answer = noise.write_message(self._hello)
         self._out.append(_LENGTH.pack(len(answer)) + answer)
-        self.keys = noise.split()
+        self._complete(noise)
         return end
 
     def _receive_answer(self, noise: Handshake, data: memoryview) -> int:
@@ -100,8 +102,12 @@ class LinkHandshake:
         if len(data) < end:
             return 0
         self.peer_hello = noise.read_message(bytes(data[_LENGTH.size : end]))
-        self.keys = noise.split()
+        self._complete(noise)
         return end
+
+    def _complete(self, noise: Handshake) -> None:
+        self.link_id = noise.handshake_hash
+        self.keys = noise.split()
 
     def _make_noise(self, *, initiator: bool, psk: bytes, key_id: bytes) -> Handshake:
         prologue = MAGIC + bytes((VERSION, SUITE)) + key_id + self._keyring.network.encode()

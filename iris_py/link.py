@@ -38,6 +38,10 @@ _PACKET = struct.Struct(">BI16s12s")
 _PACKET_HEADER_BYTES = 28  # group and nonce
 _TAG_BYTES = 16
 
+#: Bytes of a link id: the first of the handshake hash, which both sides know and nobody can choose.
+LINK_ID_BYTES = 8
+NO_LINK = bytes(LINK_ID_BYTES)
+
 #: Records are filled to about this size. Measured on loopback: 16 KiB 1.3 million 1 KiB messages/s, 32 KiB 1.85 steadily,
 #: 64 KiB 0.95 to 1.8 from run to run (the receive buffer no longer stays in the cache).
 RECORD_BYTES = 32 * 1024
@@ -100,6 +104,8 @@ class PeerIdentified:
 
     hello: bytes
     "What the peer says of itself, encoded by its node."
+    replaces: bytes
+    "The id of the last open link that the initiator lost to us, or ``NO_LINK``."
 
 
 @dataclass(slots=True)
@@ -148,6 +154,7 @@ class Link:
         self, *, initiator: bool, keyring: Keyring, hello: bytes, ephemeral_private: bytes, now: float, config: LinkConfig
     ) -> None:
         self.initiator = initiator
+        self.id = NO_LINK
         self.state = LinkState.HANDSHAKE
         self.queued_bytes = 0
         self.congested = False
@@ -166,7 +173,8 @@ class Link:
         self._parts: list[bytes | memoryview] = []
         self._parts_bytes = 0
         self._full: deque[tuple[list[bytes | memoryview], int]] = deque()
-        self._bulk: deque[tuple[int, bytes | memoryview]] = deque()  # (FRAGMENT or FRAGMENT_END, piece)
+        self._bulk: deque[tuple[int, bytes | memoryview, int]] = deque()  # (FRAGMENT or FRAGMENT_END, piece, kind of the whole)
+        self._bulk_kinds = [0] * 9  # large frames in the bulk lane by kind
         self._full_since_bulk = 0
         self._close_reason: CloseReason | None = None
         self._close_sent = False
@@ -259,12 +267,17 @@ class Link:
 
     # -- commands
 
-    def confirm(self, now: float) -> None:
-        """Accept the identified peer. A responder's link is open at once, an initiator's when the peer confirms too."""
+    def confirm(self, now: float, replaces: bytes = NO_LINK) -> None:
+        """Accept the identified peer. A responder's link is open at once, an initiator's when the peer confirms too.
+
+        Args:
+            now: The time.
+            replaces: For initiators: the id of the last open link to that peer that broke.
+        """
         assert self.state is LinkState.IDENTIFIED
         if self.initiator:
             self.state = LinkState.CONFIRMING
-            self._send_control(HELLO, self._hello)
+            self._send_control(HELLO, replaces + self._hello)
         else:
             self._send_control(PONG, b"")
             self._become_open(now)
@@ -283,9 +296,12 @@ class Link:
         self._end(reason)
 
     def send_control(self, message: bytes) -> None:
-        """Send an overlay message, ahead of all packets."""
+        """Send an overlay message, ahead of all packets. Overlay messages keep their order."""
         if self.state is LinkState.OPEN:
-            self._send_control(CONTROL, message)
+            if len(message) > FRAGMENT_BYTES or self._bulk_kinds[CONTROL]:
+                self._queue_bulk(CONTROL, b"", memoryview(message))
+            else:
+                self._send_control(CONTROL, message)
 
     def send_packet(self, kind: int, group: bytes, nonce: bytes, sealed: bytes) -> None:
         """Queue a UNICAST or MULTICAST packet; on a link that is not open it is dropped, as :class:`LinkClosed` says.
@@ -296,8 +312,8 @@ class Link:
         if self.state is not LinkState.OPEN:
             return
         size = _PACKET_HEADER_BYTES + len(sealed)
-        if size > FRAGMENT_BYTES or (kind == MULTICAST and self._bulk):
-            self._queue_bulk(bytes((kind,)) + group + nonce, memoryview(sealed))
+        if size > FRAGMENT_BYTES or (kind == MULTICAST and self._bulk_kinds[MULTICAST]):
+            self._queue_bulk(kind, group + nonce, memoryview(sealed))
         else:
             self.queued_bytes += size
             parts_bytes = self._parts_bytes + size
@@ -346,15 +362,18 @@ class Link:
         """Return the earliest time at which to call :meth:`handle_timeout`; may change after any other call."""
         return self._deadline
 
+    def has_events(self) -> bool:
+        """Tell whether :meth:`events_received` would return something."""
+        return bool(self._events)
+
     def has_output(self) -> bool:
-        """Tell whether :meth:`data_to_send` or :meth:`events_received` would return something."""
+        """Tell whether :meth:`data_to_send` would return something."""
         return bool(
             self._parts
             or self._control
             or self._full
             or self._bulk
             or self._raw
-            or self._events
             or (self._close_reason is not None and not self._close_sent)
         )
 
@@ -384,10 +403,11 @@ class Link:
             size += parts_bytes
             self.queued_bytes -= parts_bytes
         if self._bulk and size < RECORD_BYTES // 2:
-            kind, piece = self._bulk.popleft()
+            frame, piece, kind = self._bulk.popleft()
+            self._bulk_kinds[kind] -= frame == FRAGMENT_END
             self.queued_bytes -= len(piece)
             self._full_since_bulk = 0
-            frames = [*frames, _FRAME.pack(kind, len(piece)), piece]
+            frames = [*frames, _FRAME.pack(frame, len(piece)), piece]
         if not frames:
             if self._close_reason is None:
                 return None
@@ -397,13 +417,14 @@ class Link:
                 self._end("closed", clean=True)
         return b"".join(frames)
 
-    def _queue_bulk(self, head: bytes, sealed: memoryview) -> None:
-        """Cut a large packet into fragments; the first carries the head."""
-        first = b"".join((head, sealed[:FRAGMENT_BYTES]))
-        pieces = [first, *(sealed[at : at + FRAGMENT_BYTES] for at in range(FRAGMENT_BYTES, len(sealed), FRAGMENT_BYTES))]
-        self.queued_bytes += len(head) + len(sealed)
-        self._bulk.extend((FRAGMENT, piece) for piece in pieces[:-1])
-        self._bulk.append((FRAGMENT_END, pieces[-1]))
+    def _queue_bulk(self, kind: int, head: bytes, rest: memoryview) -> None:
+        """Cut a large frame into fragments; the first carries the kind and the head."""
+        first: bytes | memoryview = b"".join((bytes((kind,)), head, rest[:FRAGMENT_BYTES]))
+        pieces = [first, *(rest[at : at + FRAGMENT_BYTES] for at in range(FRAGMENT_BYTES, len(rest), FRAGMENT_BYTES))]
+        self.queued_bytes += 1 + len(head) + len(rest)
+        self._bulk_kinds[kind] += 1
+        self._bulk.extend((FRAGMENT, piece, kind) for piece in pieces[:-1])
+        self._bulk.append((FRAGMENT_END, pieces[-1], kind))
 
     # -- receiving
 
@@ -415,11 +436,12 @@ class Link:
         used = handshake.receive_data(data)
         self._raw += handshake.data_to_send()
         if handshake.keys is not None:
+            self.id = handshake.link_id[:LINK_ID_BYTES]
             self._sealer, self._opener = RecordSealer(handshake.keys.send), RecordOpener(handshake.keys.receive)
             self._handshake = None  # forward secrecy: the ephemeral key must not outlive the handshake
             if self.initiator:
                 self.state = LinkState.IDENTIFIED
-                self._events.append(PeerIdentified(handshake.peer_hello))
+                self._events.append(PeerIdentified(handshake.peer_hello, NO_LINK))
         return used
 
     def _receive_record(self, record: bytes, now: float) -> None:
@@ -451,10 +473,10 @@ class Link:
     def _receive_frame(self, kind: int, body: bytes, now: float) -> None:
         """Receive any frame but a packet."""
         if self.state is LinkState.HANDSHAKE:  # a responder, before the first record was believed
-            if kind != HELLO:
+            if kind != HELLO or len(body) < LINK_ID_BYTES:
                 raise ProtocolError("no hello")
             self.state = LinkState.IDENTIFIED
-            self._events.append(PeerIdentified(body))
+            self._events.append(PeerIdentified(body[LINK_ID_BYTES:], body[:LINK_ID_BYTES]))
         elif kind == CLOSE:
             self._receive_close(body)
         elif self.state is LinkState.CONFIRMING:
@@ -480,9 +502,12 @@ class Link:
         if kind == FRAGMENT_END:
             whole = memoryview(b"".join(self._pieces))
             self._pieces, self._pieces_bytes = [], 0
-            if not whole or whole[0] not in _PACKET_KINDS:
-                raise ProtocolError("fragments of something that is not a packet")
-            self._receive_packet(whole[0], whole[1:])
+            if whole and whole[0] in _PACKET_KINDS:
+                self._receive_packet(whole[0], whole[1:])
+            elif whole and whole[0] == CONTROL:
+                self._packets.append((CONTROL, bytes(whole[1:]), b"", b""))
+            else:
+                raise ProtocolError("fragments of something that is never fragmented")
 
     def _receive_close(self, body: bytes) -> None:
         self._peer_closed = True

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from typing import Final
 
 from iris_py.errors import ConfigurationError
 
-__all__ = ["format_address", "is_loopback", "parse_address"]
+__all__ = ["advertised_addresses", "format_address", "is_loopback", "parse_address"]
 
 PORT_MAX: Final = 65535
 HOST_CHARACTERS_MAX: Final = 253  # of a DNS name
@@ -64,3 +65,22 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def advertised_addresses(host: str, port: int) -> tuple[str, ...]:
+    """Return what others are told to dial, for a node that listens at an address.
+
+    An unspecified host (``0.0.0.0``, ``::``) stands for every interface and cannot be dialled: it is replaced by the address
+    that this machine would use towards the rest of the world, or by loopback where there is no such route.
+    """
+    if not ipaddress.ip_address(host).is_unspecified:
+        return (format_address(host, port),)
+    family, elsewhere, loopback = (
+        (socket.AF_INET6, "2001:db8::1", "::1") if ":" in host else (socket.AF_INET, "192.0.2.1", "127.0.0.1")
+    )
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((elsewhere, 9))  # only asks the routing table: connecting a datagram socket sends nothing
+            return (format_address(probe.getsockname()[0], port),)
+        except OSError:
+            return (format_address(loopback, port),)

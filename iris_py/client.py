@@ -1,0 +1,611 @@
+"""The public node: what an application holds, with futures and tasks around the pure :class:`~iris_py.node.NodeCore`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Collection, Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from iris_py.config import Config, load_config, user_secret
+from iris_py.errors import ConfigurationError, HandshakeError, IrisError, NodeClosed
+from iris_py.net.addresses import advertised_addresses, parse_address
+from iris_py.net.driver import Driver
+from iris_py.net.remembered import RememberedPeers
+from iris_py.net.sockets import SocketNetwork
+from iris_py.node import DialRefused, NodeCore, RoomMade, ViewKnown
+from iris_py.patterns.service import BroadcastReceived, Registration, RegistrationDrained, RequestCancelled, RequestStarted
+from iris_py.serving import QUEUE_MESSAGES, THREADS_MAX, Handler, Server, default_concurrency
+from overlay.errors import OverlayError
+from overlay.events import Departed, GroupJoined, GroupLeft, Settled
+from overlay.messages import NodeInfo
+from security import Keyring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from iris_py.group import Group
+    from iris_py.net.network import Network
+    from iris_py.node import NodeEvent
+    from iris_py.serving import RequestFunction
+    from overlay.config import Rng
+    from security import Secret
+
+logger = logging.getLogger("iris_py")
+
+#: How long a request waits for its reply unless it is told otherwise, in seconds.
+TIMEOUT_S = 5.0
+#: How long leaving and closing wait for running handlers before they are cancelled. Too small: work is cut off; too large: a
+#: stuck handler holds up the end of the program.
+DRAIN_TIMEOUT_S = 30.0
+#: How long closing waits for the last bytes to leave.
+CLOSE_TIMEOUT_S = 2.0
+
+Result = TypeVar("Result", bound="_Closable")
+
+
+class _Closable:
+    """Something that ends with ``async with``."""
+
+    async def _end(self) -> None:
+        raise NotImplementedError
+
+
+class Opening(Generic[Result]):
+    """Something that is being opened: ``await`` it, or use it with ``async with`` to have it closed in the end."""
+
+    def __init__(self, opening: Coroutine[object, object, Result]) -> None:
+        self._opening = opening
+        self._opened: Result | None = None
+
+    def __await__(self) -> Generator[object, object, Result]:
+        return self._opening.__await__()
+
+    async def __aenter__(self) -> Result:
+        self._opened = await self._opening
+        return self._opened
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._opened is not None
+        await self._opened._end()
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node, as others see it."""
+
+    id: str
+    "Its id: 32 hexadecimal digits, new for every process."
+    address: str
+    "The first ``host:port`` where it listens."
+    zone: str
+    "Where it says it is."
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a node has done since it started."""
+
+    requests: int
+    "Requests that this node made."
+    replies: int
+    "Requests that ended with a reply."
+    retries: int
+    "Times that a request was given to another member."
+    executed: int
+    "Requests that handlers of this node were given."
+    rejected: Mapping[str, int]
+    "Requests that this node refused, by reason."
+    drops: Mapping[str, int]
+    "What was dropped, by reason. Late replies are among them."
+
+
+class Members(Collection[Member]):
+    """The members of a cluster, live: each look shows who is there now, as far as this node knows.
+
+    ``await`` it for a tuple that is surely complete: right after the first use of a name the view may still be on its way.
+    """
+
+    def __init__(self, node: Node, cluster: str) -> None:
+        self._node = node
+        self._cluster = cluster
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._look())
+
+    def __len__(self) -> int:
+        return len(self._look())
+
+    def __contains__(self, member: object) -> bool:
+        return member in self._look()
+
+    def __await__(self) -> Generator[object, object, tuple[Member, ...]]:
+        return self._wait().__await__()
+
+    def __repr__(self) -> str:
+        return f"<Members of {self._cluster!r}: {len(self)}>"
+
+    def _look(self) -> tuple[Member, ...]:
+        members = self._node._group(self._cluster).members or ()
+        return tuple(_describe(member.peer.info) for member in members)
+
+    async def _wait(self) -> tuple[Member, ...]:
+        await self._node._view_known(self._cluster)
+        return self._look()
+
+
+class Membership(_Closable):
+    """One handler under one cluster name, as :meth:`Node.join` returns it."""
+
+    def __init__(self, node: Node, registration: Registration, server: Server) -> None:
+        self._node = node
+        self._registration = registration
+        self._server = server
+        self._leaving: asyncio.Task[None] | None = None
+        self._drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster."""
+        return self._registration.group.name
+
+    async def leave(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
+        """Leave without failing a request: tell everybody, finish what runs, then go. Harmless if it was left before.
+
+        Args:
+            timeout: Seconds after which handlers that still run are cancelled.
+        """
+        if self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_task(self._leave(timeout))
+        await asyncio.shield(self._leaving)
+
+    async def _leave(self, timeout: float) -> None:
+        node = self._node
+        await node._left(self._registration)
+        node._core.service.close(self._registration)
+        node._driver.wake()
+        _done, waiting = await asyncio.wait(
+            [self._drained, asyncio.ensure_future(self._server.finish_broadcasts())], timeout=timeout
+        )
+        if waiting:
+            logger.warning("handlers of %r still run after %g s; cancelling them", self.cluster, timeout)
+            for future in waiting - {self._drained}:
+                future.cancel()
+        await self._server.close()
+        node._memberships.pop(self._registration, None)
+
+    _end = leave
+
+
+class Node(_Closable):
+    """A member of a network. Made by :func:`connect`; all methods belong to the event loop that made it."""
+
+    def __init__(self, config: Config, keyring: Keyring, network: Network) -> None:
+        self._config = config
+        self._keyring = keyring
+        self._loop = asyncio.get_running_loop()
+        self._driver = Driver(network, self)
+        self._core: NodeCore
+        self._remembered: RememberedPeers | None = None
+        self._memberships: dict[Registration, Membership] = {}
+        self._executor: ThreadPoolExecutor | None = None
+        self._settled: asyncio.Future[None] = self._loop.create_future()
+        self._departed: asyncio.Future[None] = self._loop.create_future()
+        self._joins: dict[bytes, list[asyncio.Future[None]]] = {}
+        self._leaves: dict[bytes, list[asyncio.Future[None]]] = {}
+        self._room_waiters: list[asyncio.Future[None]] = []
+        self._refused: dict[str, str] = {}
+        self._closing: asyncio.Task[None] | None = None
+
+    # -- what it is
+
+    @property
+    def id(self) -> str:
+        """The node id: 32 hexadecimal digits, new for every process."""
+        return self._core.info.id.hex()
+
+    @property
+    def address(self) -> str:
+        """The ``host:port`` that others dial."""
+        return self._core.info.addresses[0]
+
+    @property
+    def zone(self) -> str:
+        """Where the node says it is."""
+        return self._core.info.zone
+
+    @property
+    def network(self) -> str:
+        """The name of the network."""
+        return self._keyring.network
+
+    def nodes(self) -> tuple[Member, ...]:
+        """Return every node of the network that this one knows, itself first."""
+        return tuple(_describe(info) for info in (self._core.info, *self._core.overlay.peers()))
+
+    def statistics(self) -> Statistics:
+        """Return what the node has done since it started."""
+        requester, service = self._core.requester, self._core.service
+        drops = dict(self._core.drops)
+        if requester.late:
+            drops["late_reply"] = requester.late
+        if self._core.peers.refused:
+            drops["refused_connection"] = self._core.peers.refused
+        return Statistics(requester.sent, requester.replied, requester.retries, service.executed, dict(service.rejected), drops)
+
+    # -- what it does
+
+    def join(
+        self,
+        cluster: str,
+        handler: Handler | RequestFunction,
+        *,
+        concurrency: int | None = None,
+        queue_messages: int = QUEUE_MESSAGES,
+        inline: bool = False,
+    ) -> Opening[Membership]:
+        """Take part in a cluster. Use with ``await`` or ``async with``; when it returns, everybody knows.
+
+        Args:
+            cluster: The name, 1 to 255 bytes of UTF-8.
+            handler: A :class:`Handler`, or a function from :class:`Request` to bytes for requests only. A plain function
+                runs in a thread.
+            concurrency: Requests that run at once; by default 128, or 32 for a plain function.
+            queue_messages: Requests that wait beyond those; more are told that this member is full.
+            inline: Run a plain function in the event loop itself: fastest, and only for one that returns at once.
+
+        Raises:
+            ConfigurationError: An argument is wrong.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        if not callable(handler) and not isinstance(handler, Handler):
+            raise ConfigurationError(f"a handler is an iris_py.Handler or a function, not {handler!r}.")
+        concurrency = default_concurrency(handler) if concurrency is None else concurrency
+        if concurrency < 1 or queue_messages < 0:
+            raise ConfigurationError("concurrency must be at least 1 and queue_messages at least 0.")
+        return Opening(self._join(self._group(cluster), handler, concurrency, queue_messages, inline))
+
+    async def request(self, cluster: str, payload: bytes, *, timeout: float = TIMEOUT_S, idempotent: bool = False) -> bytes:
+        """Ask one member of a cluster, and return its reply.
+
+        Args:
+            cluster: The name.
+            payload: At most 16 MiB.
+            timeout: Seconds until :exc:`RequestTimeout`.
+            idempotent: Executing it twice is harmless: try other members when one is lost, wait for one when there is none.
+
+        Raises:
+            NoMembers: Nobody serves that name.
+            Overloaded: All members are full.
+            MemberLost: The member died while it held the request.
+            RemoteError: The handler failed.
+            RequestTimeout: The time ran out.
+            MessageTooLarge: The payload is too large.
+            ConfigurationError: The name or the timeout is wrong.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        if not timeout > 0:
+            raise ConfigurationError(f"timeout={timeout!r} must be a positive number of seconds.")
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        try:
+            request_id = self._core.request(cluster, _as_bytes(payload), timeout, idempotent, future, self._loop.time())
+        except ValueError as exc:
+            raise ConfigurationError(str(exc)) from exc
+        self._driver.wake()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._core.requester.cancel(request_id)
+            self._driver.wake()
+            raise
+
+    async def broadcast(self, cluster: str, payload: bytes) -> int:
+        """Send a message to every member of a cluster; waits while a link to one of them has no room.
+
+        Returns:
+            To how many members it was sent.
+
+        Raises:
+            MessageTooLarge: The payload is over 16 MiB.
+            ConfigurationError: The name is wrong.
+            NodeClosed: The node was closed.
+        """
+        payload = _as_bytes(payload)
+        await self._view_known(cluster)
+        while self._core.is_congested(cluster, self._loop.time()):
+            await self._wait_for_room()
+            self._check_open()
+        count = self._core.broadcast(cluster, payload, self._loop.time())
+        self._driver.wake()
+        return count
+
+    def members(self, cluster: str) -> Members:
+        """Return the live view of a cluster's members; ``await`` it for a tuple that is surely complete.
+
+        Raises:
+            ConfigurationError: The name is wrong.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        self._group(cluster)
+        return Members(self, cluster)
+
+    async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
+        """Leave every cluster, finish what runs, and go. Harmless if the node was closed before.
+
+        Args:
+            timeout: Seconds after which handlers that still run are cancelled.
+        """
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._close(timeout))
+        await asyncio.shield(self._closing)
+
+    _end = close
+
+    # -- opening and closing
+
+    async def _open(self, rng: Rng, entropy: Callable[[int], bytes]) -> None:
+        config = self._config
+        host, port = parse_address(config.listen)
+        try:
+            host, port = await self._driver.listen(host, port)
+        except OSError as exc:
+            raise ConfigurationError(
+                f"cannot listen on {config.listen}: {exc.strerror or exc}. Choose another address."
+            ) from exc
+        beacons = config.discovery and ":" not in host and await self._driver.open_beacons(host)
+        info = NodeInfo(entropy(16), advertised_addresses(host, port), config.zone)  # type: ignore[arg-type] # NodeId is new
+        try:
+            self._core = NodeCore(info, self._keyring, rng=rng, entropy=entropy)
+        except OverlayError as exc:
+            raise ConfigurationError(str(exc)) from exc
+        remembered: list[str] = []
+        if config.discovery:
+            self._remembered = RememberedPeers(config.state_directory, self._keyring.primary.key_id.hex())
+            # First write, then read: of two nodes that start at once, at least one sees the other.
+            is_remembered = self._remembered.add(self.id, info.addresses)
+            remembered = self._remembered.addresses()
+        else:
+            is_remembered = False
+        self._driver.run(self._core, self._handle_nobody_there)
+        now = self._loop.time()
+        complete = config.is_zero_configuration and is_remembered
+        self._core.start(now, config.seeds, remembered, beacons=beacons, complete=complete)
+        self._driver.wake()
+        await self._settled
+        self._check_seeds()
+
+    def _check_seeds(self) -> None:
+        """Fail if somebody answers at every seed and nobody there holds our secret: ours must be the wrong one."""
+        seeds = self._config.seeds
+        if seeds and not self._core.overlay.peers() and all(seed in self._refused for seed in seeds):
+            raise HandshakeError(seeds[0], self._refused[seeds[0]])
+
+    async def _close(self, timeout: float) -> None:
+        if hasattr(self, "_core"):
+            await asyncio.gather(*(membership.leave(timeout=timeout) for membership in list(self._memberships.values())))
+            self._core.requester.close(NodeClosed())
+            self._core.depart(self._loop.time())
+            self._driver.transmit()
+            await self._departed
+        await self._driver.close(CLOSE_TIMEOUT_S)
+        if self._remembered is not None:
+            self._remembered.remove(self.id)
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        self._handle_room()
+
+    def _check_open(self) -> None:
+        if self._closing is not None:
+            raise NodeClosed
+
+    # -- parts of the patterns
+
+    async def _join(
+        self, group: Group, handler: Handler | RequestFunction, concurrency: int, queue_messages: int, inline: bool
+    ) -> Membership:
+        registration = Registration(group, None, concurrency, queue_messages)
+        server = Server(self._core, self._driver.wake, self._wait_for_room, handler, None if inline else self._threads())
+        membership = self._memberships[registration] = Membership(self, registration, server)
+        registration.token = membership
+        joined = self._loop.create_future()
+        try:
+            if self._core.join(registration, self._loop.time()):
+                self._joins.setdefault(group.id, []).append(joined)
+                self._driver.wake()
+                await joined
+        except OverlayError as exc:
+            del self._memberships[registration]
+            raise ConfigurationError(str(exc)) from exc
+        except asyncio.CancelledError:
+            await membership.leave()
+            raise
+        return membership
+
+    async def _left(self, registration: Registration) -> None:
+        """Tell everybody that a registration ends, if it is the last of its cluster on this node."""
+        if self._core.leave(registration, self._loop.time()):
+            left = self._loop.create_future()
+            self._leaves.setdefault(registration.group.id, []).append(left)
+            self._driver.wake()
+            await left
+
+    def _group(self, cluster: str) -> Group:
+        try:
+            return self._core.group(cluster, self._loop.time())
+        except ValueError as exc:
+            raise ConfigurationError(str(exc)) from exc
+
+    async def _view_known(self, cluster: str) -> None:
+        self._check_open()
+        while self._group(cluster).members is None:
+            await self._wait_for_room()
+            self._check_open()
+
+    async def _wait_for_room(self) -> None:
+        """Wait until something changed that somebody may have waited for: room on a link, or a first view."""
+        waiter = self._loop.create_future()
+        self._room_waiters.append(waiter)
+        await waiter
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="iris-handler")
+        return self._executor
+
+    # -- what the driver reports
+
+    def handle_outcomes(self, outcomes: list[tuple[object, bytes | IrisError]]) -> None:
+        """Resolve the futures of requests that have ended."""
+        for future, outcome in outcomes:
+            assert isinstance(future, asyncio.Future)
+            if future.done():
+                continue
+            if isinstance(outcome, bytes):
+                future.set_result(outcome)
+            else:
+                future.set_exception(outcome)
+
+    def handle_events(self, events: list[NodeEvent]) -> None:
+        """Act on everything else."""
+        for event in events:
+            if isinstance(event, RequestStarted | RequestCancelled):
+                self._membership(event.execution.registration)._server.handle_event(event)
+            elif isinstance(event, BroadcastReceived):
+                self._membership(event.registration)._server.handle_event(event)
+            elif isinstance(event, RegistrationDrained):
+                _resolve([self._membership(event.registration)._drained])
+            elif isinstance(event, RoomMade | ViewKnown):
+                self._handle_room()
+            elif isinstance(event, GroupJoined):
+                _resolve(self._joins.get(event.group, [])[:1])
+                self._joins[event.group] = self._joins.get(event.group, [])[1:]
+            elif isinstance(event, GroupLeft):
+                _resolve(self._leaves.get(event.group, [])[:1])
+                self._leaves[event.group] = self._leaves.get(event.group, [])[1:]
+            elif isinstance(event, Settled):
+                _resolve([self._settled])
+            elif isinstance(event, Departed):
+                _resolve([self._departed])
+            elif isinstance(event, DialRefused):
+                self._handle_refused(event)
+
+    def _membership(self, registration: Registration) -> Membership:
+        membership = registration.token
+        assert isinstance(membership, Membership)
+        return membership
+
+    def _handle_room(self) -> None:
+        waiters, self._room_waiters = self._room_waiters, []
+        _resolve(waiters)
+
+    def _handle_refused(self, event: DialRefused) -> None:
+        if event.address not in self._refused:
+            logger.warning("%s is not a node of this network: %s", event.address, event.reason)
+        self._refused[event.address] = event.reason
+
+    def _handle_nobody_there(self, address: str) -> None:
+        if self._remembered is not None:
+            self._remembered.forget(address)
+
+
+def connect(
+    *,
+    network: str | None = None,
+    secret: Secret | str | bytes | None = None,
+    keyring: Keyring | None = None,
+    listen: str | None = None,
+    seeds: Sequence[str] | None = None,
+    zone: str | None = None,
+    discovery: bool | None = None,
+    config: Config | Path | str | None = None,
+) -> Opening[Node]:
+    """Start a node and find the others of its network. Use with ``await`` or ``async with``.
+
+    Every argument goes before the ``IRIS_*`` environment, that before the TOML file, that before the defaults. With nothing
+    at all the node belongs to the network of this user on this machine.
+
+    Args:
+        network: The name of the network.
+        secret: The network secret, as ``iris keys new`` shows it.
+        keyring: Instead of a secret: several generations, or secrets for single clusters.
+        listen: ``host:port`` to listen on; port 0 takes a free one.
+        seeds: ``host:port`` of nodes to dial, besides those that are discovered.
+        zone: Where this node is, for example ``eu-west/a``.
+        discovery: Whether to find nodes by beacons and remembered peers.
+        config: A TOML file, or a :class:`~iris_py.config.Config`.
+
+    Raises:
+        ConfigurationError: A setting is wrong.
+        HandshakeError: Somebody answers at every seed, and none of them holds this secret.
+    """
+    settings = load_config(
+        network=network,
+        secret=secret,
+        keyring=keyring,
+        listen=listen,
+        seeds=seeds,
+        zone=zone,
+        discovery=discovery,
+        config=config,
+    )
+    return Opening(start_node(settings))
+
+
+async def start_node(
+    config: Config,
+    network: Network | None = None,
+    rng: Rng | None = None,
+    entropy: Callable[[int], bytes] = os.urandom,
+) -> Node:
+    """Start a node on a network of choice; tests give a simulated one, and seeded randomness.
+
+    Args:
+        config: All settings.
+        network: What to run on; None for real sockets.
+        rng: Randomness for choices and jitter.
+        entropy: Randomness for keys. Anything but ``os.urandom`` gives away every secret.
+
+    Raises:
+        ConfigurationError: A setting is wrong.
+        HandshakeError: Somebody answers at every seed, and none of them holds this secret.
+    """
+    keyring = config.keyring
+    if keyring is None:
+        secret = config.secret or user_secret(config.config_directory)
+        keyring = Keyring(secret, network=config.network, clusters=config.clusters)
+    node = Node(config, keyring, network or SocketNetwork())
+    try:
+        await node._open(rng or random.Random(entropy(16)), entropy)  # noqa: S311 - choices, not secrets
+    except BaseException:
+        await node.close()
+        raise
+    return node
+
+
+def _describe(info: NodeInfo) -> Member:
+    return Member(info.id.hex(), info.addresses[0] if info.addresses else "", info.zone)
+
+
+def _as_bytes(payload: object) -> bytes:
+    if isinstance(payload, bytes):
+        return payload
+    if isinstance(payload, bytearray | memoryview):
+        return bytes(payload)
+    raise TypeError(f"a payload is bytes, not {type(payload).__qualname__}; encode it first")
+
+
+def _resolve(futures: Sequence[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)

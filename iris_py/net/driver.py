@@ -1,0 +1,333 @@
+"""Runs a node on a network: moves bytes between links and streams, carries datagrams, keeps one timer.
+
+Everything that wants to be sent schedules :meth:`Driver.wake`, which runs :meth:`Driver.transmit` once per turn of the event
+loop: that is where batching comes from. Strictly one routine takes everything out of the core, in the order that
+:mod:`iris_py.node` asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Protocol, cast
+
+from iris_py.errors import IrisError
+from iris_py.link import RECORD_BYTES_MAX, Link, LinkState
+from iris_py.net.addresses import parse_address
+from overlay.events import DialRequested
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from iris_py.net.network import BeaconSocket, Listener, Network
+    from iris_py.node import NodeCore, NodeEvent
+
+logger = logging.getLogger("iris_py.net")
+
+#: A dial that takes longer is a black hole; nodes on other continents answer in a tenth of this.
+DIAL_TIMEOUT_S = 3.0
+#: Read at most this much at once; a record is at most half of it. Untouched pages cost nothing.
+RECEIVE_BUFFER_BYTES = 2 * (RECORD_BYTES_MAX + 4)
+#: The transport's own queue. Small, for what is in it can no longer be overtaken by a more urgent frame; large enough to keep
+#: a socket busy for a turn of the loop.
+WRITE_BUFFER_BYTES = 256 * 1024
+#: Bytes taken from a link at once while its transport has room.
+WRITE_BATCH_BYTES = 64 * 1024
+#: A turn ends after this many rounds even if more is to be done, so that a busy node still reads.
+TRANSMIT_ROUNDS_MAX = 16
+
+
+class Owner(Protocol):
+    """Who is told what the node has to say."""
+
+    def handle_outcomes(self, outcomes: list[tuple[object, bytes | IrisError]]) -> None:
+        """Requests have ended."""
+
+    def handle_events(self, events: list[NodeEvent]) -> None:
+        """Something else happened."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The stream under one link.
+
+    Args:
+        driver: The node's driver.
+        address: Where it was dialled; None for an accepted one.
+    """
+
+    def __init__(self, driver: Driver, address: str | None) -> None:
+        self.link: Link | None = None
+        self.lost = driver.loop.create_future()
+        self._driver = driver
+        self._address = address
+        self._transport: asyncio.Transport | None = None
+        self._buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self._start = 0
+        self._end = 0
+        self._is_paused = False
+
+    # -- asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.link = self._driver.connection_made(self, self._address)
+        if self.link is None:
+            transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        link = self.link
+        if link is None:
+            return
+        start, end = self._start, self._end + nbytes
+        start += link.receive_data(self._buffer[start:end], self._driver.loop.time())
+        if start == end:
+            self._start = self._end = 0
+        elif len(self._buffer) - end < RECORD_BYTES_MAX:
+            rest = bytes(self._buffer[start:end])
+            self._buffer[: len(rest)] = rest
+            self._start, self._end = 0, len(rest)
+        else:
+            self._start, self._end = start, end
+        self._driver.link_received(link)
+
+    def eof_received(self) -> bool:
+        self._handle_end()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._handle_end()
+        if self.link is not None:
+            self._driver.connection_lost(self.link)
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        if self.link is not None:
+            self.flush(self.link)
+            self._driver.link_received(self.link)
+
+    # --
+
+    def flush(self, link: Link) -> None:
+        """Write what the link has, as far as the transport has room; close the transport if the link has ended."""
+        transport = self._transport
+        assert transport is not None
+        if transport.is_closing():
+            return
+        while not self._is_paused:
+            data = link.data_to_send(WRITE_BATCH_BYTES)
+            if not data:
+                break
+            transport.writelines(data)
+        if link.state is LinkState.CLOSED:
+            transport.close()
+
+    def abort(self) -> None:
+        """Drop the stream at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _handle_end(self) -> None:
+        if self.link is not None and self.link.state is not LinkState.CLOSED:
+            self.link.receive_eof(self._driver.loop.time())
+            self._driver.link_received(self.link)
+
+
+class Driver:
+    """The inputs and outputs of one node.
+
+    Args:
+        network: What it runs on.
+        owner: Who is told what the node has to say.
+    """
+
+    def __init__(self, network: Network, owner: Owner) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._network = network
+        self._owner = owner
+        self._core: NodeCore | None = None
+        self._listener: Listener | None = None
+        self._beacons: BeaconSocket | None = None
+        self._connections: dict[Link, Connection] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_awake = False
+        self._is_closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._on_refused: Callable[[str], None] | None = None
+
+    # -- life
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Open the door; returns the address. What comes before :meth:`run` is turned away.
+
+        Raises:
+            OSError: The address is taken, or not ours.
+        """
+        self._listener = await self._network.listen(lambda: Connection(self, None), host, port)
+        return self._listener.address
+
+    async def open_beacons(self, interface: str) -> bool:
+        """Open the socket for beacons; returns whether that was possible."""
+        try:
+            self._beacons = await self._network.open_beacons([interface])
+        except OSError as exc:
+            logger.warning("no discovery by beacons: %s", exc)
+            return False
+        return True
+
+    def run(self, core: NodeCore, on_refused: Callable[[str], None]) -> None:
+        """Begin to drive a node.
+
+        Args:
+            core: The node.
+            on_refused: Told of each address where nobody listens.
+        """
+        self._core = core
+        self._on_refused = on_refused
+        if self._beacons is not None:
+            self._spawn(self._receive_beacons(self._beacons))
+        self.wake()
+
+    async def close(self, timeout_s: float) -> None:
+        """End everything; connections that are still open get ``timeout_s`` to send what they hold."""
+        core = self._core
+        if self._listener is not None:
+            self._listener.close()
+        if core is not None:
+            core.close_links(self.loop.time())
+            self.transmit()
+        waiting = [connection.lost for connection in self._connections.values()]
+        if waiting:
+            await asyncio.wait(waiting, timeout=timeout_s)
+        self._is_closed = True
+        for connection in list(self._connections.values()):
+            connection.abort()
+        if self._beacons is not None:
+            self._beacons.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- in
+
+    def connection_made(self, connection: Connection, address: str | None) -> Link | None:
+        """A stream is there; returns its link, or None to turn it away."""
+        if self._core is None or self._is_closed:
+            return None
+        now = self.loop.time()
+        link = self._core.accepted(now) if address is None else self._core.dialled(address, now)
+        if link is not None:
+            self._connections[link] = connection
+            self.wake()
+        return link
+
+    def link_received(self, link: Link) -> None:
+        """Bytes were given to a link, or its stream ended."""
+        if self._core is not None:
+            self._core.link_received(link, self.loop.time())
+            self.wake()
+
+    def connection_lost(self, link: Link) -> None:
+        """The stream of a link is gone."""
+        self._connections.pop(link, None)
+
+    def wake(self) -> None:
+        """See that :meth:`transmit` runs in this turn of the event loop."""
+        if not self._is_awake:
+            self._is_awake = True
+            self.loop.call_soon(self.transmit)
+
+    # -- out
+
+    def transmit(self) -> None:
+        """Take everything out of the core and do it, until nothing moves; then arm the timer."""
+        self._is_awake = False
+        core = self._core
+        if core is None or self._is_closed:
+            return
+        now = self.loop.time()
+        for _round in range(TRANSMIT_ROUNDS_MAX):
+            core.flush(now)
+            links = core.links_to_flush()
+            for link in links:
+                connection = self._connections.get(link)
+                if connection is not None:
+                    connection.flush(link)
+                    if link.has_events():
+                        core.link_received(link, now)
+            if self._beacons is not None:
+                for destination, data in core.datagrams_to_send():
+                    self._beacons.send(data, destination)
+            outcomes = core.outcomes_received()
+            if outcomes:
+                self._owner.handle_outcomes(outcomes)
+            events = core.events_received()
+            if events:
+                self._handle_events(events)
+            if not (links or outcomes or events):
+                break
+        else:
+            self.wake()
+        self._arm_timer(core, now)
+
+    def _handle_events(self, events: list[NodeEvent]) -> None:
+        for event in events:
+            if isinstance(event, DialRequested):
+                self._spawn(self._dial(event.address))
+        self._owner.handle_events(events)
+
+    def _arm_timer(self, core: NodeCore, now: float) -> None:
+        deadline = core.deadline()
+        timer = self._timer
+        # A timer that comes too early is harmless, so it is moved only forward in time: one per request would cost more
+        # than the request's own bookkeeping.
+        if deadline is None or (timer is not None and timer.when() <= deadline):
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timer = self.loop.call_at(max(deadline, now), self._handle_timeout)
+
+    def _handle_timeout(self) -> None:
+        self._timer = None
+        if self._core is not None and not self._is_closed:
+            self._core.handle_timeout(self.loop.time())
+            self.transmit()
+
+    async def _dial(self, address: str) -> None:
+        assert self._core is not None
+        try:
+            host, port = parse_address(address)
+            async with asyncio.timeout(DIAL_TIMEOUT_S):
+                await self._network.dial(lambda: Connection(self, address), host, port)
+        except (OSError, IrisError) as exc:  # a TimeoutError is an OSError; an IrisError, that a peer told us nonsense
+            if isinstance(exc, ConnectionRefusedError) and self._on_refused is not None:
+                self._on_refused(address)
+            logger.debug("dialling %s failed: %s", address, exc)
+            self._core.dial_failed(address, self.loop.time())
+            self.wake()
+
+    async def _receive_beacons(self, beacons: BeaconSocket) -> None:
+        assert self._core is not None
+        while True:
+            try:
+                data, source = await beacons.receive()
+            except OSError:
+                return
+            self._core.receive_datagram(data, source, self.loop.time())
+            self.wake()
+
+    def _spawn(self, coroutine: Coroutine[object, object, None]) -> None:
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

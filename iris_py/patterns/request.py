@@ -1,0 +1,281 @@
+"""Requests, at the caller: choose a member, wait, and say exactly what became of each one (docs/design.md section 6).
+
+Every request ends in one outcome: the reply, or the error that says which of these happened: nobody there, all full, the
+handler failed, the member died, time ran out. What surely was not executed is tried on another member; what may have been
+executed only if the caller said that executing it twice is harmless.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from iris_py import packets
+from iris_py.balancer import choose
+from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
+from overlay.timers import DeadlineTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_py.balancer import Rng
+    from iris_py.group import Group, Member, Peer
+
+#: An idempotent request that found every member full or gone is tried again after this time (seconds), doubling up to the
+#: second value. Too small: a full cluster is hammered; too large: a restarted member idles.
+RETRY_DELAY_S = 0.01
+RETRY_DELAY_S_MAX = 0.25
+
+#: (group, peer, kind, id, argument, payload): what the node is to send.
+Outgoing: TypeAlias = tuple["Group", "Peer", int, int, int, bytes]
+
+
+class Pending:
+    """One request that has no outcome yet."""
+
+    __slots__ = (
+        "attempts",
+        "deadline",
+        "group",
+        "idempotent",
+        "member",
+        "payload",
+        "rejected",
+        "sent_at",
+        "timeout_s",
+        "token",
+        "tried",
+    )
+
+    def __init__(
+        self, token: object, group: Group, payload: bytes, timeout_s: float, deadline: float, idempotent: bool
+    ) -> None:
+        self.token = token
+        self.group = group
+        self.payload = payload
+        self.timeout_s = timeout_s
+        self.deadline = deadline
+        self.idempotent = idempotent
+        self.member: Member | None = None
+        self.sent_at = 0.0
+        self.attempts = 0
+        self.tried: list[Member] | None = None
+        self.rejected: int = 0  # the last packets.Rejection, 0 for none
+
+
+class Requester:
+    """The requests of one node.
+
+    Args:
+        rng: The randomness of the balancer.
+        count_nodes: Tells how many other nodes are known, for the text of :exc:`NoMembers`.
+
+    Attributes:
+        sent: Requests made, by the application.
+        replied: Requests that ended with a reply.
+        retries: Times that a request was given to another member.
+        late: Replies that came after their request had ended.
+    """
+
+    def __init__(self, rng: Rng, count_nodes: Callable[[], int]) -> None:
+        self.sent = 0
+        self.replied = 0
+        self.retries = 0
+        self.late = 0
+        self._rng = rng
+        self._count_nodes = count_nodes
+        self._last_id = 0
+        self._pending: dict[int, Pending] = {}
+        self._waiting: dict[int, None] = {}  # without a member: the view is unknown or empty, or every link is congested
+        self._deadlines: DeadlineTable[int] = DeadlineTable()
+        self._retry_times: DeadlineTable[int] = DeadlineTable()
+        self._out: list[Outgoing] = []
+        self._outcomes: list[tuple[object, bytes | IrisError]] = []
+
+    # -- commands
+
+    def request(self, group: Group, payload: bytes, timeout_s: float, idempotent: bool, token: object, now: float) -> int:
+        """Start a request; its outcome comes with ``token``. Returns its id, for :meth:`cancel`."""
+        self._last_id = request_id = self._last_id + 1
+        self.sent += 1
+        deadline = now + timeout_s
+        pending = self._pending[request_id] = Pending(token, group, payload, timeout_s, deadline, idempotent)
+        self._deadlines.set(request_id, deadline)
+        self._dispatch(request_id, pending, now)
+        return request_id
+
+    def cancel(self, request_id: int) -> None:
+        """Forget a request, and tell the member that holds it; no outcome follows. Harmless if it has ended."""
+        pending = self._pending.get(request_id)
+        if pending is not None:
+            self._cancel_at_member(request_id, pending)
+            self._forget(request_id, pending)
+
+    def close(self, error: IrisError) -> None:
+        """End every request with ``error``."""
+        for request_id, pending in list(self._pending.items()):
+            self._cancel_at_member(request_id, pending)
+            self._finish(request_id, pending, error)
+
+    # -- in
+
+    def receive_reply(self, peer: Peer, request_id: int, payload: bytes, now: float) -> None:
+        """A member answered."""
+        pending = self._take(peer, request_id)
+        if pending is not None:
+            assert pending.member is not None
+            pending.member.observe(now - pending.sent_at)
+            self.replied += 1
+            self._outcomes.append((pending.token, payload))
+
+    def receive_failure(self, peer: Peer, request_id: int, payload: bytes) -> None:
+        """The handler at a member raised."""
+        pending = self._take(peer, request_id)
+        if pending is not None:
+            type_, text = packets.decode_failure(payload)
+            self._outcomes.append((pending.token, RemoteError(pending.group.name, peer.id.hex(), type_, text)))
+
+    def receive_rejection(self, peer: Peer, request_id: int, reason: int, now: float) -> None:
+        """A member surely did not execute the request: another one may."""
+        pending = self._pending.get(request_id)
+        if pending is None or pending.member is None or pending.member.peer is not peer:
+            self.late += 1
+            return
+        pending.rejected = reason
+        self._try_another(request_id, pending, now)
+
+    def peer_lost(self, peer: Peer, now: float) -> None:
+        """The link to a peer broke: whatever it held may have been executed. Call after the views have changed."""
+        for request_id, pending in list(self._pending.items()):
+            if pending.member is None or pending.member.peer is not peer:
+                continue
+            if pending.idempotent:
+                self._try_another(request_id, pending, now)
+            else:
+                self._finish(request_id, pending, MemberLost(pending.group.name, peer.id.hex()))
+
+    def view_changed(self, now: float) -> None:
+        """Members came, or a link has room again: give waiting requests another chance."""
+        for request_id in list(self._waiting):
+            self._dispatch(request_id, self._pending[request_id], now)
+
+    def handle_timeout(self, now: float) -> None:
+        """End what is out of time, and try again what waited for that; harmless if early."""
+        for request_id in self._deadlines.expired(now):
+            pending = self._pending[request_id]
+            if pending.rejected == packets.Rejection.OVERLOADED and pending.member is None:
+                error: IrisError = Overloaded(pending.group.name, pending.attempts)
+            elif pending.attempts == 0 and pending.group.members is not None and not pending.group.members:
+                error = NoMembers(pending.group.name, self._count_nodes())
+            else:
+                member = pending.member.peer.id.hex() if pending.member else None
+                error = RequestTimeout(pending.group.name, pending.timeout_s, member)
+            self._cancel_at_member(request_id, pending)
+            self._finish(request_id, pending, error)
+        for request_id in self._retry_times.expired(now):
+            self._dispatch(request_id, self._pending[request_id], now)
+
+    # -- out
+
+    def messages_to_send(self) -> list[Outgoing]:
+        """Take what is to be sent, in order."""
+        out, self._out = self._out, []
+        return out
+
+    def outcomes_received(self) -> list[tuple[object, bytes | IrisError]]:
+        """Take the outcomes: (token, reply or error)."""
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def deadline(self) -> float | None:
+        """Return the earliest time at which to call :meth:`handle_timeout`."""
+        first, second = self._deadlines.deadline(), self._retry_times.deadline()
+        if first is None or second is None:
+            return first if second is None else second
+        return min(first, second)
+
+    def has_pending(self, group: Group) -> bool:
+        """Tell whether a request to the group has no outcome yet."""
+        return any(pending.group is group for pending in self._pending.values())
+
+    # -- choice of a member
+
+    def _dispatch(self, request_id: int, pending: Pending, now: float) -> None:
+        members = pending.group.members
+        if not members:
+            self._handle_no_members(request_id, pending, known=members is not None)
+            return
+        member = choose(members, self._rng)
+        if pending.tried or member.peer.is_congested:
+            untried = [other for other in members if not pending.tried or other not in pending.tried]
+            ready = [other for other in untried if not other.peer.is_congested]
+            if not ready:
+                self._handle_none_ready(request_id, pending, congested=bool(untried), now=now)
+                return
+            member = choose(ready, self._rng)
+        if self._waiting:
+            self._waiting.pop(request_id, None)
+        if pending.attempts:
+            self.retries += 1
+        pending.attempts += 1
+        pending.member = member
+        pending.sent_at = now
+        member.in_flight += 1
+        time_left = packets.encode_time_left(pending.deadline - now)
+        self._out.append((pending.group, member.peer, packets.REQUEST, request_id, time_left, pending.payload))
+
+    def _handle_no_members(self, request_id: int, pending: Pending, *, known: bool) -> None:
+        if pending.idempotent or not known:
+            self._waiting[request_id] = None
+        else:
+            self._finish(request_id, pending, NoMembers(pending.group.name, self._count_nodes()))
+
+    def _handle_none_ready(self, request_id: int, pending: Pending, *, congested: bool, now: float) -> None:
+        if congested:
+            self._waiting[request_id] = None
+        elif pending.idempotent:
+            assert pending.tried is not None
+            rounds = max(0, pending.attempts // len(pending.tried) - 1)
+            pending.tried = None
+            self._retry_times.set(request_id, now + min(RETRY_DELAY_S_MAX, RETRY_DELAY_S * 2.0 ** min(rounds, 16)))
+        elif pending.rejected == packets.Rejection.OVERLOADED:
+            self._finish(request_id, pending, Overloaded(pending.group.name, pending.attempts))
+        elif pending.rejected == packets.Rejection.EXPIRED:
+            self._finish(request_id, pending, RequestTimeout(pending.group.name, pending.timeout_s, None))
+        else:
+            self._finish(request_id, pending, NoMembers(pending.group.name, self._count_nodes()))
+
+    def _try_another(self, request_id: int, pending: Pending, now: float) -> None:
+        member = pending.member
+        assert member is not None
+        member.in_flight -= 1
+        pending.member = None
+        pending.tried = [*(pending.tried or ()), member]
+        self._dispatch(request_id, pending, now)
+
+    # -- the end of a request
+
+    def _take(self, peer: Peer, request_id: int) -> Pending | None:
+        """Take the request that a peer answers; None if it has ended, or is not that peer's to answer."""
+        pending = self._pending.get(request_id)
+        if pending is None or pending.member is None or pending.member.peer is not peer:
+            self.late += 1
+            return None
+        self._forget(request_id, pending)
+        return pending
+
+    def _finish(self, request_id: int, pending: Pending, error: IrisError) -> None:
+        self._forget(request_id, pending)
+        self._outcomes.append((pending.token, error))
+
+    def _forget(self, request_id: int, pending: Pending) -> None:
+        del self._pending[request_id]
+        self._deadlines.cancel(request_id)
+        if pending.member is not None:
+            pending.member.in_flight -= 1
+        if pending.attempts != 1:
+            self._waiting.pop(request_id, None)
+            self._retry_times.cancel(request_id)
+
+    def _cancel_at_member(self, request_id: int, pending: Pending) -> None:
+        if pending.member is not None:
+            self._out.append((pending.group, pending.member.peer, packets.CANCEL, request_id, 0, b""))

@@ -1,0 +1,241 @@
+"""Requests and broadcasts, at the member: admit, queue, hand out, answer (docs/design.md section 6).
+
+A registration runs at most ``concurrency`` requests and queues at most ``queue_messages`` more; beyond that the caller hears
+at once that this member is full, which is what lets it try another.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from iris_py import packets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from iris_py.group import Group, Peer
+    from iris_py.patterns.request import Outgoing
+
+
+class Registration:
+    """One handler under one cluster name.
+
+    Attributes:
+        group: The cluster.
+        token: The owner's handler.
+        running: Requests handed out and not answered. Invariant: 0 <= running <= concurrency.
+        closed: Whether new requests are rejected.
+    """
+
+    __slots__ = ("closed", "concurrency", "group", "queue", "queue_messages", "running", "token")
+
+    def __init__(self, group: Group, token: object, concurrency: int, queue_messages: int) -> None:
+        self.group = group
+        self.token = token
+        self.concurrency = concurrency
+        self.queue_messages = queue_messages
+        self.running = 0
+        self.queue: deque[Execution] = deque()
+        self.closed = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs and nothing waits."""
+        return not self.running and not self.queue
+
+
+class Execution:
+    """One request at a member, from its arrival to its answer."""
+
+    __slots__ = ("deadline", "id", "payload", "peer", "registration")
+
+    def __init__(self, registration: Registration, peer: Peer, id: int, payload: bytes, deadline: float) -> None:  # noqa: A002
+        self.registration = registration
+        self.peer = peer
+        self.id = id
+        self.payload = payload
+        self.deadline = deadline
+
+
+@dataclass(slots=True)
+class RequestStarted:
+    """Run the handler, then call :meth:`Service.reply` or :meth:`Service.fail`."""
+
+    execution: Execution
+
+
+@dataclass(slots=True)
+class RequestCancelled:
+    """Nobody waits for the answer of a running request any more."""
+
+    execution: Execution
+
+
+@dataclass(slots=True)
+class BroadcastReceived:
+    """Hand the message to the handler; in the order of these events."""
+
+    registration: Registration
+    source: Peer
+    sequence: int
+    payload: bytes
+
+
+@dataclass(slots=True)
+class RegistrationDrained:
+    """A closed registration has answered everything."""
+
+    registration: Registration
+
+
+ServiceEvent: TypeAlias = RequestStarted | RequestCancelled | BroadcastReceived | RegistrationDrained
+
+
+class Service:
+    """The registrations of one node.
+
+    Attributes:
+        executed: Requests handed to handlers.
+        rejected: Requests refused, by the name of the :class:`~iris_py.packets.Rejection`.
+    """
+
+    def __init__(self) -> None:
+        self.executed = 0
+        self.rejected: dict[str, int] = {}
+        self._registrations: dict[Group, list[Registration]] = {}
+        self._draining: list[Registration] = []
+        self._executions: dict[tuple[Peer, int], Execution] = {}
+        self._out: list[Outgoing] = []
+        self._events: list[ServiceEvent] = []
+
+    # -- commands
+
+    def register(self, registration: Registration) -> bool:
+        """Start to serve; returns whether it is the node's first registration of that cluster."""
+        registrations = self._registrations.setdefault(registration.group, [])
+        registrations.append(registration)
+        return len(registrations) == 1
+
+    def is_last(self, registration: Registration) -> bool:
+        """Tell whether the node's membership in the cluster ends with this registration."""
+        return self._registrations.get(registration.group) == [registration]
+
+    def close(self, registration: Registration) -> None:
+        """Stop admitting; what runs and waits is still answered, then :class:`RegistrationDrained` follows."""
+        registration.closed = True
+        registrations = self._registrations.get(registration.group, [])
+        if registration in registrations:
+            registrations.remove(registration)
+            if not registrations:
+                del self._registrations[registration.group]
+        self._draining.append(registration)
+        self._maybe_drained(registration)
+
+    def serves(self, group: Group) -> bool:
+        """Tell whether there is a registration of the cluster."""
+        return group in self._registrations
+
+    def reply(self, execution: Execution, payload: bytes, now: float) -> None:
+        """Answer a started request."""
+        self._finish(execution, packets.REPLY, payload, now)
+
+    def fail(self, execution: Execution, error: BaseException, now: float) -> None:
+        """Say that the handler of a started request raised."""
+        self._finish(execution, packets.FAILURE, packets.encode_failure(error), now)
+
+    # -- in
+
+    def receive_request(self, group: Group, peer: Peer, request_id: int, time_left_ms: int, payload: bytes, now: float) -> None:
+        """Admit a request to the least loaded registration, queue it, or reject it."""
+        registrations = self._registrations.get(group)
+        if not registrations:
+            self._reject(group, peer, request_id, packets.Rejection.NOT_A_MEMBER)
+            return
+        registration = registrations[0]
+        if len(registrations) > 1:
+            registration = min(registrations, key=lambda each: (each.running + len(each.queue)) / each.concurrency)
+        execution = Execution(registration, peer, request_id, payload, now + time_left_ms / 1000)
+        if registration.running < registration.concurrency:
+            self._start(execution)
+        elif len(registration.queue) < registration.queue_messages:
+            registration.queue.append(execution)
+        else:
+            self._reject(group, peer, request_id, packets.Rejection.OVERLOADED)
+
+    def receive_cancel(self, peer: Peer, request_id: int) -> None:
+        """The caller gave up."""
+        execution = self._executions.pop((peer, request_id), None)
+        if execution is not None:
+            self._events.append(RequestCancelled(execution))
+            return
+        for registration in list(self._each_registration()):
+            for queued in registration.queue:
+                if queued.id == request_id and queued.peer is peer:
+                    registration.queue.remove(queued)
+                    self._maybe_drained(registration)
+                    return
+
+    def receive_broadcast(self, group: Group, peer: Peer, sequence: int, payload: bytes) -> None:
+        """Hand a broadcast to every registration of the cluster."""
+        for registration in self._registrations.get(group, ()):
+            self._events.append(BroadcastReceived(registration, peer, sequence, payload))
+
+    def peer_lost(self, peer: Peer) -> None:
+        """A caller is gone: drop what it queued and cancel what runs for it."""
+        for key in [key for key in self._executions if key[0] is peer]:
+            self._events.append(RequestCancelled(self._executions.pop(key)))
+        for registration in list(self._each_registration()):
+            if any(queued.peer is peer for queued in registration.queue):
+                registration.queue = deque(queued for queued in registration.queue if queued.peer is not peer)
+                self._maybe_drained(registration)
+
+    # -- out
+
+    def messages_to_send(self) -> list[Outgoing]:
+        """Take what is to be sent, in order."""
+        out, self._out = self._out, []
+        return out
+
+    def events_received(self) -> list[ServiceEvent]:
+        """Take what happened, in order."""
+        events, self._events = self._events, []
+        return events
+
+    # --
+
+    def _start(self, execution: Execution) -> None:
+        execution.registration.running += 1
+        self.executed += 1
+        self._executions[execution.peer, execution.id] = execution
+        self._events.append(RequestStarted(execution))
+
+    def _finish(self, execution: Execution, kind: int, payload: bytes, now: float) -> None:
+        registration = execution.registration
+        registration.running -= 1
+        # A cancelled execution is no longer in the table: its handler ended, and nobody waits for what it says.
+        if self._executions.pop((execution.peer, execution.id), None) is not None:
+            self._out.append((registration.group, execution.peer, kind, execution.id, 0, payload))
+        while registration.queue and registration.running < registration.concurrency:
+            waiting = registration.queue.popleft()
+            if waiting.deadline <= now:
+                self._reject(registration.group, waiting.peer, waiting.id, packets.Rejection.EXPIRED)
+            else:
+                self._start(waiting)
+        self._maybe_drained(registration)
+
+    def _maybe_drained(self, registration: Registration) -> None:
+        if registration.closed and registration.is_idle and registration in self._draining:
+            self._draining.remove(registration)
+            self._events.append(RegistrationDrained(registration))
+
+    def _each_registration(self) -> Iterator[Registration]:
+        for registrations in self._registrations.values():
+            yield from registrations
+        yield from self._draining
+
+    def _reject(self, group: Group, peer: Peer, request_id: int, reason: packets.Rejection) -> None:
+        name = reason.name.lower()
+        self.rejected[name] = self.rejected.get(name, 0) + 1
+        self._out.append((group, peer, packets.REJECTION, request_id, reason, b""))
