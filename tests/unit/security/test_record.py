@@ -146,6 +146,7 @@ def test_sides_that_rekey_differently_part() -> None:
 def test_the_last_counter_is_not_used() -> None:
     """Nobody lives to seal 2^64 records, so the test sets the counters forward."""
     sealer, opener = RecordSealer(KEY, rekey_records=1 << 64), RecordOpener(KEY, rekey_records=1 << 64)
+    assert COUNTER_MAX == 2**64 - 2  # the one after it is the nonce of a rekey
     sealer._counter = opener._counter = COUNTER_MAX
     last = sealer.seal(b"last")
     assert opener.open(last) == b"last"
@@ -154,6 +155,18 @@ def test_the_last_counter_is_not_used() -> None:
             sealer.seal(b"one more")
         with pytest.raises(AuthenticationError):
             opener.open(AESGCM(KEY).encrypt(bytes(4) + b"\xff" * 8, b"one more", None))
+
+
+def test_the_last_counter_is_not_used_after_a_rekey_either() -> None:
+    """The second rekey would be due at 2^64, beyond the last counter."""
+    sealer, opener = RecordSealer(KEY, rekey_records=1 << 63), RecordOpener(KEY, rekey_records=1 << 63)
+    for counter in (1 << 63, COUNTER_MAX):
+        sealer._counter = opener._counter = counter
+        assert opener.open(sealer.seal(b"late")) == b"late"
+    with pytest.raises(KeyExhaustedError):
+        sealer.seal(b"one more")
+    with pytest.raises(AuthenticationError):
+        opener.open(AESGCM(rekey(KEY)).encrypt(bytes(4) + b"\xff" * 8, b"one more", None))
 
 
 @pytest.mark.parametrize("side", [RecordSealer, RecordOpener])

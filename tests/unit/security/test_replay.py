@@ -99,7 +99,9 @@ def test_a_stream_without_loss_needs_no_bitmap() -> None:
 
 
 def test_the_bitmap_never_outgrows_the_window() -> None:
-    window = ReplayWindow()
-    for counter in range(0, 10 * REPLAY_WINDOW, 7):
-        window.accept(counter)
-        assert window._missing.bit_length() <= REPLAY_WINDOW
+    for step in (1, 7):
+        window = ReplayWindow()
+        window.accept(0)
+        for counter in range(5, 5 * REPLAY_WINDOW, step):
+            window.accept(counter)
+            assert window._missing.bit_length() <= REPLAY_WINDOW
