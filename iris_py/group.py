@@ -73,6 +73,8 @@ class Group:
         members: The view; None until the overlay has given the first one.
         sequence: The number of the last broadcast of this node.
         channels: The channel to each peer.
+        cast_parts: Broadcasts gathered until the next flush, and sealed once for all members.
+        cast_bytes: Their size.
         last_used: When the application last used it (seconds); idle groups are forgotten.
     """
 
@@ -83,6 +85,8 @@ class Group:
         self.members: list[Member] | None = None
         self.sequence = 0
         self.channels: dict[NodeId, Channel] = {}
+        self.cast_parts: list[bytes] = []
+        self.cast_bytes = 0
         self.last_used = 0.0
         self._local = local
         self._sealer = GroupSealer(keys, local, epoch)
@@ -102,9 +106,10 @@ class Group:
         parts, channel.parts, channel.parts_bytes = channel.parts, [], 0
         return self._sealer.seal(b"".join(parts), channel.associated)
 
-    def seal_for_all(self, body: bytes) -> tuple[bytes, bytes]:
-        """Seal a body that every member can open: (nonce, sealed body)."""
-        return self._sealer.seal(body, self._multicast)
+    def seal_cast(self) -> tuple[bytes, bytes]:
+        """Take the gathered broadcasts and seal them for every member: (nonce, sealed body)."""
+        parts, self.cast_parts, self.cast_bytes = self.cast_parts, [], 0
+        return self._sealer.seal(b"".join(parts), self._multicast)
 
     def open_unicast(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
         """Open a body that was sealed for this node.

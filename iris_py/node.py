@@ -102,6 +102,7 @@ class NodeCore:
         self._datagram_opener = DatagramOpener(keyring)
         self._touched: dict[Link, None] = {}
         self._open_channels: dict[tuple[Group, NodeId], None] = {}
+        self._open_casts: dict[Group, None] = {}
         self._link_deadlines: DeadlineTable[Link] = DeadlineTable()
         self._events: list[NodeEvent] = []
         self._receive = [self._receive_unknown] * packets.KINDS
@@ -152,19 +153,22 @@ class NodeCore:
         """
         check_size(payload)
         group = self.group(cluster, now)
-        if not group.members:
+        members = group.members
+        if not members:
             return 0
         group.sequence += 1
-        body = packets.MESSAGE.pack(packets.BROADCAST, 0, 0, len(payload), group.sequence, 0) + payload
-        nonce, sealed = group.seal_for_all(body)
-        for member in group.members:
-            link = member.peer.link
-            if member.peer is self._local:
-                self.service.receive_broadcast(group, self._local, group.sequence, payload)
-            elif link is not None:
-                link.send_packet(MULTICAST, group.id, nonce, sealed)
-                self._touched[link] = None
-        return len(group.members)
+        if self.service.serves(group):
+            self.service.receive_broadcast(group, self._local, group.sequence, payload)
+        if len(members) > 1 or members[0].peer is not self._local:
+            if group.cast_bytes and group.cast_bytes + len(payload) > BODY_BYTES:
+                self._seal_cast(group)
+            group.cast_parts += (
+                packets.MESSAGE.pack(packets.BROADCAST, 0, 0, len(payload), group.sequence, 0),
+                payload,
+            )
+            group.cast_bytes += packets.MESSAGE_BYTES + len(payload)
+            self._open_casts[group] = None
+        return len(members)
 
     def is_congested(self, cluster: str, now: float) -> bool:
         """Tell whether a broadcast to the cluster would meet a link without room."""
@@ -273,6 +277,10 @@ class NodeCore:
             channels, self._open_channels = self._open_channels, {}
             for group, peer_id in channels:
                 self._seal(group, peer_id)
+        if self._open_casts:
+            casts, self._open_casts = self._open_casts, {}
+            for group in casts:
+                self._seal_cast(group)
 
     def links_to_flush(self) -> list[Link]:
         """Take the links that may have something to write."""
@@ -410,6 +418,17 @@ class NodeCore:
         link.send_packet(UNICAST, group.id, nonce, sealed)
         self._touched[link] = None
 
+    def _seal_cast(self, group: Group) -> None:
+        """Seal the gathered broadcasts once, for every member of the view."""
+        if not group.cast_parts:
+            return
+        nonce, sealed = group.seal_cast()
+        for member in group.members or ():
+            link = member.peer.link
+            if link is not None:
+                link.send_packet(MULTICAST, group.id, nonce, sealed)
+                self._touched[link] = None
+
     # -- overlay
 
     def _advance(self, now: float) -> None:
@@ -479,6 +498,7 @@ class NodeCore:
             members.append(member)
         if group.members is None:
             self._events.append(ViewKnown(group))
+        self._seal_cast(group)  # what was broadcast before the change goes to those who were there
         group.members = members
         self.requester.view_changed(now)
 

@@ -14,10 +14,10 @@ class Rng(Protocol):
     def random(self) -> float:
         """Draw from [0, 1)."""
 
-    def uniform(self, a: float, b: float) -> float:
+    def uniform(self, a: float, b: float, /) -> float:
         """Draw from [a, b]."""
 
-    def randrange(self, stop: int) -> int:
+    def randrange(self, stop: int, /) -> int:
         """Draw from 0, ..., stop - 1."""
 
 

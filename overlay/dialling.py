@@ -139,6 +139,11 @@ class Dialler:
     def __len__(self) -> int:
         return len(self._candidates)
 
+    @property
+    def departed_count(self) -> int:
+        """Return how many departed nodes are remembered."""
+        return len(self._departed)
+
     def is_live(self, node: NodeId) -> bool:
         """Return whether there is a link to a node."""
         return node in self._live

@@ -58,6 +58,11 @@ class Discovery:
         self._answer_second = float("-inf")
         self._answers_in_second = 0
 
+    @property
+    def answers_count(self) -> int:
+        """Return how many answers wait for their jitter."""
+        return len(self._question_bytes)
+
     def start(self, now: float, seeds: Sequence[str], remembered: Sequence[str], *, beacons: bool, is_complete: bool) -> None:
         """Begin the search."""
         self._dialler.is_searching = True

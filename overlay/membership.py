@@ -93,6 +93,11 @@ class PeerTable:
         self._resend: DeadlineTable[NodeId] = DeadlineTable()
         self._refresh_at: float | None = None
 
+    @property
+    def commands_count(self) -> int:
+        """Return how many commands wait for acknowledgements."""
+        return len(self._commands)
+
     # Links
 
     def open(self, info: NodeInfo, now: float) -> bool:

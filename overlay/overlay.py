@@ -217,6 +217,16 @@ class Overlay:
         """Return the live peers, for display."""
         return [peer.info for peer in self._table.peers.values() if not peer.is_leaving]
 
+    def table_sizes(self) -> dict[str, int]:
+        """Return how many entries the tables have that grow with the network, by name: for metrics and tests."""
+        return {
+            "peers": len(self._table.peers),
+            "candidates": len(self._dialler),
+            "departed": self._dialler.departed_count,
+            "commands": self._table.commands_count,
+            "answers": self._discovery.answers_count,
+        }
+
     def messages_to_send(self) -> list[tuple[NodeId, bytes]]:
         """Take the link messages to send."""
         return self._table.messages_to_send()

@@ -160,7 +160,8 @@ class Driver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_awake = False
         self._is_closed = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0
         self._on_refused: Callable[[str], None] | None = None
 
     # -- life
@@ -233,10 +234,14 @@ class Driver:
         return link
 
     def link_received(self, link: Link) -> None:
-        """Bytes were given to a link, or its stream ended."""
+        """Bytes were given to a link, or its stream ended.
+
+        Transmits at once: whatever one read brought is a batch already, and waiting for the end of the turn would only add to
+        the round trip.
+        """
         if self._core is not None:
             self._core.link_received(link, self.loop.time())
-            self.wake()
+            self.transmit()
 
     def connection_lost(self, link: Link) -> None:
         """The stream of a link is gone."""
@@ -259,27 +264,33 @@ class Driver:
         now = self.loop.time()
         for _round in range(TRANSMIT_ROUNDS_MAX):
             core.flush(now)
-            links = core.links_to_flush()
-            for link in links:
-                connection = self._connections.get(link)
-                if connection is not None:
-                    connection.flush(link)
-                    if link.has_events():
-                        core.link_received(link, now)
-            if self._beacons is not None:
-                for destination, data in core.datagrams_to_send():
-                    self._beacons.send(data, destination)
             outcomes = core.outcomes_received()
             if outcomes:
                 self._owner.handle_outcomes(outcomes)
             events = core.events_received()
             if events:
                 self._handle_events(events)
-            if not (links or outcomes or events):
+                continue  # a handler that runs inline has answered: its reply goes with this turn's records
+            if not self._write_links(core, now):
                 break
         else:
             self.wake()
+        if self._beacons is not None:
+            for destination, data in core.datagrams_to_send():
+                self._beacons.send(data, destination)
         self._arm_timer(core, now)
+
+    def _write_links(self, core: NodeCore, now: float) -> bool:
+        """Write what the links have; returns whether that made something happen."""
+        happened = False
+        for link in core.links_to_flush():
+            connection = self._connections.get(link)
+            if connection is not None:
+                connection.flush(link)
+                if link.has_events():
+                    core.link_received(link, now)
+                    happened = True
+        return happened
 
     def _handle_events(self, events: list[NodeEvent]) -> None:
         for event in events:
@@ -289,14 +300,14 @@ class Driver:
 
     def _arm_timer(self, core: NodeCore, now: float) -> None:
         deadline = core.deadline()
-        timer = self._timer
-        # A timer that comes too early is harmless, so it is moved only forward in time: one per request would cost more
-        # than the request's own bookkeeping.
-        if deadline is None or (timer is not None and timer.when() <= deadline):
+        # A timer that comes too early is harmless, so it is only ever moved to an earlier time: one per request would cost
+        # more than the request's own bookkeeping.
+        if deadline is None or (self._timer is not None and self._timer_at <= deadline):
             return
-        if timer is not None:
-            timer.cancel()
-        self._timer = self.loop.call_at(max(deadline, now), self._handle_timeout)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = max(deadline, now)
+        self._timer = self.loop.call_at(self._timer_at, self._handle_timeout)
 
     def _handle_timeout(self) -> None:
         self._timer = None

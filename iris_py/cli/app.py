@@ -1,0 +1,215 @@
+"""The commands of `iris` and their options. What they do is imported when they do it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from iris_py.cli.outcome import EXIT_CODES_HELP, ExitCode, complain, execute
+from iris_py.cli.settings import Settings, with_settings
+
+__all__ = ["run"]
+
+# Click's class for every mistake on a command line; recent typers bring a copy of click of their own, so it has no fixed address.
+_UsageError: Final = typer.BadParameter.__bases__[0]
+
+app = typer.Typer(
+    name="iris",
+    help="Send requests and broadcasts to clusters by name: no broker, no addresses, always encrypted.",
+    epilog=EXIT_CODES_HELP,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+keys = typer.Typer(help="Make secrets, and find your own.", no_args_is_help=True, epilog=EXIT_CODES_HELP)
+app.add_typer(keys, name="keys")
+
+Cluster = Annotated[str, typer.Argument(metavar="NAME", help="Name of the cluster.", show_default=False)]
+Text = Annotated[str, typer.Argument(metavar="TEXT", help="What to send; - reads it from standard input.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: All but the program's name.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        outcome = app(arguments, standalone_mode=False, prog_name="iris")
+        return outcome if isinstance(outcome, int) else ExitCode.OK
+    except typer.Abort:
+        return ExitCode.INTERRUPTED
+    except _UsageError as exc:
+        return _explain_usage(exc)
+
+
+def _explain_usage(error: BaseException) -> int:
+    """Say in one line what is wrong with the command line, and where to read more."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "iris"
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return ExitCode.USAGE  # its help is already there
+    text = error.format_message() if hasattr(error, "format_message") else str(error)
+    complain(f"{text.rstrip('.')}. See `{path} --help`.")
+    return ExitCode.USAGE
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from importlib.metadata import version
+
+        print(f"iris {version('iris-py')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help(), end="")
+        raise typer.Exit(ExitCode.USAGE)
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@with_settings
+def node(settings: Settings, json: Json = False) -> int:
+    """Run a node until it is told to stop: others find the network through it."""
+    from iris_py.cli import serving
+
+    return execute(lambda: serving.node(settings, as_json=json), verbosity=settings.verbose)
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@with_settings
+def join(
+    settings: Settings,
+    name: Cluster,
+    exec_: Annotated[
+        str,
+        typer.Option("--exec", metavar="COMMAND", help="Run for each request: its input is the request, its output the reply."),
+    ],
+    shell: Annotated[bool, typer.Option("--shell", help="Give the command to the shell: pipes, variables, wildcards.")] = False,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, max=1024, metavar="N", help="Commands at a time; the number of processors by default.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Take part in a cluster: answer its requests with a command.
+
+    A command that fails fails the request; the caller sees its exit status and the end of its standard error. Broadcasts run the
+    command too, and what it prints appears here.
+    """
+    from iris_py.cli import serving
+
+    return execute(
+        lambda: serving.join(settings, name, exec_, use_shell=shell, concurrency=concurrency, as_json=json),
+        verbosity=settings.verbose,
+    )
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@with_settings
+def request(
+    settings: Settings,
+    name: Cluster,
+    text: Text,
+    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long to wait for the reply.")] = 5.0,
+    idempotent: Annotated[
+        bool,
+        typer.Option("--idempotent", help="Executing it twice is harmless: try other members, and wait for one if there is none."),
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Ask one member of a cluster, and print its reply."""
+    from iris_py.cli import calling
+
+    return execute(
+        lambda: calling.request(settings, name, text, timeout_s=timeout, is_idempotent=idempotent, as_json=json),
+        verbosity=settings.verbose,
+    )
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@with_settings
+def broadcast(settings: Settings, name: Cluster, text: Text, json: Json = False) -> int:
+    """Send a message to every member of a cluster."""
+    from iris_py.cli import calling
+
+    return execute(lambda: calling.broadcast(settings, name, text, as_json=json), verbosity=settings.verbose)
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@with_settings
+def members(
+    settings: Settings,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the cluster.", show_default=False)] = None,
+    json: Json = False,
+) -> int:
+    """List the members of a cluster, or without a name the nodes of the network."""
+    from iris_py.cli import calling
+
+    return execute(lambda: calling.members(settings, name, as_json=json), verbosity=settings.verbose)
+
+
+@app.command(epilog="Exit code 0 only if the totals are equal.")
+def demo(
+    directory: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="DIR", help="Count this directory, in place of Python's own source.", show_default=False),
+    ] = None,
+    member_count: Annotated[int, typer.Option("--members", min=1, max=64, metavar="N", help="Member processes.")] = 3,
+    no_kill: Annotated[bool, typer.Option("--no-kill", help="Do not kill a member half-way.")] = False,
+    json: Json = False,
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, metavar="", show_default=False, help="Show more.")] = 0,
+) -> None:
+    """Count a source tree with a cluster of processes, kill one of them half-way, and compare with a plain count.
+
+    The demo has a network of its own and meets nobody else's.
+    """
+    from iris_py.cli import demo as job
+
+    raise typer.Exit(
+        execute(
+            lambda: job.demo(directory, member_count=member_count, is_kill=not no_kill, as_json=json, verbosity=verbose),
+            verbosity=verbose,
+        )
+    )
+
+
+@app.command(hidden=True)
+def demo_member(seed: str) -> None:
+    """Be a member of the demo. Its secret comes by the environment, its end with the end of standard input."""
+    from iris_py.cli import demo_member as member
+
+    raise typer.Exit(execute(lambda: member.serve(seed)))
+
+
+@keys.command("new")
+def keys_new(
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="PATH", help="Write a new private file in place of printing.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a network secret: one line, for every node as IRIS_SECRET or in a file named by IRIS_SECRET_FILE."""
+    from iris_py.cli import keys as command
+
+    raise typer.Exit(execute(lambda: command.new(output, as_json=json)))
+
+
+@keys.command("path")
+def keys_path(json: Json = False) -> None:
+    """Print where your per-user secret is kept; it is made when first needed."""
+    from iris_py.cli import keys as command
+
+    raise typer.Exit(execute(lambda: command.path(as_json=json)))
+
+

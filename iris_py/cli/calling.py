@@ -1,0 +1,96 @@
+"""The commands that ask and go: `iris request`, `iris broadcast`, `iris members`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import iris_py
+from iris_py.cli.outcome import ExitCode, complain, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iris_py.cli.settings import Settings
+
+__all__ = ["broadcast", "members", "request"]
+
+
+async def request(settings: Settings, cluster: str, text: str, *, timeout_s: float, is_idempotent: bool, as_json: bool) -> int:
+    """Ask one member and print its reply as it came: not a byte more into a file or pipe."""
+    payload = _payload(text)
+    async with iris_py.connect(**settings.connect_arguments()) as node:
+        started = time.perf_counter()
+        reply = await node.request(cluster, payload, timeout=timeout_s, idempotent=is_idempotent)
+        duration_s = time.perf_counter() - started
+    if as_json:
+        _print_json({"cluster": cluster, **_describe(reply), "seconds": round(duration_s, 6)})
+        return ExitCode.OK
+    sys.stdout.buffer.write(reply)
+    if sys.stdout.isatty() and not reply.endswith(b"\n"):
+        sys.stdout.buffer.write(b"\n")
+    sys.stdout.buffer.flush()
+    return ExitCode.OK
+
+
+async def broadcast(settings: Settings, cluster: str, text: str, *, as_json: bool) -> int:
+    """Send to every member and say how many there were."""
+    payload = _payload(text)
+    async with iris_py.connect(**settings.connect_arguments()) as node:
+        count = await node.broadcast(cluster, payload)
+        known = len(node.nodes()) - 1
+    if count == 0:
+        raise iris_py.NoMembers(cluster, known)
+    if as_json:
+        _print_json({"cluster": cluster, "members": count})
+    else:
+        print(f"sent to {count} member{'s' * (count != 1)}")
+    return ExitCode.OK
+
+
+async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> int:
+    """List the members of a cluster or the nodes of the network; an empty list has the exit code of `NoMembers`."""
+    async with iris_py.connect(**settings.connect_arguments()) as node:
+        # The node of this very command is about to go: it is of no interest to anybody.
+        found = [member for member in node.nodes() if member.id != node.id] if cluster is None else await node.members(cluster)
+        network = node.network
+    if as_json:
+        _print_json([{"id": member.id, "address": member.address, "zone": member.zone} for member in found])
+    else:
+        _print_table([(member.id, member.address, member.zone) for member in found])
+    if found:
+        return ExitCode.OK
+    if not as_json:
+        what = f"nobody serves {cluster!r}" if cluster is not None else f"no other node found in the network {network!r}"
+        complain(f"{what}. Start one with `iris {'join' if cluster is not None else 'node'}`, or name one with --seed.")
+    return ExitCode.NO_MEMBERS
+
+
+def _payload(text: str) -> bytes:
+    """Return the bytes of an argument, exactly as the shell gave them, or of standard input."""
+    return sys.stdin.buffer.read() if text == "-" else os.fsencode(text)
+
+
+def _describe(reply: bytes) -> dict[str, str]:
+    """Say in JSON what bytes are there: as text when they are text."""
+    try:
+        return {"reply": reply.decode()}
+    except UnicodeDecodeError:
+        import base64
+
+        return {"reply_base64": base64.b64encode(reply).decode()}
+
+
+def _print_json(document: object) -> None:
+    print(json.dumps(document))
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print aligned columns, one line per row, for people and for `awk`; zones come from elsewhere, so they are made harmless."""
+    shown = [[one_line(cell) or "-" for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -1,0 +1,149 @@
+"""A handler that runs a command for every request: what `iris join --exec` serves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+import signal
+import sys
+from typing import TYPE_CHECKING, Final
+
+from iris_py.cli.outcome import complain
+from iris_py.errors import ConfigurationError
+from iris_py import Handler
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iris_py import Message, Request
+
+__all__ = ["CommandFailed", "CommandHandler", "parse_command"]
+
+OUTPUT_BYTES_MAX: Final = 16 << 20  # the largest message: more could not be sent anyway
+ERROR_TAIL_BYTES: Final = 1000  # the end of standard error says what went wrong; it travels to the caller
+READ_BYTES: Final = 1 << 16
+BROADCAST_TIMEOUT_S: Final = 60.0  # broadcasts have no deadline of their own, and a stuck one would hold up all that follow
+
+
+class CommandFailed(Exception):
+    """The command did not exit with 0; the caller sees this text in a `RemoteError`."""
+
+
+def parse_command(text: str, *, use_shell: bool) -> tuple[str, ...]:
+    """Split a command as a shell would, and look whether it exists: better now than at every request.
+
+    Raises:
+        ConfigurationError: There is no such command.
+    """
+    if use_shell:
+        if not text.strip():
+            raise ConfigurationError("--exec is empty. Name a command, for example --exec 'tr a-z A-Z'.")
+        return ("/bin/sh", "-c", text)
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as exc:
+        raise ConfigurationError(f"--exec {text!r} cannot be split into words: {exc}. Correct its quotes.") from None
+    if not words:
+        raise ConfigurationError("--exec is empty. Name a command, for example --exec 'tr a-z A-Z'.")
+    if shutil.which(words[0]) is None:
+        raise ConfigurationError(f"--exec: there is no command {words[0]!r}. Correct it, or add --shell if it is for the shell.")
+    return words
+
+
+class CommandHandler(Handler):
+    """Runs a command with each payload as its standard input.
+
+    Every command has a process group of its own, so that whatever it started ends with it, and Ctrl-C at our terminal does not
+    hit it: a graceful leave lets it finish.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """Prepare.
+
+        Args:
+            command: The program and its arguments.
+        """
+        self._command = command
+
+    async def on_request(self, request: Request) -> bytes:
+        """Reply with what the command prints. A caller who gave up, or whose time is over, ends the command."""
+        async with asyncio.timeout(max(0.0, request.time_left_s)):
+            return await run_command(self._command, request.payload)
+
+    async def on_broadcast(self, message: Message) -> None:
+        """Print what the command prints."""
+        try:
+            async with asyncio.timeout(BROADCAST_TIMEOUT_S):
+                output = await run_command(self._command, message.payload)
+        except (CommandFailed, OSError, TimeoutError) as exc:
+            complain(f"a broadcast was not handled: {str(exc) or f'it took longer than {BROADCAST_TIMEOUT_S:g} s'}")
+            return
+        sys.stdout.buffer.write(output)
+        sys.stdout.buffer.flush()
+
+
+async def run_command(command: Sequence[str], payload: bytes) -> bytes:
+    """Run a command once; being cancelled kills it.
+
+    Raises:
+        CommandFailed: It exited with another status than 0, or printed more than `OUTPUT_BYTES_MAX`.
+        OSError: It could not be started.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_feed(process.stdin, payload))
+            output = tasks.create_task(_read_all(process.stdout))
+            error = tasks.create_task(_read_tail(process.stderr))
+        status = await process.wait()
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None  # the first failure has cancelled the others
+    finally:
+        _kill_group(process.pid)
+        await process.wait()
+    if status != 0:
+        ending = f"exit status {status}" if status > 0 else f"killed by {signal.Signals(-status).name}"
+        tail = error.result().decode(errors="replace").strip()
+        raise CommandFailed(f"{ending}: {tail}" if tail else ending)
+    return output.result()
+
+
+async def _feed(stream: asyncio.StreamWriter, payload: bytes) -> None:
+    try:
+        stream.write(payload)
+        await stream.drain()
+        stream.close()
+        await stream.wait_closed()
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the command has no use for its input
+
+
+async def _read_all(stream: asyncio.StreamReader) -> bytes:
+    parts = bytearray()
+    while part := await stream.read(READ_BYTES):
+        parts += part
+        if len(parts) > OUTPUT_BYTES_MAX:
+            raise CommandFailed(f"it printed more than {OUTPUT_BYTES_MAX} bytes, the largest message")
+    return bytes(parts)
+
+
+async def _read_tail(stream: asyncio.StreamReader) -> bytes:
+    tail = b""
+    while part := await stream.read(READ_BYTES):
+        tail = (tail + part)[-ERROR_TAIL_BYTES:]
+    return tail
+
+
+def _kill_group(pid: int) -> None:
+    """End whatever is left of the command's process group. The group cannot be another's: its number is in use until it is empty."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass

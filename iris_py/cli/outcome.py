@@ -1,0 +1,119 @@
+"""How a command ends: its exit code, and one clear line about what went wrong."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from iris_py.errors import ConfigurationError, HandshakeError, IrisError, NoMembers, Overloaded, RequestTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+__all__ = ["EXIT_CODES_HELP", "ExitCode", "complain", "execute", "exit_code", "one_line"]
+
+LINE_CHARACTERS_MAX: Final = 2000  # of an error: it may carry text from another process
+
+
+class ExitCode(enum.IntEnum):
+    """What scripts can rely on."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NO_MEMBERS = 3
+    TIMEOUT = 4
+    OVERLOADED = 5
+    HANDSHAKE = 6
+    INTERRUPTED = 130  # 128 + SIGINT, as shells say it
+    BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+EXIT_CODES_HELP: Final = (
+    "Exit codes: 0 done; 1 failed (by the handler, or with its member); 2 wrong usage or configuration; "
+    "3 nobody serves that name; 4 no reply in time; 5 all members are full; 6 the other side holds another secret; "
+    "130 interrupted."
+)
+
+# The first class that fits counts.
+_CODES: Final = (
+    (ConfigurationError, ExitCode.USAGE),
+    (NoMembers, ExitCode.NO_MEMBERS),
+    (RequestTimeout, ExitCode.TIMEOUT),
+    (Overloaded, ExitCode.OVERLOADED),
+    (HandshakeError, ExitCode.HANDSHAKE),
+)
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    """Return the exit code of a command that ends with this error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)
+
+
+def execute(command: Callable[[], Coroutine[object, object, int]], *, verbosity: int = 0) -> int:
+    """Run a command to its end, whatever that is.
+
+    Args:
+        command: Makes the coroutine that returns the exit code.
+        verbosity: 1 shows what the node does, 2 also every detail, and tracebacks.
+
+    Returns:
+        The exit code.
+    """
+    _log_to_stderr(verbosity)
+    try:
+        from iris_py.runner import run
+
+        code = run(command())
+        sys.stdout.flush()  # what is buffered may still meet a closed pipe, and must do so in here
+        return code
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. The interpreter flushes at exit, which is not to fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.BROKEN_PIPE
+    except Exception as exc:
+        if verbosity >= 2:
+            logging.getLogger("iris_py").debug("traceback of the error", exc_info=exc)
+        known = isinstance(exc, IrisError | OSError)
+        complain(str(exc) if known else f"{type(exc).__name__}: {exc}. This is a bug in Iris; -vv shows where.")
+        return exit_code(exc)
+
+
+def complain(text: str) -> None:
+    """Print one line about what went wrong."""
+    try:
+        print(f"iris: {one_line(text)}", file=sys.stderr, flush=True)
+    except OSError:
+        pass  # nobody reads it
+
+
+def one_line(text: str) -> str:
+    """Make one harmless line of a text that may come from another process: no line ends, and nothing that steers a terminal."""
+    words = " ".join(text.split())
+    shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in words[: LINE_CHARACTERS_MAX + 1])
+    return shown if len(words) <= LINE_CHARACTERS_MAX else shown[:LINE_CHARACTERS_MAX] + "..."
+
+
+class _LineFormatter(logging.Formatter):
+    """One line for each record, apart from tracebacks, which are only there on demand."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        line = f"iris: {level}{one_line(record.getMessage())}"
+        if record.exc_info and logging.getLogger("iris_py").isEnabledFor(logging.DEBUG):
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def _log_to_stderr(verbosity: int) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_LineFormatter())
+    logger = logging.getLogger("iris_py")
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    logger.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)])

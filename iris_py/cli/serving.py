@@ -1,0 +1,72 @@
+"""The commands that stay: `iris node` and `iris join`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import iris_py
+from iris_py.cli.commanding import CommandHandler, parse_command
+from iris_py.cli.outcome import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from iris_py.cli.settings import Settings
+
+__all__ = ["join", "node"]
+
+
+async def node(settings: Settings, *, as_json: bool) -> int:
+    """Stay in the network until a signal comes."""
+    async with _ending_by_signal() as ended, iris_py.connect(**settings.connect_arguments()) as running:
+        _announce(running, None, as_json=as_json)
+        return await ended
+
+
+async def join(
+    settings: Settings, cluster: str, command: str, *, use_shell: bool, concurrency: int | None, as_json: bool
+) -> int:
+    """Serve a cluster with a command until a signal comes, then leave without failing a request."""
+    handler = CommandHandler(parse_command(command, use_shell=use_shell))
+    async with _ending_by_signal() as ended, iris_py.connect(**settings.connect_arguments()) as running:
+        async with running.join(cluster, handler, concurrency=concurrency or os.cpu_count() or 1):
+            _announce(running, cluster, as_json=as_json)
+            return await ended
+
+
+@asynccontextmanager
+async def _ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
+    """Turn the first SIGINT or SIGTERM into an exit code, so that leaving comes first; the next one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+    codes = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.OK}
+
+    def end(code: ExitCode) -> None:
+        for number in codes:
+            loop.remove_signal_handler(number)
+        ended.set_result(code)
+
+    for number, code in codes.items():
+        loop.add_signal_handler(number, end, code)
+    try:
+        yield ended
+    finally:
+        for number in codes:
+            loop.remove_signal_handler(number)
+
+
+def _announce(running: iris_py.Node, cluster: str | None, *, as_json: bool) -> None:
+    """Say on standard error what runs; standard output belongs to what broadcasts print, or to JSON."""
+    if as_json:
+        document = {"id": running.id, "address": running.address, "network": running.network, "zone": running.zone}
+        print(json.dumps(document if cluster is None else document | {"cluster": cluster}), flush=True)
+        return
+    serving = "" if cluster is None else f" serves {cluster!r}"
+    text = f"iris: node {running.id[:8]}{serving} in the network {running.network!r} at {running.address}; Ctrl-C ends it"
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,113 @@
+"""The options that every command has, in one place."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Concatenate, Final, ParamSpec, TypedDict
+
+import typer
+
+if TYPE_CHECKING:
+    from security.keyring import Secret
+
+__all__ = ["Settings", "with_settings"]
+
+_PANEL: Final = "Network"
+
+
+class ConnectArguments(TypedDict):
+    """What `iris_py.connect` is called with. None leaves a setting to environment and file."""
+
+    network: str | None
+    secret: "Secret | None"
+    listen: str | None
+    seeds: list[str] | None
+    zone: str | None
+    discovery: bool | None
+    config: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line says about the node. The annotations are the options.
+
+    There is no option for the secret itself: every user of a machine can see the arguments of every process.
+    """
+
+    network: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the network. [IRIS_NETWORK]", rich_help_panel=_PANEL)
+    ] = None
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="File with the network secret. [IRIS_SECRET_FILE, IRIS_SECRET]", rich_help_panel=_PANEL),
+    ] = None
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Where to listen; loopback and any free port by default. [IRIS_LISTEN]", rich_help_panel=_PANEL
+        ),
+    ] = None
+    seed: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST:PORT", help="A node to dial, besides the discovered; repeatable. [IRIS_SEEDS]", rich_help_panel=_PANEL),
+    ] = None
+    zone: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="Where this node is, such as eu-west/a. [IRIS_ZONE]", rich_help_panel=_PANEL)
+    ] = None
+    no_discovery: Annotated[
+        bool,
+        typer.Option("--no-discovery", help="Neither send nor hear beacons. [IRIS_DISCOVERY]", rich_help_panel=_PANEL),
+    ] = False
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Configuration file. [IRIS_CONFIG]", rich_help_panel=_PANEL),
+    ] = None
+    verbose: Annotated[
+        int,
+        typer.Option("--verbose", "-v", count=True, metavar="", show_default=False, help="Show what the node does; -vv shows all."),
+    ] = 0
+
+    def connect_arguments(self) -> ConnectArguments:
+        """Return the arguments of `iris_py.connect`.
+
+        Raises:
+            ConfigurationError: The secret file is none.
+        """
+        secret = None
+        if self.secret_file is not None:
+            from iris_py.net.secret_file import read_secret_file
+
+            secret = read_secret_file(self.secret_file, "--secret-file")
+        return ConnectArguments(
+            network=self.network,
+            secret=secret,
+            listen=self.listen,
+            seeds=self.seed or None,
+            zone=self.zone,
+            discovery=False if self.no_discovery else None,
+            config=self.config,
+        )
+
+
+Arguments = ParamSpec("Arguments")
+
+
+def with_settings(command: Callable[Concatenate[Settings, Arguments], int]) -> Callable[..., None]:
+    """Give a command the common options: typer sees them beside the command's own, the command gets them as `Settings`."""
+    own = list(inspect.signature(command).parameters.values())[1:]
+    common = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
+        for each in fields(Settings)
+    ]
+
+    def wrapper(*args: Arguments.args, **values: Arguments.kwargs) -> None:
+        settings = Settings(**{each.name: values.pop(each.name) for each in common})  # type: ignore[arg-type]
+        raise typer.Exit(command(settings, *args, **values))
+
+    wrapper.__name__ = command.__name__
+    wrapper.__doc__ = command.__doc__
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + common
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {each.name: each.annotation for each in parameters}
+    return wrapper
