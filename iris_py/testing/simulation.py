@@ -36,10 +36,6 @@ STEPS_MAX: Final = 5_000_000  # More steps are a loop.
 CHECK_INTERVAL_S: Final = 0.25  # How often views are checked for dead nodes, in virtual time.
 
 
-class SimulationError(AssertionError):
-    """Report a broken promise, with the seed and the virtual time."""
-
-
 @dataclass(frozen=True, slots=True)
 class Faults:
     """Say how bad the network is. Probabilities are below 1."""
@@ -123,8 +119,7 @@ class OverlaySimulation:
     ) -> int:  # fmt: skip
         """Start a node at an index without a live node, by default the next new one; return the index."""
         index = len(self.nodes) if index is None else index
-        if index in self.nodes and self.nodes[index].is_alive:
-            raise ValueError(f"node {index} is alive")
+        assert index not in self.nodes or not self.nodes[index].is_alive
         info = NodeInfo(NodeId(self._rng.randbytes(ID_BYTES)), (self.address_of(index),), f"zone{index % 3}")
         overlay = Overlay(info, self._config, random.Random(self._rng.random()))
         node = self.nodes[index] = SimulatedNode(index, info, overlay, beacons)
@@ -229,7 +224,7 @@ class OverlaySimulation:
         """Find views that differ from what the nodes within reach joined."""
         errors: list[str] = []
         nodes = self.live_nodes()
-        for node, group in ((node, group) for node in nodes for group in node.watched):
+        for node, group in [(watcher, group) for watcher in nodes for group in watcher.watched]:
             members = [other for other in nodes if group in other.groups and self._is_reachable(node, other)]
             truth = {other.id: events.GroupMember(other.info, other.groups[group]) for other in members}
             if (view := node.views.get(group)) != truth:
@@ -242,7 +237,7 @@ class OverlaySimulation:
         return [f"{index} has {size} {name}" for index, name, size in sizes if size > limit]
 
     def check_safety(self) -> None:
-        """Raise SimulationError if somebody sees a node that died long ago."""
+        """Raise AssertionError if somebody sees a node that died long ago."""
         dead = [node_id for node_id, when in self._died_at.items() if self.now - when > self.faults.dead_view_s_max]
         for node in self.live_nodes():
             if any(node_id in view for view in node.views.values() for node_id in dead):
@@ -301,10 +296,10 @@ class OverlaySimulation:
 
     def _dial(self, node: SimulatedNode, address: str) -> None:
         target = next((other for other in self.live_nodes() if self.address_of(other.index) == address), None)
-        if target is None or self._rng.random() < self.faults.dial_refused or not self._is_reachable(node, target):
-            is_silent = target is not None and not self._is_reachable(node, target)
-            when = self.now + (self.faults.dial_timeout_s if is_silent else self.faults.latency_s[1])
-            self._schedule(when, self._input, node, node.overlay.dial_failed, address)
+        is_silent = target is not None and not self._is_reachable(node, target)
+        if target is None or is_silent or self._rng.random() < self.faults.dial_refused:
+            delay_s = self.faults.dial_timeout_s if is_silent else self.faults.latency_s[1]
+            self._schedule(self.now + delay_s, self._input, node, node.overlay.dial_failed, address)
         else:
             self._schedule(self.now + self._latency(node, target), self._accept, node, target, address)
 
@@ -374,8 +369,8 @@ class OverlaySimulation:
     def _send_datagram(self, node: SimulatedNode, destination: tuple[str, int] | None, data: bytes) -> None:
         source = (f"node{node.index}", 7001)
         for other in self.live_nodes():
-            is_meant = destination is None or destination == (f"node{other.index}", 7001)
-            is_heard = is_meant and other.has_beacons and self._is_reachable(node, other)
+            is_meant = destination in (None, (f"node{other.index}", 7001)) and other.has_beacons
+            is_heard = is_meant and self._is_reachable(node, other)
             while is_heard and self._rng.random() >= self.faults.datagram_lost:
                 when = self.now + self._latency(node, other) + self._rng.uniform(0.0, self.faults.datagram_delay_s_max)
                 self._schedule(when, self._input, other, other.overlay.receive_datagram, data, source)
@@ -405,5 +400,5 @@ class OverlaySimulation:
                 self._next_check = self.now + CHECK_INTERVAL_S
                 self.check_safety()
 
-    def _error(self, text: str) -> SimulationError:
-        return SimulationError(f"seed {self._seed}, {self.now:.3f} s, step {self.steps}: {text}")
+    def _error(self, text: str) -> AssertionError:
+        return AssertionError(f"seed {self._seed}, {self.now:.3f} s, step {self.steps}: {text}")
