@@ -98,6 +98,9 @@ class DatagramOpener:
         Args:
             keyring: The network's generations of keys; datagrams under each of them open.
             senders_max: How many senders to keep; too few and a repeated datagram passes, too many and memory goes.
+
+        Raises:
+            ValueError: The number is not positive.
         """
         if senders_max < 1:
             raise ValueError(f"an opener keeps at least 1 sender, not {senders_max}")

@@ -138,6 +138,9 @@ class GroupOpener:
         Args:
             keys: The keys of the group.
             senders_max: How many senders to keep; too few and a repeated body passes, too many and memory goes.
+
+        Raises:
+            ValueError: The number is not positive.
         """
         if senders_max < 1:
             raise ValueError(f"an opener keeps at least 1 sender, not {senders_max}")

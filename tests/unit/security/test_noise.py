@@ -16,8 +16,8 @@ PROLOGUE = b"IRIS and more"
 OURS = bytes(range(1, 33))
 THEIRS = bytes(range(2, 34))
 
-# The points of low order of Curve25519, with p = 2^255 - 19, in all forms that fit 32 bytes little-endian: 0, 1, two of order 8,
-# p - 1, p, p + 1; and 0 with the top bit, which X25519 ignores (RFC 7748 section 5).
+# The points of low order of Curve25519, little-endian, with p = 2^255 - 19: 0, 1, two of order 8, p - 1, p, p + 1; and 0 with
+# the top bit, which X25519 ignores (RFC 7748 section 5).
 LOW_ORDER = [
     bytes(32),
     b"\x01" + bytes(31),
