@@ -8,7 +8,8 @@ What this keeps out: nodes that lack the group key. They cannot read a body, cha
 hand it over twice. Members it does not keep from each other: whoever holds the key can seal as any sender.
 
 What it asks of the sender: a (group, sender id, epoch) is sealed for by one `GroupSealer` in all time. A node whose id is new
-at every start has that by keeping one sealer per group; who keeps an id has to start with an epoch that it never used.
+at every start has that by keeping one sealer per group, or by starting the next one above the `epoch` that the last one
+reached. Who keeps an id over a start has to remember that epoch.
 """
 
 import struct
@@ -94,6 +95,11 @@ class GroupSealer:
         self._sender = sender
         self._epoch_messages = epoch_messages
         self._start_epoch(epoch)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in use; it grows by itself. Another sealer of this sender in this group has to start above it."""
+        return self._epoch
 
     # Hot path. Measured with 64 bytes: 790 ns, against 515 for the bare AESGCM.encrypt with associated data.
     def seal(self, body: Buffer, associated: bytes) -> tuple[bytes, bytes]:

@@ -122,6 +122,14 @@ class TestSealer:
         opener = GroupOpener(KEYS)
         assert all(accepts(opener, packet) for packet in packets(5, epoch_messages=2))
 
+    def test_the_epoch_reached_tells_where_another_sealer_may_start(self) -> None:
+        sealer = GroupSealer(KEYS, ALICE, 8, epoch_messages=2)
+        reached = []
+        for _ in range(5):
+            sealer.seal(b"", b"")
+            reached.append(sealer.epoch)
+        assert reached == [8, 8, 9, 9, 10]
+
     def test_the_usual_epoch_is_bounded(self) -> None:
         """Nobody waits for a million bodies, so the test sets the counter forward."""
         sealer = GroupSealer(KEYS, ALICE)
