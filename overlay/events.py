@@ -76,7 +76,11 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class Departed(msgspec.Struct, frozen=True):
-    """Report that everyone was told that the local node leaves, or that the bound passed. Close the links now."""
+    """Report that everyone was told that the local node leaves, or that the bound passed.
+
+    Close the links when nothing runs any more; until then, go on handing over messages, so that others get their
+    acknowledgements.
+    """
 
 
 class ProtocolViolated(msgspec.Struct, frozen=True):

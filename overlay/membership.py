@@ -53,14 +53,9 @@ class Peer:
     """We applied the peer's changes up to here; -1 before its first Welcome."""
     resend_delay_s: float = 0.0
     is_leaving: bool = False
-    """It said Leaving: nobody waits for it, and it is named to nobody."""
+    """It said Leaving: it is named to nobody, but told as long as its link holds, since it may still be sending."""
     is_violator: bool = False
     """It broke the protocol: it is ignored until the owner has closed the link."""
-
-    @property
-    def is_counted(self) -> bool:
-        """Return whether commands wait for this peer."""
-        return not self.is_leaving and not self.is_violator
 
 
 class _Command(NamedTuple):
@@ -114,7 +109,7 @@ class PeerTable:
         peer.info = info
         peer.told = -1
         peer.resend_delay_s = 0.0
-        if self._waiting is not None and peer.is_counted:
+        if self._waiting is not None and not peer.is_violator:
             self._waiting[info.id] = None
         self._resend.cancel(info.id)
         self._send_snapshot(peer, now)
@@ -191,7 +186,7 @@ class PeerTable:
         if isinstance(message, Told):
             self._handle_told(peer, message, now)
         elif isinstance(message, Leaving):
-            self._handle_leaving(peer, message, now)
+            self._handle_leaving(peer, message)
         elif peer.is_leaving:
             self._counters.messages_unexpected += 1
         elif isinstance(message, Welcome):
@@ -214,7 +209,7 @@ class PeerTable:
         if self._refresh_at is not None and now >= self._refresh_at:
             self._refresh_at = now + self._config.refresh_interval_s
             peer = list(self.peers.values())[self._rng.randrange(len(self.peers))]
-            if peer.is_counted:
+            if not peer.is_violator:
                 self._send_snapshot(peer, now)
         self._maybe_complete(now)
 
@@ -244,13 +239,11 @@ class PeerTable:
         if self._commands and peer.told >= self._commands[0].sequence:
             self._stop_waiting_for(peer.info.id, now)
 
-    def _handle_leaving(self, peer: Peer, message: Leaving, now: float) -> None:
+    def _handle_leaving(self, peer: Peer, message: Leaving) -> None:
         peer.is_leaving = True
         peer.heard = max(peer.heard, message.sequence)
         self._directory.remove_node(peer.info.id)
         self._acknowledge[peer.info.id] = None
-        self._resend.cancel(peer.info.id)
-        self._stop_waiting_for(peer.info.id, now)
 
     def _handle_change(self, peer: Peer, message: Joined | Left, now: float) -> None:
         if peer.heard < 0 or message.sequence > peer.heard + 1:
@@ -271,14 +264,14 @@ class PeerTable:
     def _tell(self, change: Joined | Left | Leaving, now: float) -> None:
         data = encode_message(change)
         for node, peer in self.peers.items():
-            if peer.is_counted:
+            if not peer.is_violator:
                 self.messages.append((node, data))
                 self._expect_told(node, peer, now)
 
     def _send_snapshot(self, peer: Peer, now: float) -> None:
         snapshot = Leaving(self._sequence) if self.is_leaving else self._welcome(peer.info.id)
         self.messages.append((peer.info.id, encode_message(snapshot)))
-        if peer.told < self._sequence and peer.is_counted:
+        if peer.told < self._sequence and not peer.is_violator:
             self._expect_told(peer.info.id, peer, now)
 
     def _expect_told(self, node: NodeId, peer: Peer, now: float) -> None:
@@ -286,7 +279,11 @@ class PeerTable:
             self._resend.set(node, now + max(peer.resend_delay_s, self._config.told_timeout_s))
 
     def _welcome(self, receiver: NodeId) -> Welcome:
-        infos = [peer.info for peer in self.peers.values() if peer.is_counted and peer.info.id != receiver]
+        infos = [
+            peer.info
+            for peer in self.peers.values()
+            if not peer.is_leaving and not peer.is_violator and peer.info.id != receiver
+        ]
         # Newcomers dial in the order they read: a random beginning spreads them over the network.
         start = self._rng.randrange(len(infos)) if infos else 0
         named: list[NodeInfo] = []
@@ -314,7 +311,7 @@ class PeerTable:
         while self._commands and self._is_released:
             first = self._commands[0]
             if self._waiting is None:
-                untold = [node for node, peer in self.peers.items() if peer.is_counted and peer.told < first.sequence]
+                untold = [node for node, peer in self.peers.items() if not peer.is_violator and peer.told < first.sequence]
                 self._waiting = dict.fromkeys(untold)
             if self._waiting:
                 if now < first.deadline:

@@ -72,12 +72,13 @@ class SimulatedNode:
     overlay: Overlay
     has_beacons: bool
     is_alive: bool = True
+    is_leaving: bool = False
     links: dict[NodeId, _Link] = field(default_factory=dict)
     groups: dict[GroupId, bytes] = field(default_factory=dict)  # The truth that views are compared with.
     watched: dict[GroupId, None] = field(default_factory=dict)
     views: dict[GroupId, dict[NodeId, events.GroupMember]] = field(default_factory=dict)
     commands: dict[GroupId, list[float]] = field(default_factory=dict)  # The times of those under way.
-    log: list[tuple[float, events.Event]] = field(default_factory=list)  # All events but views, with their time.
+    log: list[tuple[float, events.Event]] = field(default_factory=list)  # All events, with their time.
     timer: float | None = None
 
     @property
@@ -110,7 +111,7 @@ class OverlaySimulation:
         self._next_check = 0.0
 
     def address_of(self, index: int) -> str:
-        """Return where the node of an index listens, alive or not."""
+        """Return where the node of an index listens."""
         return f"10.0.{index // 250}.{index % 250 + 1}:7000"
 
     def start_node(
@@ -154,10 +155,15 @@ class OverlaySimulation:
     def leave(self, index: int) -> None:
         """Let a node leave the network and stop."""
         node = self.nodes[index]
+        node.is_leaving = True
         node.groups.clear()
         for times in node.commands.values():
             times.append(self.now)
         self._input(node, node.overlay.leave)
+
+    def send_raw(self, sender: int, receiver: int, data: bytes) -> None:
+        """Send any bytes through the link of two nodes, as a faulty node might."""
+        self._send(self.nodes[sender], self.nodes[receiver].id, data)
 
     def crash(self, index: int) -> None:
         """Stop a node without a word."""
@@ -196,9 +202,7 @@ class OverlaySimulation:
         start = self.now
         while not predicate():
             if self.now - start > limit_s or not self._heap:
-                raise self._error(
-                    f"{predicate} is not true after {self.now - start:.3f} s: {self.peer_errors() + self.view_errors()}"
-                )
+                raise self._error(f"not true since {start:.3f} s: {self.peer_errors() + self.view_errors()}")
             self._run_to(self._heap[0][0] + 0.01)
         return self.now - start
 
@@ -279,18 +283,23 @@ class OverlaySimulation:
 
     def _handle_event(self, node: SimulatedNode, event: events.Event) -> None:
         self._trace.update(f"{self.now!r} {node.index} {event!r}\n".encode())
+        node.log.append((self.now, event))
         if isinstance(event, events.ViewChanged):
             node.views[event.group] = event.members
-            return
-        node.log.append((self.now, event))
-        if isinstance(event, events.DialRequested):
+        elif isinstance(event, events.DialRequested):
             self._dial(node, event.address)
         elif isinstance(event, events.GroupJoined | events.GroupLeft):
             self._check_told(node, event.group)
         elif isinstance(event, events.Departed):
             for group in node.commands:
                 self._check_told(node, group)
-            self.crash(node.index)
+            node.is_alive = False
+            self._died_at[node.id] = self.now
+            for link in node.links.values():
+                # A clean close comes after everything that was sent.
+                peer = link.other(node)
+                when = max(link.ready_at[peer.id], self.now + self._latency(node, peer))
+                self._schedule(when, self._lose, link, peer)
         elif isinstance(event, events.ProtocolViolated) and event.peer in node.links:
             self._break(node.links[event.peer], (0.0, 0.001))
 
@@ -358,6 +367,7 @@ class OverlaySimulation:
                 self._schedule(self.now + self._rng.uniform(*delay_s), self._lose, link, node)
 
     def _lose(self, link: _Link, node: SimulatedNode) -> None:
+        link.is_broken = True
         peer = link.other(node).id
         if node.links.get(peer) is link:
             del node.links[peer]
