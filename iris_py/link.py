@@ -255,15 +255,16 @@ class Link:
             # Our own timer is late: we were stopped or blocked, and what the peer sent meanwhile may be unread. It gets
             # one interval before we judge it (Lifeguard, section 3: local health before suspicion).
             self._last_received = max(self._last_received, now - config.keepalive_timeout_s + config.keepalive_interval_s)
-        silence = now - self._last_received
-        if silence >= config.keepalive_timeout_s:
+        # Sums are compared, not differences: what was rounded otherwise than the deadline would come due for ever.
+        asks_at = self._last_received + config.keepalive_interval_s
+        ends_at = self._last_received + config.keepalive_timeout_s
+        if now >= ends_at:
             self._end(f"nothing heard for {config.keepalive_timeout_s:g} s")
-            return
-        if silence >= config.keepalive_interval_s:
+        elif now >= asks_at:
             self._send_control(PING, b"")
-            self._deadline = now + config.keepalive_interval_s
+            self._deadline = min(now + config.keepalive_interval_s, ends_at)
         else:
-            self._deadline = self._last_received + config.keepalive_interval_s
+            self._deadline = asks_at
 
     # -- commands
 
