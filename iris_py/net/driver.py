@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import mmap
 from typing import TYPE_CHECKING, Protocol, cast
 
 from iris_py.errors import IrisError
@@ -26,13 +27,17 @@ logger = logging.getLogger("iris_py.net")
 
 #: A dial that takes longer is a black hole; nodes on other continents answer in a tenth of this.
 DIAL_TIMEOUT_S = 3.0
-#: Read at most this much at once; a record is at most half of it. Untouched pages cost nothing.
+#: Read at most this much at once; a record is at most half of it. A mapping, for its untouched pages cost nothing: a bytearray
+#: is cleared when it is made, which is 256 KiB of memory for each idle link.
 RECEIVE_BUFFER_BYTES = 2 * (RECORD_BYTES_MAX + 4)
 #: The transport's own queue. Small, for what is in it can no longer be overtaken by a more urgent frame; large enough to keep
 #: a socket busy for a turn of the loop.
 WRITE_BUFFER_BYTES = 256 * 1024
 #: Bytes taken from a link at once while its transport has room.
 WRITE_BATCH_BYTES = 64 * 1024
+#: What a link that has ended leaves in its transport must be gone by then, or is dropped: a peer that does not read would hold
+#: the socket until the system gives up, which takes a quarter of an hour.
+LINGER_S = 2.0
 #: A turn ends after this many rounds even if more is to be done, so that a busy node still reads.
 TRANSMIT_ROUNDS_MAX = 16
 
@@ -61,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._driver = driver
         self._address = address
         self._transport: asyncio.Transport | None = None
-        self._buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self._buffer = memoryview(mmap.mmap(-1, RECEIVE_BUFFER_BYTES))
         self._start = 0
         self._end = 0
         self._is_paused = False
@@ -129,6 +134,8 @@ class Connection(asyncio.BufferedProtocol):
             transport.writelines(data)
         if link.state is LinkState.CLOSED:
             transport.close()
+            if transport.get_write_buffer_size():
+                self._driver.loop.call_later(LINGER_S, transport.abort)
 
     def abort(self) -> None:
         """Drop the stream at once."""
