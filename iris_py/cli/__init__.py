@@ -1,4 +1,7 @@
-"""The `iris` command. Nothing heavy is imported before it is known which command runs: a request from a shell is to be quick."""
+"""The `iris` command.
+
+Nothing heavy is imported before it is known which command runs: help and a request from a shell are to be quick.
+"""
 
 from __future__ import annotations
 

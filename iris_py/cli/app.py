@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, cast
 
 import typer
 
@@ -11,8 +11,8 @@ from iris_py.cli.settings import Settings, with_settings
 
 __all__ = ["run"]
 
-# Click's class for every mistake on a command line; recent typers bring a copy of click of their own, so it has no fixed address.
-_UsageError: Final = typer.BadParameter.__bases__[0]
+# Click's class for every mistake on a command line. It has no fixed address: recent typers bring a copy of click of their own.
+_UsageError: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
 
 app = typer.Typer(
     name="iris",
@@ -25,9 +25,9 @@ app = typer.Typer(
 keys = typer.Typer(help="Make secrets, and find your own.", no_args_is_help=True, epilog=EXIT_CODES_HELP)
 app.add_typer(keys, name="keys")
 
-Cluster = Annotated[str, typer.Argument(metavar="NAME", help="Name of the cluster.", show_default=False)]
-Text = Annotated[str, typer.Argument(metavar="TEXT", help="What to send; - reads it from standard input.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Cluster = Annotated[str, typer.Argument(help="Name of the cluster.", show_default=False)]
+Text = Annotated[str, typer.Argument(help="What to send; - reads it from standard input.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -70,7 +70,9 @@ def _print_version(is_wanted: bool) -> None:
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, metavar="", help="Print the version.")
+    ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help(), end="")
@@ -95,7 +97,7 @@ def join(
         str,
         typer.Option("--exec", metavar="COMMAND", help="Run for each request: its input is the request, its output the reply."),
     ],
-    shell: Annotated[bool, typer.Option("--shell", help="Give the command to the shell: pipes, variables, wildcards.")] = False,
+    shell: Annotated[bool, typer.Option("--shell", metavar="", help="Give the command to the shell.")] = False,
     concurrency: Annotated[
         int | None, typer.Option(min=1, max=1024, metavar="N", help="Commands at a time; the number of processors by default.")
     ] = None,
@@ -103,8 +105,9 @@ def join(
 ) -> int:
     """Take part in a cluster: answer its requests with a command.
 
-    A command that fails fails the request; the caller sees its exit status and the end of its standard error. Broadcasts run the
-    command too, and what it prints appears here.
+    A failing command fails the request; the caller sees its exit status and the end of its standard error.
+
+    Broadcasts run the command too, and what it prints appears here.
     """
     from iris_py.cli import serving
 
@@ -123,7 +126,11 @@ def request(
     timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long to wait for the reply.")] = 5.0,
     idempotent: Annotated[
         bool,
-        typer.Option("--idempotent", help="Executing it twice is harmless: try other members, and wait for one if there is none."),
+        typer.Option(
+            "--idempotent",
+            metavar="",
+            help="Executing it twice is harmless: try other members, wait for one.",
+        ),
     ] = False,
     json: Json = False,
 ) -> int:
@@ -133,6 +140,7 @@ def request(
     return execute(
         lambda: calling.request(settings, name, text, timeout_s=timeout, is_idempotent=idempotent, as_json=json),
         verbosity=settings.verbose,
+        is_short=True,
     )
 
 
@@ -142,30 +150,32 @@ def broadcast(settings: Settings, name: Cluster, text: Text, json: Json = False)
     """Send a message to every member of a cluster."""
     from iris_py.cli import calling
 
-    return execute(lambda: calling.broadcast(settings, name, text, as_json=json), verbosity=settings.verbose)
+    return execute(lambda: calling.broadcast(settings, name, text, as_json=json), verbosity=settings.verbose, is_short=True)
 
 
 @app.command(epilog=EXIT_CODES_HELP)
 @with_settings
 def members(
     settings: Settings,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the cluster.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of the cluster.", show_default=False)] = None,
     json: Json = False,
 ) -> int:
     """List the members of a cluster, or without a name the nodes of the network."""
     from iris_py.cli import calling
 
-    return execute(lambda: calling.members(settings, name, as_json=json), verbosity=settings.verbose)
+    return execute(lambda: calling.members(settings, name, as_json=json), verbosity=settings.verbose, is_short=True)
 
 
 @app.command(epilog="Exit code 0 only if the totals are equal.")
 def demo(
     directory: Annotated[
         Path | None,
-        typer.Option("--input", metavar="DIR", help="Count this directory, in place of Python's own source.", show_default=False),
+        typer.Option(
+            "--input", metavar="DIR", help="Count this directory, in place of Python's own source.", show_default=False
+        ),
     ] = None,
     member_count: Annotated[int, typer.Option("--members", min=1, max=64, metavar="N", help="Member processes.")] = 3,
-    no_kill: Annotated[bool, typer.Option("--no-kill", help="Do not kill a member half-way.")] = False,
+    no_kill: Annotated[bool, typer.Option("--no-kill", metavar="", help="Do not kill a member half-way.")] = False,
     json: Json = False,
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, metavar="", show_default=False, help="Show more.")] = 0,
 ) -> None:
@@ -177,25 +187,19 @@ def demo(
 
     raise typer.Exit(
         execute(
-            lambda: job.demo(directory, member_count=member_count, is_kill=not no_kill, as_json=json, verbosity=verbose),
+            lambda: job.demo(directory, member_count=member_count, is_kill=not no_kill, as_json=json),
             verbosity=verbose,
         )
     )
-
-
-@app.command(hidden=True)
-def demo_member(seed: str) -> None:
-    """Be a member of the demo. Its secret comes by the environment, its end with the end of standard input."""
-    from iris_py.cli import demo_member as member
-
-    raise typer.Exit(execute(lambda: member.serve(seed)))
 
 
 @keys.command("new")
 def keys_new(
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="PATH", help="Write a new private file in place of printing.", show_default=False),
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="Write a new private file in place of printing.", show_default=False
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -211,5 +215,3 @@ def keys_path(json: Json = False) -> None:
     from iris_py.cli import keys as command
 
     raise typer.Exit(execute(lambda: command.path(as_json=json)))
-
-

@@ -89,7 +89,7 @@ def _print_json(document: object) -> None:
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print aligned columns, one line per row, for people and for `awk`; zones come from elsewhere, so they are made harmless."""
+    """Print aligned columns, one line per row, for people and for `awk`. Zones come from others, so they are made harmless."""
     shown = [[one_line(cell) or "-" for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row in shown:

@@ -10,9 +10,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Final
 
+from iris_py import Handler
 from iris_py.cli.outcome import complain
 from iris_py.errors import ConfigurationError
-from iris_py import Handler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,9 @@ def parse_command(text: str, *, use_shell: bool) -> tuple[str, ...]:
     if not words:
         raise ConfigurationError("--exec is empty. Name a command, for example --exec 'tr a-z A-Z'.")
     if shutil.which(words[0]) is None:
-        raise ConfigurationError(f"--exec: there is no command {words[0]!r}. Correct it, or add --shell if it is for the shell.")
+        raise ConfigurationError(
+            f"--exec: there is no command {words[0]!r}. Correct it, or add --shell if it is for the shell."
+        )
     return words
 
 
@@ -92,7 +94,11 @@ async def run_command(command: Sequence[str], payload: bytes) -> bytes:
         OSError: It could not be started.
     """
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -103,11 +109,11 @@ async def run_command(command: Sequence[str], payload: bytes) -> bytes:
             output = tasks.create_task(_read_all(process.stdout))
             error = tasks.create_task(_read_tail(process.stderr))
         status = await process.wait()
-    except ExceptionGroup as group:
-        raise group.exceptions[0] from None  # the first failure has cancelled the others
-    finally:
+    except BaseException as exc:
         _kill_group(process.pid)
         await process.wait()
+        # The first failure has cancelled the other tasks, so it is the only one.
+        raise (exc.exceptions[0] if isinstance(exc, ExceptionGroup) else exc) from None
     if status != 0:
         ending = f"exit status {status}" if status > 0 else f"killed by {signal.Signals(-status).name}"
         tail = error.result().decode(errors="replace").strip()
@@ -142,7 +148,7 @@ async def _read_tail(stream: asyncio.StreamReader) -> bytes:
 
 
 def _kill_group(pid: int) -> None:
-    """End whatever is left of the command's process group. The group cannot be another's: its number is in use until it is empty."""
+    """End the command and what it has started. One of them still runs or holds a pipe, so the number is still its group's."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

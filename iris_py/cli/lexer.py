@@ -1,7 +1,8 @@
 """Counts the tokens of source text: the work that `iris demo` spreads over a cluster.
 
-One compiled expression cuts any text into tokens, a loop in C counts the equal ones, and only the distinct ones are told apart in
-Python: 4.4 million tokens in 1.6 s, five times faster than the standard library's `tokenize`, which also raises on what is no Python.
+One compiled expression cuts any text into tokens, a loop in C counts the equal ones, and only the distinct ones are told apart
+in Python. That takes 1.8 s for the 4.4 million tokens of the standard library's source. There, `tokenize` takes 9 s and finds
+the same; on what is no Python it raises.
 
 The expression cannot fail, and takes linear time on any text, hostile ones included: every alternative that can begin can end
 (a string that is never closed ends with its line or with the text), and nothing backtracks (possessive repeats).
@@ -48,7 +49,7 @@ class Totals:
     """What was counted. Totals of parts add up to the totals of the whole."""
 
     files: int = 0
-    bytes: int = 0
+    size_bytes: int = 0
     lines: int = 0
     names: int = 0
     keywords: int = 0
@@ -91,7 +92,7 @@ def count(content: bytes) -> Totals:
         text = content.decode()
     except UnicodeDecodeError:
         text = content.decode("latin-1")
-    totals = Totals(files=1, bytes=len(content), lines=text.count("\n") + (text[-1:] not in ("", "\n")))
+    totals = Totals(files=1, size_bytes=len(content), lines=text.count("\n") + (text[-1:] not in ("", "\n")))
     for token, times in Counter(_TOKEN.findall(text)).items():
         kind = _kind(token)
         setattr(totals, kind, getattr(totals, kind) + times)

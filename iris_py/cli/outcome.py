@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from iris_py.errors import ConfigurationError, HandshakeError, IrisError, NoMembers, Overloaded, RequestTimeout
+from iris_py.errors import ConfigurationError, HandshakeError, IrisError, MemberLost, NoMembers, Overloaded, RequestTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -53,17 +53,19 @@ def exit_code(error: BaseException) -> ExitCode:
     return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)
 
 
-def execute(command: Callable[[], Coroutine[object, object, int]], *, verbosity: int = 0) -> int:
+def execute(command: Callable[[], Coroutine[object, object, int]], *, verbosity: int = 0, is_short: bool = False) -> int:
     """Run a command to its end, whatever that is.
 
     Args:
         command: Makes the coroutine that returns the exit code.
         verbosity: 1 shows what the node does, 2 also every detail, and tracebacks.
+        is_short: The command ends by itself, so its error says it all and warnings before it would only repeat it.
 
     Returns:
         The exit code.
     """
-    _log_to_stderr(verbosity)
+    levels = (logging.ERROR if is_short else logging.WARNING, logging.INFO, logging.DEBUG)
+    _log_to_stderr(levels[min(verbosity, 2)])
     try:
         from iris_py.runner import run
 
@@ -79,9 +81,31 @@ def execute(command: Callable[[], Coroutine[object, object, int]], *, verbosity:
     except Exception as exc:
         if verbosity >= 2:
             logging.getLogger("iris_py").debug("traceback of the error", exc_info=exc)
-        known = isinstance(exc, IrisError | OSError)
-        complain(str(exc) if known else f"{type(exc).__name__}: {exc}. This is a bug in Iris; -vv shows where.")
+        complain(explain(exc))
         return exit_code(exc)
+
+
+def explain(error: Exception) -> str:
+    """Say what went wrong and what to do on a command line, where the advice to programs is of no use."""
+    if isinstance(error, NoMembers):
+        others = f"{error.nodes} other node{'s' * (error.nodes != 1)} known" if error.nodes else "no other node found"
+        return (
+            f"nobody serves {error.cluster!r} ({others}). "
+            f"Start a member with `iris join {error.cluster} --exec ...`, or wait for one with --idempotent."
+        )
+    if isinstance(error, RequestTimeout):
+        held = f"member {error.member[:8]} held the request" if error.member else "no member took the request"
+        return f"no reply from {error.cluster!r} within {error.timeout_s:g} s ({held}). Allow more time with --timeout."
+    if isinstance(error, Overloaded):
+        return f"all {error.tried} tried members of {error.cluster!r} are full. Try later, or wait with --idempotent."
+    if isinstance(error, MemberLost):
+        return (
+            f"member {error.member[:8]} of {error.cluster!r} went away while it held the request, which may have been "
+            "executed. If executing it twice is harmless, use --idempotent."
+        )
+    if isinstance(error, IrisError | OSError):
+        return str(error)
+    return f"{type(error).__name__}: {error}. This is a bug in Iris; -vv shows where."
 
 
 def complain(text: str) -> None:
@@ -110,10 +134,10 @@ class _LineFormatter(logging.Formatter):
         return line
 
 
-def _log_to_stderr(verbosity: int) -> None:
+def _log_to_stderr(level: int) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_LineFormatter())
     logger = logging.getLogger("iris_py")
     logger.handlers[:] = [handler]
     logger.propagate = False
-    logger.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)])
+    logger.setLevel(level)

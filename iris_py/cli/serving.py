@@ -34,15 +34,18 @@ async def join(
 ) -> int:
     """Serve a cluster with a command until a signal comes, then leave without failing a request."""
     handler = CommandHandler(parse_command(command, use_shell=use_shell))
-    async with _ending_by_signal() as ended, iris_py.connect(**settings.connect_arguments()) as running:
-        async with running.join(cluster, handler, concurrency=concurrency or os.cpu_count() or 1):
-            _announce(running, cluster, as_json=as_json)
-            return await ended
+    async with (
+        _ending_by_signal() as ended,
+        iris_py.connect(**settings.connect_arguments()) as running,
+        running.join(cluster, handler, concurrency=concurrency or os.cpu_count() or 1),
+    ):
+        _announce(running, cluster, as_json=as_json)
+        return await ended
 
 
 @asynccontextmanager
 async def _ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
-    """Turn the first SIGINT or SIGTERM into an exit code, so that leaving comes first; the next one ends the process at once."""
+    """Turn the first SIGINT or SIGTERM into an exit code, so that leaving comes first; the next one ends the process."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
     codes = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.OK}

@@ -40,24 +40,33 @@ class Settings:
     ] = None
     secret_file: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="File with the network secret. [IRIS_SECRET_FILE, IRIS_SECRET]", rich_help_panel=_PANEL),
+        typer.Option(
+            metavar="PATH", help="File with the network secret. [IRIS_SECRET_FILE, IRIS_SECRET]", rich_help_panel=_PANEL
+        ),
     ] = None
     listen: Annotated[
         str | None,
         typer.Option(
-            metavar="HOST:PORT", help="Where to listen; loopback and any free port by default. [IRIS_LISTEN]", rich_help_panel=_PANEL
+            metavar="HOST:PORT",
+            help="Where to listen; loopback and any free port by default. [IRIS_LISTEN]",
+            rich_help_panel=_PANEL,
         ),
     ] = None
     seed: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST:PORT", help="A node to dial, besides the discovered; repeatable. [IRIS_SEEDS]", rich_help_panel=_PANEL),
+        typer.Option(
+            metavar="HOST:PORT", help="A node to dial, besides the discovered; repeatable. [IRIS_SEEDS]", rich_help_panel=_PANEL
+        ),
     ] = None
     zone: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="Where this node is, such as eu-west/a. [IRIS_ZONE]", rich_help_panel=_PANEL)
+        str | None,
+        typer.Option(metavar="ZONE", help="Where this node is, such as eu-west/a. [IRIS_ZONE]", rich_help_panel=_PANEL),
     ] = None
     no_discovery: Annotated[
         bool,
-        typer.Option("--no-discovery", help="Neither send nor hear beacons. [IRIS_DISCOVERY]", rich_help_panel=_PANEL),
+        typer.Option(
+            "--no-discovery", metavar="", help="Look for nobody but the seeds. [IRIS_DISCOVERY]", rich_help_panel=_PANEL
+        ),
     ] = False
     config: Annotated[
         Path | None,
@@ -65,7 +74,9 @@ class Settings:
     ] = None
     verbose: Annotated[
         int,
-        typer.Option("--verbose", "-v", count=True, metavar="", show_default=False, help="Show what the node does; -vv shows all."),
+        typer.Option(
+            "--verbose", "-v", count=True, metavar="", show_default=False, help="Show what the node does; -vv shows all."
+        ),
     ] = 0
 
     def connect_arguments(self) -> ConnectArguments:

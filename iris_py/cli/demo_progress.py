@@ -1,0 +1,99 @@
+"""How far the demo is: a bar for people, plain lines for logs."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING, Final, Protocol, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import rich.progress
+
+__all__ = ["Progress", "make_progress"]
+
+LINES_PER_PHASE: Final = 4  # of the plain form
+
+
+class Progress(Protocol):
+    """What the demo tells while it runs. Ends with its ``with`` block."""
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        ...
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave what was shown last."""
+        ...
+
+    def begin(self, what: str, total: int) -> None:
+        """Begin a phase of so many files."""
+        ...
+
+    def advance(self) -> None:
+        """One file more is done."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Tell an event."""
+        ...
+
+
+def make_progress(stream: IO[str]) -> Progress:
+    """Return a bar where the stream is a terminal, and lines elsewhere."""
+    return _Bar(stream) if stream.isatty() else _Lines(stream)
+
+
+class _Lines:
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._what = ""
+        self._total = self._done = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def begin(self, what: str, total: int) -> None:
+        self._what, self._total, self._done = what, total, 0
+
+    def advance(self) -> None:
+        before, self._done = self._done, self._done + 1
+        if self._done * LINES_PER_PHASE // self._total > before * LINES_PER_PHASE // self._total:
+            self.note(f"{self._done} of {self._total} files {self._what}")
+
+    def note(self, text: str) -> None:
+        try:
+            print(text, file=self._stream, flush=True)
+        except OSError:
+            pass  # nobody reads it; the demo's result does not depend on it
+
+
+class _Bar:
+    def __init__(self, stream: IO[str]) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description:24}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=Console(file=stream))
+        self._task: rich.progress.TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def begin(self, what: str, total: int) -> None:
+        self._task = self._progress.add_task(what, total=total)
+
+    def advance(self) -> None:
+        assert self._task is not None
+        self._progress.advance(self._task)
+
+    def note(self, text: str) -> None:
+        self._progress.console.print(text, highlight=False, markup=False)
