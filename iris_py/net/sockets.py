@@ -56,7 +56,8 @@ class SocketNetwork:
         """Accept streams at an address, as :meth:`iris_py.net.network.Network.listen` says."""
         loop = asyncio.get_running_loop()
         family, address = (await _resolve(loop, host, port))[0]
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        # Told that it is TCP, asyncio sets TCP_NODELAY on what it accepts; left to the default, it does not.
+        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             # Without it a node cannot restart on its port while streams of its former life are still remembered.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -116,7 +117,7 @@ async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> lis
 
 async def _connect(loop: asyncio.AbstractEventLoop, family: int, address: SocketAddress) -> socket.socket:
     """Return a socket connected to an address."""
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -154,9 +155,10 @@ async def _connect_any(loop: asyncio.AbstractEventLoop, addresses: list[_Resolve
         for attempt in attempts:
             attempt.cancel()
             attempt.add_done_callback(_discard)
-    if isinstance(failures[-1], OSError) and len({str(failure) for failure in failures}) == 1:
-        raise failures[-1]
-    raise OSError("; ".join(str(failure) for failure in failures)) from failures[-1]
+    text = "; ".join(str(failure) for failure in failures)
+    numbers = {getattr(failure, "errno", None) for failure in failures}
+    # Alike, they keep their class: a dial that is refused everywhere is a ConnectionRefusedError.
+    raise OSError(numbers.pop() if len(numbers) == 1 else errno.EHOSTUNREACH, text) from failures[-1]
 
 
 def _discard(attempt: asyncio.Task[socket.socket]) -> None:

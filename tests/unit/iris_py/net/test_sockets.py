@@ -1,0 +1,322 @@
+"""What only real sockets do: names with several addresses, IPv6, and machines where multicast does not work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import pytest
+import uvloop
+
+from iris_py.net import beacons, sockets
+from iris_py.net.beacons import BEACONS_SENT_MAX
+from iris_py.net.sockets import SocketNetwork
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+HERE = "127.0.0.1"
+GROUP = "239.255.73.82"
+PATIENCE_S = 30.0
+
+Run: TypeAlias = "Callable[[Coroutine[Any, Any, None]], None]"
+
+
+@pytest.fixture(params=[asyncio.SelectorEventLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Run a scenario on either event loop."""
+
+    def run_on_loop(scenario: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(scenario)
+
+    return run_on_loop
+
+
+class Peer(asyncio.BufferedProtocol):
+    """Knows its transport, and when it is lost."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport
+        self.made = asyncio.Event()
+        self.lost = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # no assertion: uvloop's own are not instances of it
+        self.made.set()
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return bytearray(16)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        raise AssertionError("nobody sends here")
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.lost.set()
+
+
+async def dial_and_close(network: SocketNetwork, accepted: asyncio.Queue[Peer], host: str, port: int) -> tuple[str, int]:
+    """Return the address that a dial reached."""
+    async with asyncio.timeout(PATIENCE_S):
+        peer = await network.dial(Peer, host, port)
+        theirs = await accepted.get()
+        reached = peer.transport.get_extra_info("peername")[:2]
+        for end in (peer, theirs):
+            await end.made.wait()
+            assert end.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        peer.transport.close()
+        await peer.lost.wait()
+        await theirs.lost.wait()
+    return (reached[0], reached[1])
+
+
+def make_door() -> tuple[asyncio.Queue[Peer], Callable[[], Peer]]:
+    accepted: asyncio.Queue[Peer] = asyncio.Queue()
+
+    def accept() -> Peer:
+        peer = Peer()
+        accepted.put_nowait(peer)
+        return peer
+
+    return accepted, accept
+
+
+def resolve_to(monkeypatch: pytest.MonkeyPatch, *addresses: tuple[str, int]) -> None:
+    """Let every name have these addresses."""
+
+    async def resolve(_loop: object, _host: str, _port: int) -> list[tuple[int, tuple[str, int]]]:
+        return [(socket.AF_INET, address) for address in addresses]
+
+    monkeypatch.setattr(sockets, "_resolve", resolve)
+
+
+def hang_at(monkeypatch: pytest.MonkeyPatch, dead: tuple[str, int]) -> list[str]:
+    """Let dials to an address hang; return what becomes of them."""
+    fates: list[str] = []
+    original: Callable[..., Awaitable[socket.socket]] = sockets._connect
+
+    async def connect(loop: asyncio.AbstractEventLoop, family: int, address: tuple[str, int]) -> socket.socket:
+        if address != dead:
+            return await original(loop, family, address)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            fates.append("cancelled")
+            raise
+        raise AssertionError("unreachable")
+
+    monkeypatch.setattr(sockets, "_connect", connect)
+    return fates
+
+
+def test_ipv6(run: Run) -> None:
+    async def main() -> None:
+        network = SocketNetwork()
+        accepted, accept = make_door()
+        listener = await network.listen(accept, "::1", 0)
+        assert listener.address[0] == "::1"
+        assert await dial_and_close(network, accepted, *listener.address) == listener.address
+        listener.close()
+
+    try:
+        with socket.socket(socket.AF_INET6) as sock:
+            sock.bind(("::1", 0))
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    run(main())
+
+
+def test_a_name_is_dialed(run: Run) -> None:
+    async def main() -> None:
+        network = SocketNetwork()
+        accepted, accept = make_door()
+        listener = await network.listen(accept, "localhost", 0)
+        assert await dial_and_close(network, accepted, "localhost", listener.address[1]) == listener.address
+        listener.close()
+
+    run(main())
+
+
+def test_an_address_that_refuses_is_passed_over(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        network = SocketNetwork()
+        accepted, accept = make_door()
+        listener = await network.listen(accept, HERE, 0)
+        resolve_to(monkeypatch, (HERE, 1), (HERE, 2), listener.address)
+        assert await dial_and_close(network, accepted, "example", 0) == listener.address
+        listener.close()
+
+    run(main())
+
+
+def test_a_dead_address_does_not_hold_up_the_next(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "ATTEMPT_DELAY_S", 0.01)
+
+    async def main() -> None:
+        network = SocketNetwork()
+        accepted, accept = make_door()
+        listener = await network.listen(accept, HERE, 0)
+        resolve_to(monkeypatch, ("192.0.2.1", 9), listener.address)
+        fates = hang_at(monkeypatch, ("192.0.2.1", 9))
+        assert await dial_and_close(network, accepted, "example", 0) == listener.address
+        assert fates == ["cancelled"]
+        listener.close()
+
+    run(main())
+
+
+def test_a_cancelled_dial_cancels_all_its_attempts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "ATTEMPT_DELAY_S", 0.001)
+
+    async def main() -> None:
+        resolve_to(monkeypatch, ("192.0.2.1", 9), ("192.0.2.1", 9))
+        fates = hang_at(monkeypatch, ("192.0.2.1", 9))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await SocketNetwork().dial(Peer, "example", 0)
+        await asyncio.sleep(0)
+        assert fates == ["cancelled", "cancelled"]
+
+    run(main())
+
+
+def test_a_second_winner_is_closed() -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+
+        async def win() -> socket.socket:
+            return ours
+
+        attempt = asyncio.create_task(win())
+        await attempt
+        sockets._discard(attempt)
+        assert ours.fileno() == -1
+        theirs.close()
+
+    asyncio.run(main())
+
+
+def test_all_addresses_that_fail_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve_to(monkeypatch, (HERE, 1), (HERE, 2))
+    with pytest.raises(ConnectionRefusedError):
+        asyncio.run(SocketNetwork().dial(Peer, "example", 0))
+
+
+@pytest.mark.parametrize(
+    ("host", "port"), [(HERE, -1), (HERE, 65_536), ("a" * 80 + ".example", 80), ("a..b", 80), ("a\0b", 80)]
+)
+def test_what_cannot_be_an_address_raises_os_error(host: str, port: int) -> None:
+    with pytest.raises(OSError, match=r".+"):
+        asyncio.run(SocketNetwork().dial(Peer, host, port))
+
+
+def test_a_socket_that_reached_itself_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On loopback TCP may connect a socket to its own port: bind it there first, and it does for certain."""
+    with socket.socket() as sock:
+        sock.bind((HERE, 0))
+        address = sock.getsockname()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        connect = loop.sock_connect
+
+        async def bind_and_connect(sock: socket.socket, target: Any) -> None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            await connect(sock, target)
+
+        monkeypatch.setattr(loop, "sock_connect", bind_and_connect)
+        with pytest.raises(ConnectionRefusedError, match="nobody listens"):
+            await SocketNetwork().dial(Peer, *address)
+
+    asyncio.run(main())
+
+
+def test_without_the_group_port_beacons_still_send_and_take_answers(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_group: object) -> socket.socket:
+        raise OSError("no multicast here")
+
+    monkeypatch.setattr(beacons, "_shared_socket", refuse)
+
+    async def main() -> None:
+        network = SocketNetwork()
+        deaf = [await network.open_beacons([HERE], group=GROUP, port=9) for _ in range(2)]
+        assert all(end.degraded for end in deaf)
+        deaf[0].send(b"hello", deaf[1]._streams[0].sockname)
+        async with asyncio.timeout(PATIENCE_S):
+            data, sender = await deaf[1].receive()
+            deaf[1].send(data, sender)
+            assert (await deaf[0].receive())[0] == b"hello"
+        for end in deaf:
+            end.close()
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+    assert [record.message for record in caplog.records] == [
+        f"beacons on {GROUP}:9 do not work everywhere: the group port: no multicast here"
+    ] * 2
+
+
+@pytest.mark.parametrize("interface", ["::1", "eth0", ""])
+def test_what_is_no_ipv4_interface_degrades(run: Run, interface: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        end = await SocketNetwork().open_beacons([interface], group=GROUP, port=9)
+        assert end.degraded
+        end.close()
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+    assert len(caplog.records) == 1
+
+
+def test_beacons_beyond_the_queue_are_dropped_and_counted(run: Run) -> None:
+    async def main() -> None:
+        end = await SocketNetwork().open_beacons([HERE], group=GROUP, port=9)
+        for _ in range(BEACONS_SENT_MAX + 3):
+            end.send(b"x", None)  # nothing leaves before the loop turns
+        assert end.dropped == {"full": 3}
+        end.close()
+
+    run(main())
+
+
+def test_a_host_name_is_not_resolved_for_a_beacon(run: Run) -> None:
+    async def main() -> None:
+        end = await SocketNetwork().open_beacons([HERE], group=GROUP, port=9)
+        end.send(b"x", ("localhost", 9))
+        end.send(b"x", ("::1", 9))
+        assert end.dropped == {"unreachable": 2}
+        end.close()
+
+    run(main())
+
+
+def test_the_interface_of_the_same_subnet_sends() -> None:
+    senders = [
+        beacons._Sender(interface, None, True)  # type: ignore[arg-type]  # nothing is sent
+        for interface in (HERE, "10.0.0.5", "10.0.1.5", "192.168.7.1")
+    ]
+    end = beacons.SocketBeacons((GROUP, 9))
+    end._senders = senders
+    for destination, index in [("127.0.0.9", 0), ("10.0.0.77", 1), ("10.0.1.1", 2), ("192.168.7.200", 3), ("126.1.1.1", 1)]:
+        chosen = end._choose_sender((destination, 9))
+        assert chosen is not None
+        if destination == "126.1.1.1":
+            assert not chosen.address.is_loopback
+        else:
+            assert chosen is senders[index]
+
+
+def test_a_loopback_beacon_does_not_leave_the_machine(run: Run) -> None:
+    async def main() -> None:
+        end = await SocketNetwork().open_beacons([HERE], group=GROUP, port=9)
+        sock = end._senders[0].stream.socket
+        assert sock.getsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL) == 0
+        assert sock.getsockname()[0] == HERE
+        end.close()
+
+    run(main())
