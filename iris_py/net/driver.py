@@ -215,7 +215,14 @@ class Driver:
         waiting = [connection.lost for connection in self._connections.values()]
         if waiting:
             await asyncio.wait(waiting, timeout=timeout_s)
+        tasks = self.abort()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def abort(self) -> list[asyncio.Task[None]]:
+        """Stop at once and send nothing more; returns the tasks that are about to end."""
         self._is_closed = True
+        if self._listener is not None:
+            self._listener.close()
         for connection in list(self._connections.values()):
             connection.abort()
         if self._beacons is not None:
@@ -225,7 +232,7 @@ class Driver:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        return tasks
 
     # -- in
 
