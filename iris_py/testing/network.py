@@ -129,8 +129,9 @@ class MemoryNetwork:
     def kill(self, name: str) -> None:
         """End whatever runs on a host, as a crash of the process does.
 
-        Its connections break at the peers with ``ConnectionResetError``, dials to it are refused. Its own protocols and
-        beacon sockets hear nothing more, and it can open nothing. A node started again gets a new host: call :meth:`host`.
+        Its connections break at the peers with ``ConnectionResetError``, dials to it are refused. Its own protocols hear
+        nothing more, a ``receive`` of its beacon sockets that is under way never returns, and whatever its code asks of the
+        network from now on fails. A node started again gets a new host: call :meth:`host`.
         """
         self.host(name)._die()
         self._hosts[name] = MemoryHost(self, name)
