@@ -26,10 +26,11 @@ class Registration:
         group: The cluster.
         token: The owner's handler.
         running: Requests handed out and not answered. Invariant: 0 <= running <= concurrency.
+        leaving: Whether everybody is being told that it goes.
         closed: Whether new requests are rejected.
     """
 
-    __slots__ = ("closed", "concurrency", "group", "queue", "queue_messages", "running", "token")
+    __slots__ = ("closed", "concurrency", "group", "leaving", "queue", "queue_messages", "running", "token")
 
     def __init__(self, group: Group, token: object, concurrency: int, queue_messages: int) -> None:
         self.group = group
@@ -38,6 +39,7 @@ class Registration:
         self.queue_messages = queue_messages
         self.running = 0
         self.queue: deque[Execution] = deque()
+        self.leaving = False
         self.closed = False
 
     @property
@@ -113,14 +115,19 @@ class Service:
     # -- commands
 
     def register(self, registration: Registration) -> bool:
-        """Start to serve; returns whether it is the node's first registration of that cluster."""
-        registrations = self._registrations.setdefault(registration.group, [])
-        registrations.append(registration)
-        return len(registrations) == 1
+        """Start to serve; returns whether the node's membership in the cluster begins with this registration."""
+        is_first = not self.is_member(registration.group)
+        self._registrations.setdefault(registration.group, []).append(registration)
+        return is_first
 
-    def is_last(self, registration: Registration) -> bool:
-        """Tell whether the node's membership in the cluster ends with this registration."""
-        return self._registrations.get(registration.group) == [registration]
+    def is_member(self, group: Group) -> bool:
+        """Tell whether some registration of a cluster is there to stay."""
+        return any(not registration.leaving for registration in self._registrations.get(group, ()))
+
+    def leave(self, registration: Registration) -> bool:
+        """Begin to leave, still serving; returns whether the node's membership in the cluster ends with this registration."""
+        registration.leaving = True
+        return not self.is_member(registration.group)
 
     def close(self, registration: Registration) -> None:
         """Stop admitting; what runs and waits is still answered, then :class:`RegistrationDrained` follows."""
