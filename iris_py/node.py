@@ -181,7 +181,7 @@ class NodeCore:
             overlay.OverlayError: Too many groups, or the node is leaving.
         """
         group = registration.group
-        if not self.service.serves(group):
+        if not self.service.is_member(group):
             self.overlay.join_group(group.id, group.keys.proof(self.info.id), now)
         is_first = self.service.register(registration)
         self._advance(now)
@@ -189,7 +189,7 @@ class NodeCore:
 
     def leave(self, registration: Registration, now: float) -> bool:
         """Begin to leave; returns whether ``GroupLeft`` will follow, before which requests are still served."""
-        if not self.service.is_last(registration):
+        if not self.service.leave(registration):
             return False
         self.overlay.leave_group(registration.group.id, now)
         self._advance(now)
