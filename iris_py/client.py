@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import random
+from collections import deque
 from collections.abc import Collection, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -188,19 +190,20 @@ class Membership(_Closable):
 class Node(_Closable):
     """A member of a network. Made by :func:`connect`; all methods belong to the event loop that made it."""
 
-    def __init__(self, config: Config, keyring: Keyring, network: Network) -> None:
+    def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
         self._config = config
         self._keyring = keyring
         self._loop = asyncio.get_running_loop()
-        self._driver = Driver(network, self)
+        self._driver = Driver(network or SocketNetwork(), self)
+        self._is_remembered = config.discovery and network is None  # the files tell of this machine, and of no other network
         self._core: NodeCore
         self._remembered: RememberedPeers | None = None
         self._memberships: dict[Registration, Membership] = {}
         self._executor: ThreadPoolExecutor | None = None
         self._settled: asyncio.Future[None] = self._loop.create_future()
         self._departed: asyncio.Future[None] = self._loop.create_future()
-        self._joins: dict[bytes, list[asyncio.Future[None]]] = {}
-        self._leaves: dict[bytes, list[asyncio.Future[None]]] = {}
+        self._joins: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
+        self._leaves: dict[bytes, deque[asyncio.Future[None]]] = {}
         self._room_waiters: list[asyncio.Future[None]] = []
         self._refused: dict[str, str] = {}
         self._closing: asyncio.Task[None] | None = None
@@ -294,8 +297,8 @@ class Node(_Closable):
             NodeClosed: The node was closed.
         """
         self._check_open()
-        if not timeout > 0:
-            raise ConfigurationError(f"timeout={timeout!r} must be a positive number of seconds.")
+        if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
+            raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
         future: asyncio.Future[bytes] = self._loop.create_future()
         try:
             request_id = self._core.request(cluster, _as_bytes(payload), timeout, idempotent, future, self._loop.time())
@@ -305,6 +308,8 @@ class Node(_Closable):
         try:
             return await future
         except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                future.exception()  # both happened in one turn; asyncio would log an error that nobody took
             self._core.requester.cancel(request_id)
             self._driver.wake()
             raise
@@ -370,17 +375,17 @@ class Node(_Closable):
         except OverlayError as exc:
             raise ConfigurationError(str(exc)) from exc
         remembered: list[str] = []
-        if config.discovery:
+        complete = False
+        if self._is_remembered:
             self._remembered = RememberedPeers(config.state_directory, self._keyring.primary.key_id.hex())
             # First write, then read: of two nodes that start at once, at least one sees the other.
-            is_remembered = self._remembered.add(self.id, info.addresses)
+            complete = self._remembered.add(self.id, info.addresses) and config.is_zero_configuration
             remembered = self._remembered.addresses()
-        else:
-            is_remembered = False
         self._driver.run(self._core, self._handle_nobody_there)
-        now = self._loop.time()
-        complete = config.is_zero_configuration and is_remembered
-        self._core.start(now, config.seeds, remembered, beacons=beacons, complete=complete)
+        try:
+            self._core.start(self._loop.time(), config.seeds, remembered, beacons=beacons, complete=complete)
+        except OverlayError as exc:
+            raise ConfigurationError(str(exc)) from exc
         self._driver.wake()
         await self._settled
         self._check_seeds()
@@ -405,6 +410,19 @@ class Node(_Closable):
             self._executor.shutdown(wait=False, cancel_futures=True)
         self._handle_room()
 
+    def _abort(self) -> None:
+        """End at once and tell nobody, as a crash of the process does: for simulations."""
+        self._driver.abort()
+        self._core.requester.close(NodeClosed())
+        self.handle_outcomes(self._core.outcomes_received())
+        self._closing = self._loop.create_task(self._driver.close(0.0))
+        for membership in self._memberships.values():
+            membership._server.abort()
+            membership._leaving = self._closing
+        for futures in (*self._joins.values(), *self._leaves.values(), [self._settled, self._departed]):
+            _resolve(futures)
+        self._handle_room()
+
     def _check_open(self) -> None:
         if self._closing is not None:
             raise NodeClosed
@@ -418,12 +436,13 @@ class Node(_Closable):
         server = Server(self._core, self._driver.wake, self._wait_for_room, handler, None if inline else self._threads())
         membership = self._memberships[registration] = Membership(self, registration, server)
         registration.token = membership
-        joined = self._loop.create_future()
         try:
             if self._core.join(registration, self._loop.time()):
-                self._joins.setdefault(group.id, []).append(joined)
+                self._joins.setdefault(group.id, deque()).append(self._loop.create_future())
                 self._driver.wake()
-                await joined
+            joins = self._joins.get(group.id)
+            if joins:  # shielded: a second registration may wait for the same
+                await asyncio.shield(joins[-1])
         except OverlayError as exc:
             del self._memberships[registration]
             raise ConfigurationError(str(exc)) from exc
@@ -436,7 +455,7 @@ class Node(_Closable):
         """Tell everybody that a registration ends, if it is the last of its cluster on this node."""
         if self._core.leave(registration, self._loop.time()):
             left = self._loop.create_future()
-            self._leaves.setdefault(registration.group.id, []).append(left)
+            self._leaves.setdefault(registration.group.id, deque()).append(left)
             self._driver.wake()
             await left
 
@@ -488,11 +507,9 @@ class Node(_Closable):
             elif isinstance(event, RoomMade | ViewKnown):
                 self._handle_room()
             elif isinstance(event, GroupJoined):
-                _resolve(self._joins.get(event.group, [])[:1])
-                self._joins[event.group] = self._joins.get(event.group, [])[1:]
+                _resolve_first(self._joins, event.group)
             elif isinstance(event, GroupLeft):
-                _resolve(self._leaves.get(event.group, [])[:1])
-                self._leaves[event.group] = self._leaves.get(event.group, [])[1:]
+                _resolve_first(self._leaves, event.group)
             elif isinstance(event, Settled):
                 _resolve([self._settled])
             elif isinstance(event, Departed):
@@ -572,7 +589,7 @@ async def start_node(
 
     Args:
         config: All settings.
-        network: What to run on; None for real sockets.
+        network: What to run on; None for real sockets, and the peers that are remembered on this machine.
         rng: Randomness for choices and jitter.
         entropy: Randomness for keys. Anything but ``os.urandom`` gives away every secret.
 
@@ -584,7 +601,7 @@ async def start_node(
     if keyring is None:
         secret = config.secret or user_secret(config.config_directory)
         keyring = Keyring(secret, network=config.network, clusters=config.clusters)
-    node = Node(config, keyring, network or SocketNetwork())
+    node = Node(config, keyring, network)
     try:
         await node._open(rng or random.Random(entropy(16)), entropy)  # noqa: S311 - choices, not secrets
     except BaseException:
@@ -603,6 +620,14 @@ def _as_bytes(payload: object) -> bytes:
     if isinstance(payload, bytearray | memoryview):
         return bytes(payload)
     raise TypeError(f"a payload is bytes, not {type(payload).__qualname__}; encode it first")
+
+
+def _resolve_first(waiting: dict[bytes, deque[asyncio.Future[None]]], group: bytes) -> None:
+    futures = waiting.get(group)
+    if futures:
+        _resolve([futures.popleft()])
+    if not futures:
+        waiting.pop(group, None)
 
 
 def _resolve(futures: Sequence[asyncio.Future[None]]) -> None:

@@ -25,6 +25,8 @@ CONCURRENCY = 128
 THREADS_MAX = 32
 #: Requests that wait at a registration before it answers that it is full.
 QUEUE_MESSAGES = 1024
+#: How long a handler may take to end after it was cancelled. One that ignores it must not hold up the end of the program.
+CANCEL_TIMEOUT_S = 1.0
 #: Broadcasts that wait for a handler that is slower than they come. When full the newest is dropped and counted.
 BROADCASTS_MAX = 1024
 
@@ -138,11 +140,20 @@ class Server:
             self._queue_broadcast(event)
 
     async def close(self) -> None:
-        """Cancel whatever still runs."""
+        """Cancel whatever still runs, and give it ``CANCEL_TIMEOUT_S`` to end."""
+        tasks = self.abort()
+        if not tasks:
+            return
+        _done, deaf = await asyncio.wait(tasks, timeout=CANCEL_TIMEOUT_S)
+        if deaf:
+            logger.warning("%d handlers go on although they were cancelled; leaving them behind", len(deaf))
+
+    def abort(self) -> list[asyncio.Task[None]]:
+        """Cancel whatever still runs; returns the tasks."""
         tasks = [*self._tasks.values(), *([self._consumer] if self._consumer else [])]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        return tasks
 
     async def finish_broadcasts(self) -> None:
         """Wait until every broadcast that was received has been handled."""
@@ -169,7 +180,7 @@ class Server:
         request = Request(execution, self._loop)
         try:
             if self._executor is not None and not self._is_async:
-                result = await self._loop.run_in_executor(self._executor, self._on_request, request)
+                result = await self._loop.run_in_executor(self._executor, _call, self._on_request, request)
             else:
                 result = self._on_request(request)
             reply = _check_reply(await result if inspect.isawaitable(result) else result)
@@ -230,6 +241,14 @@ def default_concurrency(handler: Handler | RequestFunction) -> int:
 def is_async_function(function: RequestFunction) -> bool:
     """Tell whether calling a function gives an awaitable."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _call(function: RequestFunction, request: Request) -> bytes | Awaitable[bytes]:
+    """Call a function in a thread. A future cannot carry StopIteration: whoever waits for it would wait for ever."""
+    try:
+        return function(request)
+    except StopIteration as exc:
+        raise RuntimeError("the handler raised StopIteration") from exc
 
 
 def _check_reply(reply: object) -> bytes:
