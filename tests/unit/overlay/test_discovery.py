@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import itertools
+import random
+
+from overlay.config import OverlayConfig
+from overlay.counters import Counters
+from overlay.dialling import Dialler
+from overlay.discovery import Discovery
+from overlay.ids import NodeId
+from overlay.messages import DATAGRAM_BYTES_MAX, NodeInfo, decode_beacon, encode_beacon
+
+CONFIG = OverlayConfig()
+LOCAL = NodeInfo(NodeId(b"l" * 16), ("192.0.2.1:7000",))
+
+
+def stranger(number: int) -> NodeInfo:
+    return NodeInfo(NodeId(number.to_bytes(16, "big")), (f"198.51.100.{number % 250}:7000",))
+
+
+def source(number: int) -> tuple[str, int]:
+    return ("198.51.100.1", 10_000 + number)
+
+
+class Harness:
+    def __init__(self, *, local: NodeInfo = LOCAL, beacons: bool = True, is_complete: bool = False, seed: int = 1) -> None:
+        self.counters = Counters()
+        rng = random.Random(seed)
+        self.dialler = Dialler(local, CONFIG, rng, self.counters)
+        self.discovery = Discovery(local, CONFIG, rng, self.dialler, self.counters)
+        self.discovery.start(0.0, (), (), beacons=beacons, is_complete=is_complete)
+
+    def hear(self, number: int, now: float, peers: int, *, wants_answer: bool = True, their_peers: int = 0) -> bytes:
+        data = encode_beacon(stranger(number), wants_answer=wants_answer, peers=their_peers)
+        assert data is not None
+        self.discovery.receive_datagram(data, source(number), now, peers)
+        return data
+
+    def take(self) -> list[tuple[tuple[str, int] | None, bytes]]:
+        datagrams, self.discovery.datagrams = self.discovery.datagrams, []
+        return datagrams
+
+    def dials(self, now: float) -> list[str]:
+        self.dialler.handle_timeout(now)
+        self.dialler.request_dials(now)
+        return [request.address for request in self.dialler.requests]
+
+
+def test_the_first_beacon_asks() -> None:
+    ((destination, data),) = Harness().take()
+    assert destination is None
+    assert decode_beacon(data).wants_answer
+
+
+def test_a_lonely_node_asks_for_ever() -> None:
+    harness = Harness()
+    times = []
+    now = 0.0
+    harness.take()
+    while now < 60.0:
+        now = harness.discovery.deadline() or 1e9
+        harness.discovery.handle_timeout(now, 0)
+        times += [now for _, data in harness.take() if decode_beacon(data).wants_answer]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert all(2.4 <= gap <= 3.6 for gap in gaps)
+    assert len(gaps) > 15
+
+
+def test_with_peers_it_only_says_that_it_exists_and_ever_more_rarely() -> None:
+    harness = Harness()
+    harness.take()
+    harness.discovery.handle_timeout(10.0, 500)
+    ((_, data),) = harness.take()
+    assert not decode_beacon(data).wants_answer
+    assert 10.0 + 40.0 <= (harness.discovery.deadline() or 0.0) <= 10.0 + 60.0
+
+
+def test_a_question_is_answered_by_a_lonely_node_at_once_and_not_amplified() -> None:
+    harness = Harness(local=NodeInfo(LOCAL.id, tuple(f"host{n}.{'x' * 200}:7000" for n in range(8)), "z" * 64))
+    harness.take()
+    question = harness.hear(1, 0.0, peers=0)
+    ((destination, answer),) = harness.take()
+    assert destination == source(1)
+    assert not decode_beacon(answer).wants_answer
+    assert 0 < len(answer) <= len(question) < DATAGRAM_BYTES_MAX
+
+
+def test_a_question_smaller_than_its_answer_is_not_answered_but_dialled() -> None:
+    harness = Harness(local=NodeInfo(LOCAL.id, ("h" * 255 + ":7000",), "z" * 64))
+    harness.take()
+    data = encode_beacon(stranger(1), wants_answer=False, peers=0)
+    assert data is not None
+    small = data.replace(b"\xc2", b"\xc3", 1)  # wants_answer, without the padding
+    assert decode_beacon(small).wants_answer
+    harness.discovery.receive_datagram(small, source(1), 0.0, 0)
+    assert harness.take() == []
+    assert harness.counters.answers_suppressed == 1
+    assert harness.dials(0.0) == ["198.51.100.1:7000"]
+
+
+def test_about_three_of_many_answer_after_a_jitter() -> None:
+    answers = 0
+    for seed in range(300):
+        harness = Harness(seed=seed)
+        harness.take()
+        harness.hear(1, 1.0, peers=99)
+        assert harness.take() == []
+        harness.discovery.handle_timeout(1.0 + CONFIG.beacon_jitter_s, 99)
+        answers += sum(destination is not None for destination, _ in harness.take())
+    # 300 of 100 nodes each with probability 0.03: nine expected.
+    assert 2 <= answers <= 20
+
+
+def test_answers_are_bounded_per_second() -> None:
+    harness = Harness()
+    harness.take()
+    for number in range(1, 200):
+        harness.hear(number, 1.0, peers=0)
+    assert len(harness.take()) == CONFIG.answers_per_s_max
+    harness.hear(300, 2.0, peers=0)
+    assert len(harness.take()) == 1
+
+
+def test_one_source_gets_one_answer_at_a_time() -> None:
+    harness = Harness()
+    harness.take()
+    for _ in range(100):
+        harness.hear(1, 1.0, peers=4)
+    harness.discovery.handle_timeout(1.1, 4)
+    assert len(harness.take()) == 1
+
+
+def test_our_own_beacon_and_those_of_peers_are_ignored() -> None:
+    harness = Harness()
+    ((_, own),) = harness.take()
+    harness.discovery.receive_datagram(own, source(0), 0.0, 0)
+    harness.dialler.link_opened(stranger(1).id, 0.0)
+    harness.hear(1, 0.0, peers=1)
+    assert harness.take() == []
+    assert harness.dials(5.0) == []
+
+
+def test_junk_is_counted() -> None:
+    harness = Harness()
+    harness.discovery.receive_datagram(b"junk", source(0), 0.0, 0)
+    harness.discovery.receive_datagram(b"", source(0), 0.0, 0)
+    assert harness.counters.datagrams_invalid == 2
+
+
+def test_an_answer_is_dialled_at_once_by_who_is_alone_and_later_by_who_is_not() -> None:
+    alone = Harness()
+    alone.hear(1, 0.0, peers=0, wants_answer=False)
+    assert alone.dials(0.0) == ["198.51.100.1:7000"]
+    among_many = Harness()
+    among_many.hear(1, 0.0, peers=10, wants_answer=False)
+    assert among_many.dials(0.2) == []
+    assert among_many.dials(CONFIG.beacon_dial_jitter_s) == ["198.51.100.1:7000"]
+
+
+def test_the_smaller_network_dials_first() -> None:
+    smaller = Harness()
+    smaller.hear(1, 0.0, peers=10, wants_answer=False, their_peers=50)
+    assert smaller.dials(0.25 * CONFIG.beacon_dial_jitter_s) == ["198.51.100.1:7000"]
+
+
+def test_who_was_answered_is_dialled_later_in_case_the_answer_was_lost() -> None:
+    harness = Harness()
+    harness.hear(1, 0.0, peers=0)
+    assert harness.dials(0.2) == []
+    assert harness.dials(1.0) == ["198.51.100.1:7000"]
+
+
+def test_a_node_without_addresses_is_silent() -> None:
+    harness = Harness(local=NodeInfo(LOCAL.id, ()))
+    assert harness.take() == []
+    harness.hear(1, 0.0, peers=0)
+    assert harness.take() == []
+    assert harness.dials(0.0) == ["198.51.100.1:7000"]
+
+
+def test_without_beacons_nothing_is_heard_or_said() -> None:
+    harness = Harness(beacons=False)
+    harness.hear(1, 0.0, peers=0)
+    assert harness.take() == []
+    assert harness.dials(5.0) == []
+    assert harness.discovery.maybe_settle(0.0, 0)
+
+
+def test_settling_waits_for_beacons_only_if_nobody_was_found() -> None:
+    harness = Harness()
+    assert not harness.discovery.maybe_settle(0.01, 0)
+    assert harness.discovery.maybe_settle(0.01, 1)
+    assert not harness.discovery.maybe_settle(0.02, 1)
+    assert Harness(is_complete=True).discovery.maybe_settle(0.0, 0)
+
+
+def test_settling_waits_for_the_awaited_but_not_for_ever() -> None:
+    harness = Harness()
+    harness.hear(1, 0.01, peers=0, wants_answer=False)
+    harness.discovery.handle_timeout(0.5, 0)
+    assert not harness.discovery.maybe_settle(0.5, 0)
+    harness.discovery.handle_timeout(1.0, 0)
+    assert harness.discovery.maybe_settle(1.0, 0)
+    assert not harness.dialler.awaited
+
+
+def test_stopping_is_silent() -> None:
+    harness = Harness()
+    assert harness.discovery.stop()
+    assert not harness.discovery.stop()
+    harness.hear(1, 0.0, peers=0)
+    harness.discovery.handle_timeout(100.0, 0)
+    assert harness.take() == []
+    assert harness.discovery.deadline() is None
