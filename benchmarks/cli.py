@@ -1,0 +1,87 @@
+"""The command ``python -m benchmarks``."""
+
+from __future__ import annotations
+
+import enum
+import json
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks import join, latency, throughput
+from benchmarks.harness import BenchmarkFailed
+from benchmarks.report import Row, as_json, as_table, make_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from benchmarks.harness import Section
+    from benchmarks.report import Run
+
+
+class What(enum.Enum):
+    """What to measure."""
+
+    LATENCY = "latency"
+    THROUGHPUT = "throughput"
+    JOIN = "join"
+    ALL = "all"
+
+
+#: Of tables that go to a file or a pipe.
+_WIDTH = 128
+_SECTIONS = {What.LATENCY: latency.section, What.THROUGHPUT: throughput.section, What.JOIN: join.section}
+
+
+def main(
+    what: Annotated[What, typer.Argument(help="What to measure.")] = What.ALL,
+    runs: Annotated[int, typer.Option(min=1, max=100, help="How often each contender has its turn.")] = 5,
+    as_json_: Annotated[bool, typer.Option("--json", help="Print JSON, with the values of every run.")] = False,
+    quick: Annotated[bool, typer.Option(help="Measure next to nothing: shows that everything works.")] = False,
+) -> None:
+    """Measure Iris beside pyzmq and plain TCP: latency, throughput, and the time to join."""
+    signal.signal(signal.SIGTERM, _terminate)  # so that workers and directories are cleared away
+    sections = [make(quick=quick) for name, make in _SECTIONS.items() if what in (name, What.ALL)]
+    try:
+        results = _run(sections, runs)
+    except BenchmarkFailed as exc:
+        print(f"benchmarks: {exc}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    if as_json_:
+        print(json.dumps(as_json(results, runs), indent=2))
+        return
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH)
+    for section, rows in results:
+        console.print(as_table(section, rows))
+        console.print()
+
+
+def _run(sections: Sequence[Section], runs: int) -> list[tuple[Section, list[Row]]]:
+    columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    results = []
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("", total=runs * sum(len(section.trials) for section in sections))
+        for section in sections:
+            measured: list[Run] = []
+            for _ in range(runs):
+                run: Run = {}
+                for trial in section.trials:  # in turn, so that a noisy minute meets them all
+                    progress.update(task, description=f"{section.name}: {trial.contender}")
+                    run[trial.contender] = trial.measure()
+                    progress.advance(task)
+                measured.append(run)
+            results.append((section, make_rows(section, measured)))
+    return results
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)

@@ -1,0 +1,65 @@
+"""One process of a benchmark: reads its parameters, plays its role, and ends with its parent.
+
+The parent writes one line of JSON, the parameters, to the standard input and keeps it open: when it closes, for whatever
+reason, the process ends. The role answers with lines of JSON on the standard output.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: What a role is told, and what it says: anything that JSON can carry.
+Parameters: TypeAlias = dict[str, Any]
+Role: TypeAlias = "Callable[[Parameters], None]"
+
+
+def tell(**values: object) -> None:
+    """Send one line to the parent."""
+    print(json.dumps(values), flush=True)
+
+
+def name_of(role: Role) -> str:
+    """Return what :func:`find_role` finds the role by."""
+    return f"{role.__module__}:{role.__qualname__}"
+
+
+def find_role(name: str) -> Role:
+    """Return the function of a module of this package."""
+    module, _, function = name.partition(":")
+    return cast("Role", getattr(importlib.import_module(module), function))
+
+
+def main() -> None:
+    """Play the role that the command line names."""
+    role = find_role(sys.argv[1])
+    parameters = json.loads(_read_line())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    role(parameters)
+
+
+def _read_line() -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 65536)
+        if not piece:
+            os._exit(0)
+        line += piece
+    return line
+
+
+def _end_with_parent() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""The benchmarks run, and every contender gets a number. Nothing here says how large it has to be."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CONTENDERS = {
+    "latency": {"iris, async handler", "iris, inline handler", "pyzmq", "pyzmq asyncio", "tcp echo"},
+    "throughput": {
+        "iris broadcast",
+        "iris link",
+        "pyzmq",
+        "pyzmq asyncio",
+        "tcp, a write per message",
+        "tcp, writes of 32 KiB",
+    },
+    "join": {"lone node, first ever", "lone node", "zero configuration", "secret, beacons only"},
+}
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    done = subprocess.run(
+        (sys.executable, "-m", "benchmarks", "all", "--quick", "--runs", "1", "--json"),
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert isinstance(result, dict)
+    return result
+
+
+def test_every_contender_is_measured(report: dict[str, Any]) -> None:
+    found = {section["name"]: {row["contender"] for row in section["rows"]} for section in report["sections"]}
+    assert found == CONTENDERS
+
+
+def test_every_number_is_positive(report: dict[str, Any]) -> None:
+    for section in report["sections"]:
+        for row in section["rows"]:
+            assert len(row["runs"]) == report["runs"] == 1
+            assert 0 < row["min"] <= row["median"] <= row["max"], row
+            assert all(ratio > 0 for ratio in row["ratios"].values()), row
+
+
+def test_a_reference_has_the_ratio_one_to_itself(report: dict[str, Any]) -> None:
+    for section in report["sections"]:
+        for row in section["rows"]:
+            if row["contender"] in row["ratios"]:
+                assert row["ratios"][row["contender"]] == 1.0
+    ratios = {(row["contender"], *row["ratios"]) for section in report["sections"] for row in section["rows"] if row["ratios"]}
+    assert ("iris broadcast", "pyzmq", "pyzmq asyncio") in ratios
+    assert ("iris, async handler", "pyzmq", "pyzmq asyncio") in ratios
+
+
+def test_the_link_and_the_peers_lose_nothing(report: dict[str, Any]) -> None:
+    (throughput,) = (section for section in report["sections"] if section["name"] == "throughput")
+    assert [row["notes"] for row in throughput["rows"] if row["contender"] != "iris broadcast"] == [[]] * 5
