@@ -23,7 +23,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from iris_py.handshake import LinkHandshake, ProtocolError
+from iris_py.handshake import HANDSHAKE_BYTES_MAX, LinkHandshake, ProtocolError
 from security import AuthenticationError, RecordOpener, RecordSealer
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _PACKET_KINDS = frozenset((UNICAST, MULTICAST))
 
 _LENGTH = struct.Struct(">I")
 _FRAME = struct.Struct(">BI")
+_PONG = _FRAME.pack(PONG, 0)
 _PACKET = struct.Struct(">BI16s12s")
 _PACKET_HEADER_BYTES = 28  # group and nonce
 _TAG_BYTES = 16
@@ -66,7 +67,8 @@ class LinkConfig:
             break no connection are found late.
         keepalive_timeout_s: Silence after which the peer is given up. With the interval added it bounds how long a
             stopped or unreachable peer stays in views (3 s). Too small: a busy peer is lost.
-        close_timeout_s: How long a closing link waits for the peer's CLOSE.
+        close_timeout_s: How long a closing link waits for the peer's CLOSE, and for each progress of what is queued before
+            its own.
         queue_bytes_high: Above this the link is congested: senders wait or choose another member.
         queue_bytes_max: Above this the peer is taken as not reading and the link breaks.
     """
@@ -167,21 +169,25 @@ class Link:
         )
         self._sealer: RecordSealer | None = None
         self._opener: RecordOpener | None = None
-        # things to send, by lane; an entry of _full is one record's worth of interactive frames
+        # Things to send, by lane. Invariant: queued_bytes counts the packets and overlay messages in them, without the headers
+        # of their frames. An entry of _full is one record's worth of interactive frames.
         self._raw: list[bytes] = self._handshake.data_to_send()
         self._control: list[bytes | memoryview] = []
         self._parts: list[bytes | memoryview] = []
         self._parts_bytes = 0
         self._full: deque[tuple[list[bytes | memoryview], int]] = deque()
-        self._bulk: deque[tuple[int, bytes | memoryview, int]] = deque()  # (FRAGMENT or FRAGMENT_END, piece, kind of the whole)
+        # (FRAGMENT or FRAGMENT_END, piece, kind of the whole, how many interactive records go before it)
+        self._bulk: deque[tuple[int, bytes | memoryview, int, int]] = deque()
         self._bulk_kinds = [0] * 9  # large frames in the bulk lane by kind
-        self._full_since_bulk = 0
+        self._interactive_sent = 0  # records' worth of interactive frames that were sent
+        self._interactive_since_bulk = 0
+        self._pong_waits = False
         self._close_reason: CloseReason | None = None
         self._close_sent = False
+        self._closing_bytes = 0  # what was queued when the time to close was last extended
         self._peer_closed = False
         # fragments of the one large frame that is arriving
-        self._pieces: list[bytes] = []
-        self._pieces_bytes = 0
+        self._whole = bytearray()
         self._last_received = now
         self._deadline: float | None = now + config.handshake_timeout_s
 
@@ -209,7 +215,8 @@ class Link:
                 if end - offset < 4:
                     break
                 (length,) = _LENGTH.unpack_from(data, offset)
-                if length > RECORD_BYTES_MAX:
+                # Before its first record opens, a responder has read nothing that could not have been replayed.
+                if length > (HANDSHAKE_BYTES_MAX if self.state is LinkState.HANDSHAKE else RECORD_BYTES_MAX):
                     raise ProtocolError("a record over the limit")
                 stop = offset + 4 + length
                 if stop > end:
@@ -232,10 +239,8 @@ class Link:
             return
         if self.state is LinkState.HANDSHAKE and self.initiator:
             self._end("it ended the connection during the handshake", refused=True)
-        elif self._close_sent:
-            self._end("closed", clean=True)
         else:
-            self._end("the connection broke")
+            self._end("the connection broke")  # a clean end is one after the peer's CLOSE
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due; harmless if early. See :meth:`deadline`."""
@@ -244,7 +249,7 @@ class Link:
         if self.state is LinkState.OPEN:
             self._keep_alive(now)
         elif self.state is LinkState.CLOSING:
-            self._end("the peer did not answer the close")
+            self._give_up_closing(now)
         else:
             self._end("the handshake took too long")
 
@@ -266,6 +271,13 @@ class Link:
         else:
             self._deadline = asks_at
 
+    def _give_up_closing(self, now: float) -> None:
+        """End a link that closes too slowly; one that still moves what was queued gets more time."""
+        if self.queued_bytes < self._closing_bytes:
+            self._become_closing(now)
+        else:
+            self._end("the peer did not answer the close")
+
     # -- commands
 
     def confirm(self, now: float, replaces: bytes = NO_LINK) -> None:
@@ -275,6 +287,8 @@ class Link:
             now: The time.
             replaces: For initiators: the id of the last open link to that peer that broke.
         """
+        if self.state is LinkState.CLOSED:
+            return  # what came right after the hello has ended it
         assert self.state is LinkState.IDENTIFIED
         if self.initiator:
             self.state = LinkState.CONFIRMING
@@ -286,9 +300,8 @@ class Link:
     def close(self, reason: CloseReason, now: float) -> None:
         """Send what is queued, then CLOSE, and wait for the peer's; before the link is open: end it without a word."""
         if self.state is LinkState.OPEN or (self.state is LinkState.IDENTIFIED and not self.initiator):
-            self.state = LinkState.CLOSING
             self._close_reason = reason
-            self._deadline = now + self._config.close_timeout_s
+            self._become_closing(now)
         elif self.state is not LinkState.CLOSING:
             self._end("closed before it was open")
 
@@ -302,7 +315,10 @@ class Link:
             if len(message) > FRAGMENT_BYTES or self._bulk_kinds[CONTROL]:
                 self._queue_bulk(CONTROL, b"", memoryview(message))
             else:
+                self.queued_bytes += len(message)
                 self._send_control(CONTROL, message)
+            if self.queued_bytes > self._config.queue_bytes_high:
+                self._handle_full()
 
     def send_packet(self, kind: int, group: bytes, nonce: bytes, sealed: bytes) -> None:
         """Queue a UNICAST or MULTICAST packet; on a link that is not open it is dropped, as :class:`LinkClosed` says.
@@ -324,9 +340,7 @@ class Link:
             self._parts += (_PACKET.pack(kind, size, group, nonce), sealed)
             self._parts_bytes = parts_bytes
         if self.queued_bytes > self._config.queue_bytes_high:
-            self.congested = True
-            if self.queued_bytes > self._config.queue_bytes_max:
-                self._end("the peer does not read")
+            self._handle_full()
 
     # -- out
 
@@ -369,13 +383,15 @@ class Link:
 
     def has_output(self) -> bool:
         """Tell whether :meth:`data_to_send` would return something."""
+        if self._close_sent or self.state is LinkState.CLOSED:
+            return bool(self._raw)
         return bool(
             self._parts
             or self._control
             or self._full
             or self._bulk
             or self._raw
-            or (self._close_reason is not None and not self._close_sent)
+            or self._close_reason is not None
         )
 
     # -- sending
@@ -383,31 +399,37 @@ class Link:
     def _send_control(self, kind: int, body: bytes) -> None:
         self._control += (_FRAME.pack(kind, len(body)), body)
 
+    def _handle_full(self) -> None:
+        self.congested = True
+        if self.queued_bytes > self._config.queue_bytes_max:
+            self._end("the peer does not read")
+
     def _next_record(self) -> bytes | None:
         """Fill one record from the lanes: control, interactive, bulk; None when there is nothing, or after CLOSE."""
         if self._close_sent:
             return None
-        frames: list[bytes | memoryview] = self._control
+        frames: list[bytes | memoryview] = []
         size = 0
-        if frames:
-            self._control = []
-            size = sum(map(len, frames))
-        bulk_turn = bool(self._bulk) and self._full_since_bulk >= BULK_EVERY
+        if self._control:
+            frames, size = self._take_control()
+        bulk = self._bulk
+        bulk_turn = self._interactive_since_bulk >= BULK_EVERY and bool(bulk) and bulk[0][3] <= self._interactive_sent
         if size < RECORD_BYTES and not bulk_turn and (self._full or self._parts):
             if self._full:
                 parts, parts_bytes = self._full.popleft()
-                self._full_since_bulk += 1
             else:
                 parts, parts_bytes = self._parts, self._parts_bytes
                 self._parts, self._parts_bytes = [], 0
+            self._interactive_sent += 1
+            self._interactive_since_bulk += 1
             frames = frames + parts if frames else parts
             size += parts_bytes
             self.queued_bytes -= parts_bytes
-        if self._bulk and size < RECORD_BYTES // 2:
-            frame, piece, kind = self._bulk.popleft()
+        if bulk and size < RECORD_BYTES // 2 and bulk[0][3] <= self._interactive_sent:
+            frame, piece, kind, _after = bulk.popleft()
             self._bulk_kinds[kind] -= frame == FRAGMENT_END
             self.queued_bytes -= len(piece)
-            self._full_since_bulk = 0
+            self._interactive_since_bulk = 0
             frames = [*frames, _FRAME.pack(frame, len(piece)), piece]
         if not frames:
             if self._close_reason is None:
@@ -418,14 +440,30 @@ class Link:
                 self._end("closed", clean=True)
         return b"".join(frames)
 
+    def _take_control(self) -> tuple[list[bytes | memoryview], int]:
+        """Take control frames for one record: (frames, size). To join a thousand groups fills several records."""
+        control = self._control
+        size = at = 0
+        while at < len(control) and size < RECORD_BYTES:
+            size += len(control[at]) + len(control[at + 1])
+            if control[at] == _PONG:
+                self._pong_waits = False
+            elif control[at][0] == CONTROL:
+                self.queued_bytes -= len(control[at + 1])
+            at += 2
+        self._control = control[at:]
+        return control[:at], size
+
     def _queue_bulk(self, kind: int, head: bytes, rest: memoryview) -> None:
         """Cut a large frame into fragments; the first carries the kind and the head."""
         first: bytes | memoryview = b"".join((bytes((kind,)), head, rest[:FRAGMENT_BYTES]))
         pieces = [first, *(rest[at : at + FRAGMENT_BYTES] for at in range(FRAGMENT_BYTES, len(rest), FRAGMENT_BYTES))]
+        # The order of multicasts: a large one does not pass the smaller ones that were queued before it.
+        after = self._interactive_sent + len(self._full) + bool(self._parts) if kind == MULTICAST else 0
         self.queued_bytes += 1 + len(head) + len(rest)
         self._bulk_kinds[kind] += 1
-        self._bulk.extend((FRAGMENT, piece, kind) for piece in pieces[:-1])
-        self._bulk.append((FRAGMENT_END, pieces[-1], kind))
+        self._bulk.extend((FRAGMENT, piece, kind, after) for piece in pieces[:-1])
+        self._bulk.append((FRAGMENT_END, pieces[-1], kind, after))
 
     # -- receiving
 
@@ -479,7 +517,7 @@ class Link:
             self.state = LinkState.IDENTIFIED
             self._events.append(PeerIdentified(body[LINK_ID_BYTES:], body[:LINK_ID_BYTES]))
         elif kind == CLOSE:
-            self._receive_close(body)
+            self._receive_close(body, now)
         elif self.state is LinkState.CONFIRMING:
             if kind != PONG:
                 raise ProtocolError("no confirmation")
@@ -487,7 +525,9 @@ class Link:
         elif self.state is LinkState.IDENTIFIED:
             raise ProtocolError("a frame before the link was open")
         elif kind == PING:
-            self._send_control(PONG, b"")
+            if not self._pong_waits:  # one answers many: who asks and does not read shall not fill our memory
+                self._pong_waits = True
+                self._send_control(PONG, b"")
         elif kind == CONTROL:
             self._packets.append((CONTROL, body, b"", b""))
         elif kind in (FRAGMENT, FRAGMENT_END):
@@ -496,13 +536,12 @@ class Link:
             raise ProtocolError(f"a frame of unknown type {kind}")
 
     def _receive_fragment(self, kind: int, body: bytes) -> None:
-        self._pieces.append(body)
-        self._pieces_bytes += len(body)
-        if self._pieces_bytes > PACKET_BYTES_MAX:
+        self._whole += body  # not a list of pieces: a million empty ones shall cost nothing
+        if len(self._whole) > PACKET_BYTES_MAX:
             raise ProtocolError("a packet over the limit")
         if kind == FRAGMENT_END:
-            whole = memoryview(b"".join(self._pieces))
-            self._pieces, self._pieces_bytes = [], 0
+            whole = memoryview(self._whole)
+            self._whole = bytearray()
             if whole and whole[0] in _PACKET_KINDS:
                 self._receive_packet(whole[0], whole[1:])
             elif whole and whole[0] == CONTROL:
@@ -510,7 +549,7 @@ class Link:
             else:
                 raise ProtocolError("fragments of something that is never fragmented")
 
-    def _receive_close(self, body: bytes) -> None:
+    def _receive_close(self, body: bytes, now: float) -> None:
         self._peer_closed = True
         reason = body[0] if body else CloseReason.NORMAL
         if self.state in (LinkState.CONFIRMING, LinkState.IDENTIFIED):
@@ -518,9 +557,9 @@ class Link:
         elif self._close_sent:
             self._end("closed", clean=True)
         else:
-            self.state = LinkState.CLOSING
             if self._close_reason is None:
                 self._close_reason = CloseReason.NORMAL
+                self._become_closing(now)
 
     # -- transitions
 
@@ -530,6 +569,11 @@ class Link:
         self._deadline = now + self._config.keepalive_interval_s
         self._events.append(LinkOpened())
 
+    def _become_closing(self, now: float) -> None:
+        self.state = LinkState.CLOSING
+        self._closing_bytes = self.queued_bytes
+        self._deadline = now + self._config.close_timeout_s
+
     def _end(self, reason: str, *, clean: bool = False, refused: bool = False, duplicate: bool = False) -> None:
         if self.state is LinkState.CLOSED:
             return
@@ -537,6 +581,6 @@ class Link:
         self._deadline = None
         self._full.clear()
         self._bulk.clear()
-        self._parts, self._control, self._pieces = [], [], []
+        self._parts, self._control, self._whole = [], [], bytearray()
         self.queued_bytes = 0
         self._events.append(LinkClosed(clean, reason, refused, duplicate))
