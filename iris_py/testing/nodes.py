@@ -1,0 +1,200 @@
+"""Complete nodes on a simulated network, under the virtual clock.
+
+The nodes are the ones that applications hold, from the public interface down to encrypted streams; only the wire and the clock
+are simulated, so an hour takes as long as its messages do. Everything random comes from one seed, and a failure is found again
+by its seed::
+
+    async def scenario() -> None:
+        async with NodeSimulation(seed=7) as simulation:
+            first, second, third = await simulation.start_nodes(3)
+            await first.join("echo", answer)
+            await second.join("echo", answer)
+            simulation.kill(second)
+            assert await third.request("echo", b"hello", idempotent=True) == b"hello"
+
+    iris_py.testing.run(scenario(), limit_s=60)
+
+No files are touched, and nothing is global: simulations may follow each other or run in processes side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from random import Random
+from typing import TYPE_CHECKING, Final, Self
+
+from iris_py.client import start_node
+from iris_py.config import Config
+from iris_py.testing.network import MemoryNetwork
+from security import Keyring, Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from types import TracebackType
+
+    from iris_py.client import Node
+    from iris_py.testing.network import Record
+
+#: How often :meth:`NodeSimulation.until` looks, in virtual seconds: below every latency that matters, so little is missed.
+LOOK_INTERVAL_S: Final = 0.005
+
+#: Virtual seconds that :meth:`NodeSimulation.until` waits unless it is told otherwise.
+UNTIL_LIMIT_S: Final = 60.0
+
+
+class NodeSimulation:
+    """Start, kill and separate nodes, each on a host of its own.
+
+    Create it in a coroutine that runs on a :class:`~iris_py.testing.clock.VirtualLoop`; with ``async with`` every node that
+    is left in the end is closed.
+
+    Attributes:
+        network: The network, for faults that this class has no word for.
+        nodes: The nodes that were started and neither killed nor closed by :meth:`close`, the oldest first.
+    """
+
+    def __init__(self, seed: int, *, bandwidth_bytes_s: float | None = None, name: str = "simulation") -> None:
+        """Create a network without nodes.
+
+        Args:
+            seed: Decides everything that is left to chance: keys, choices, latencies, losses.
+            bandwidth_bytes_s: Of each connection in each direction; None for no limit.
+            name: The name of the Iris network.
+        """
+        self.network = MemoryNetwork(seed, bandwidth_bytes_s=bandwidth_bytes_s)
+        self.network.record = self._record
+        self.nodes: list[Node] = []
+        self._seed = seed
+        self._keyring = Keyring(Secret(Random(f"{seed} secret").randbytes(32)), network=name)
+        self._started = 0
+        self._hosts: dict[str, str] = {}
+        self._trace = hashlib.sha256()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- life and death
+
+    async def start_node(
+        self,
+        *,
+        seeds: Sequence[Node] = (),
+        beacons: bool = True,
+        on_host_of: Node | None = None,
+        zone: str = "",
+        keyring: Keyring | None = None,
+    ) -> Node:
+        """Start a node; returns it when it has found the others, as :func:`iris_py.connect` does.
+
+        Args:
+            seeds: Nodes whose addresses it is given.
+            beacons: Whether it sends and hears beacons.
+            on_host_of: A node, alive or dead, whose host it shares or takes over. None for a host of its own.
+            zone: Where it says it is.
+            keyring: Other secrets than those of the simulation.
+
+        Raises:
+            ConfigurationError: A setting is wrong.
+            HandshakeError: Somebody answers at every seed, and none of them holds this secret.
+        """
+        number = self._started
+        self._started += 1
+        host = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}" if on_host_of is None else self.host_of(on_host_of)
+        config = Config(
+            keyring=keyring or self._keyring,
+            listen=f"{host}:0",
+            seeds=tuple(seed.address for seed in seeds),
+            discovery=beacons,
+            zone=zone,
+        )
+        rng, entropy = Random(f"{self._seed} choices {number}"), Random(f"{self._seed} entropy {number}")
+        node = await start_node(config, self.network.host(host), rng, entropy.randbytes)
+        self._hosts[node.id] = host
+        self.nodes.append(node)
+        return node
+
+    async def start_nodes(self, count: int, *, seeds: Sequence[Node] = (), beacons: bool = True) -> list[Node]:
+        """Start nodes, all at once."""
+        starts = (self.start_node(seeds=seeds, beacons=beacons) for _ in range(count))
+        return list(await asyncio.gather(*starts))
+
+    def kill(self, node: Node) -> None:
+        """End a node as a crash of its process, or its host, does: in the middle of everything, and without a word.
+
+        Whoever has a link to it sees it break; its own tasks are cancelled, and calls of it raise ``NodeClosed``. Other nodes
+        on its host die with it.
+        """
+        host = self.host_of(node)
+        self.network.kill(host)
+        for other in [other for other in self.nodes if self.host_of(other) == host]:
+            self.nodes.remove(other)
+            other._abort()
+
+    async def close(self) -> None:
+        """Close every node that is left, one after the other."""
+        while self.nodes:
+            await self.nodes.pop(0).close(timeout=0.0)
+
+    # -- faults
+
+    def partition(self, nodes: Iterable[Node], others: Iterable[Node]) -> None:
+        """Cut every node of one side off from every node of the other, until :meth:`heal`."""
+        self.network.partition(map(self.host_of, nodes), map(self.host_of, others))
+
+    def stall(self, source: Node, target: Node) -> None:
+        """Swallow what one node sends to another, until :meth:`heal`: a black hole, for the way back still works."""
+        self.network.stall(self.host_of(source), self.host_of(target))
+
+    def reset(self, node: Node) -> None:
+        """Break every link of a node, which lives on."""
+        self.network.reset(self.host_of(node))
+
+    def heal(self) -> None:
+        """Undo every :meth:`partition` and :meth:`stall`. What was held back arrives then."""
+        self.network.heal()
+
+    # -- what is the case
+
+    def host_of(self, node: Node) -> str:
+        """Return the name of the host that a node runs, or ran, on."""
+        return self._hosts[node.id]
+
+    def is_converged(self) -> bool:
+        """Tell whether every node that is left knows exactly the others."""
+        ids = {node.id for node in self.nodes}
+        return all({member.id for member in node.nodes()} == ids for node in self.nodes)
+
+    async def until(self, condition: Callable[[], object], *, limit_s: float = UNTIL_LIMIT_S) -> None:
+        """Wait until something is the case.
+
+        Args:
+            condition: Looked at every ``LOOK_INTERVAL_S``.
+            limit_s: The virtual time that it may take.
+
+        Raises:
+            TimeoutError: It took longer.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit_s
+        while not condition():
+            if loop.time() >= deadline:
+                raise TimeoutError(f"not the case within {limit_s:g} virtual seconds (seed {self._seed})")
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+    def note(self, what: object) -> None:
+        """Add something that happened in a scenario to :meth:`digest`."""
+        self._trace.update(f"{asyncio.get_running_loop().time()!r} {what!r}\n".encode())
+
+    def digest(self) -> str:
+        """Return a hash of every byte that was put on the wire so far, with its time: two runs of a seed have the same."""
+        return self._trace.hexdigest()
+
+    def _record(self, record: Record) -> None:
+        self._trace.update(f"{record.time_s!r} {record.source} {record.target} {record.connection}\n".encode())
+        self._trace.update(record.data)
