@@ -385,14 +385,7 @@ class Link:
         """Tell whether :meth:`data_to_send` would return something."""
         if self._close_sent or self.state is LinkState.CLOSED:
             return bool(self._raw)
-        return bool(
-            self._parts
-            or self._control
-            or self._full
-            or self._bulk
-            or self._raw
-            or self._close_reason is not None
-        )
+        return bool(self._parts or self._control or self._full or self._bulk or self._raw or self._close_reason is not None)
 
     # -- sending
 

@@ -47,19 +47,28 @@ _decoder = msgspec.msgpack.Decoder(_Failure)
 
 
 def encode_failure(error: BaseException) -> bytes:
-    """Encode what a handler raised: the class's name and the text, shortened to ``FAILURE_TEXT_MAX``."""
-    return _encoder.encode(_Failure(type(error).__qualname__[:FAILURE_TEXT_MAX], str(error)[:FAILURE_TEXT_MAX]))
+    """Encode what a handler raised: the class's name and the text, shortened to ``FAILURE_TEXT_MAX``. Never raises."""
+    try:
+        text = str(error)
+    except Exception:  # it is the user's class
+        text = "the text of this error could not be made"
+    return _encoder.encode(_Failure(_encodable(type(error).__qualname__), _encodable(text)))
 
 
 def decode_failure(payload: bytes) -> tuple[str, str]:
     """Decode a failure to (type, text); a malformed one is still a failure, and says that it was malformed."""
     try:
         failure = _decoder.decode(payload)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # the decoder lets through bad UTF-8 and deep nesting
         return "UnknownError", "the member's description of the failure was malformed"
     return failure.type, failure.text
 
 
 def encode_time_left(time_left_s: float) -> int:
     """Turn the time that is left (seconds) into the argument of a REQUEST: milliseconds, rounded up, at least 1."""
-    return max(1, min(TIME_LEFT_MS_MAX, int(time_left_s * 1000) + 1))
+    return max(1, int(min(TIME_LEFT_MS_MAX - 1, time_left_s * 1000)) + 1)
+
+
+def _encodable(text: str) -> str:
+    """Shorten a text, and escape what UTF-8 cannot hold: the half characters by which Python names files."""
+    return text[:FAILURE_TEXT_MAX].encode("utf-8", "backslashreplace").decode()[:FAILURE_TEXT_MAX]

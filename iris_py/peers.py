@@ -45,6 +45,7 @@ class PeerClosed:
 
     peer: Peer
     reason: str
+    link: Link
 
 
 @dataclass(slots=True)
@@ -177,6 +178,8 @@ class Peers:
         return link
 
     def _handle_identified(self, link: Link, event: PeerIdentified, now: float) -> None:
+        if link.state is LinkState.CLOSED:
+            return  # it broke right after the hello: nothing may be replaced by it
         try:
             info = _decode_info(event.hello)
         except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -215,6 +218,9 @@ class Peers:
 
     def _handle_opened(self, link: Link) -> None:
         info = self._infos[link]
+        if info.id in self._by_id:
+            link.abort("the peer has another link to us")  # and confirmed this one nevertheless
+            return
         if self._pending.get(info.id) is link:
             del self._pending[info.id]
         self._dial_succeeded(link, info.id)
@@ -245,7 +251,7 @@ class Peers:
             self._lost[peer.id] = link.id
             if len(self._lost) > LOST_LINKS_MAX:
                 del self._lost[next(iter(self._lost))]
-            self._events.append(PeerClosed(peer, reason))
+            self._events.append(PeerClosed(peer, reason, link))
 
     def _dial_succeeded(self, link: Link, id: NodeId) -> None:  # noqa: A002
         address = self._dialled.pop(link, None)

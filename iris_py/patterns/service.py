@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from iris_py.patterns.request import Outgoing
 
 
+#: Cancellations that came before their request and are remembered: a small CANCEL passes a large REQUEST on the link. Most of
+#: what is remembered had been answered before; forgetting one that mattered costs an execution that nobody waits for.
+EARLY_CANCELS_MAX = 1024
+
+
 class Registration:
     """One handler under one cluster name.
 
@@ -46,6 +51,11 @@ class Registration:
     def is_idle(self) -> bool:
         """Whether nothing runs and nothing waits."""
         return not self.running and not self.queue
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next request would be rejected."""
+        return self.running >= self.concurrency and len(self.queue) >= self.queue_messages
 
 
 class Execution:
@@ -109,6 +119,7 @@ class Service:
         self._registrations: dict[Group, list[Registration]] = {}
         self._draining: list[Registration] = []
         self._executions: dict[tuple[Peer, int], Execution] = {}
+        self._early_cancels: dict[tuple[Peer, int], None] = {}
         self._out: list[Outgoing] = []
         self._events: list[ServiceEvent] = []
 
@@ -131,6 +142,8 @@ class Service:
 
     def close(self, registration: Registration) -> None:
         """Stop admitting; what runs and waits is still answered, then :class:`RegistrationDrained` follows."""
+        if registration.closed:
+            return
         registration.closed = True
         registrations = self._registrations.get(registration.group, [])
         if registration in registrations:
@@ -160,9 +173,14 @@ class Service:
         if not registrations:
             self._reject(group, peer, request_id, packets.Rejection.NOT_A_MEMBER)
             return
+        if self._early_cancels and (peer, request_id) in self._early_cancels:
+            del self._early_cancels[peer, request_id]
+            return
         registration = registrations[0]
         if len(registrations) > 1:
-            registration = min(registrations, key=lambda each: (each.running + len(each.queue)) / each.concurrency)
+            registration = min(
+                registrations, key=lambda each: (each.is_full, (each.running + len(each.queue)) / each.concurrency)
+            )
         execution = Execution(registration, peer, request_id, payload, now + time_left_ms / 1000)
         if registration.running < registration.concurrency:
             self._start(execution)
@@ -183,6 +201,9 @@ class Service:
                     registration.queue.remove(queued)
                     self._maybe_drained(registration)
                     return
+        self._early_cancels[peer, request_id] = None
+        if len(self._early_cancels) > EARLY_CANCELS_MAX:
+            del self._early_cancels[next(iter(self._early_cancels))]
 
     def receive_broadcast(self, group: Group, peer: Peer, sequence: int, payload: bytes) -> None:
         """Hand a broadcast to every registration of the cluster."""
@@ -193,6 +214,8 @@ class Service:
         """A caller is gone: drop what it queued and cancel what runs for it."""
         for key in [key for key in self._executions if key[0] is peer]:
             self._events.append(RequestCancelled(self._executions.pop(key)))
+        for key in [key for key in self._early_cancels if key[0] is peer]:
+            del self._early_cancels[key]
         for registration in list(self._each_registration()):
             if any(queued.peer is peer for queued in registration.queue):
                 registration.queue = deque(queued for queued in registration.queue if queued.peer is not peer)
