@@ -96,6 +96,11 @@ class Group:
         self._multicast = multicast_associated(self.id, local)
         self._unicast_from: dict[NodeId, bytes] = {}
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that is being sealed under; it grows by itself."""
+        return self._sealer.epoch
+
     def channel(self, peer: Peer) -> Channel:
         """Return the channel to a peer, made when it is first used."""
         channel = self.channels.get(peer.id)

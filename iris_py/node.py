@@ -104,6 +104,9 @@ class NodeCore:
         self._open_channels: dict[tuple[Group, NodeId], None] = {}
         self._open_casts: dict[Group, None] = {}
         self._link_deadlines: DeadlineTable[Link] = DeadlineTable()
+        # Links and overlay change their deadlines only when something rare happens; a request must not pay for asking.
+        self._rare_deadline: float | None = None
+        self._rare_deadline_changed = True
         self._events: list[NodeEvent] = []
         self._receive = [self._receive_unknown] * packets.KINDS
         self._receive[packets.REQUEST] = self._receive_request
@@ -125,7 +128,7 @@ class NodeCore:
         if group is None:
             if len(self._groups) >= GROUPS_MAX:
                 self._forget_idle_group(now)
-            # An epoch is used once per node, so a group that is forgotten and made again never repeats a nonce.
+            # No epoch is used twice, so a group that is forgotten and made again never repeats a nonce.
             self._last_epoch += 1
             group = Group(cluster, self._keyring.cluster(cluster), self.info.id, self._last_epoch)
             self._groups_by_name[cluster] = self._groups[group.id] = group
@@ -289,6 +292,8 @@ class NodeCore:
 
     def datagrams_to_send(self) -> list[tuple[tuple[str, int] | None, bytes]]:
         """Take the datagrams to send, sealed; None is the multicast group."""
+        if not self._rare_deadline_changed:  # nothing has moved in the overlay
+            return []
         return [(to, self._datagram_sealer.seal(data)) for to, data in self.overlay.datagrams_to_send()]
 
     def outcomes_received(self) -> list[tuple[object, bytes | IrisError]]:
@@ -303,8 +308,10 @@ class NodeCore:
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        deadlines = (self.requester.deadline(), self._link_deadlines.deadline(), self.overlay.deadline())
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        if self._rare_deadline_changed:
+            self._rare_deadline_changed = False
+            self._rare_deadline = _earlier(self._link_deadlines.deadline(), self.overlay.deadline())
+        return _earlier(self.requester.deadline(), self._rare_deadline)
 
     def count_drop(self, reason: str) -> int:
         """Count something that was dropped; returns how often that happened."""
@@ -329,6 +336,7 @@ class NodeCore:
             self._link_deadlines.cancel(link)
         else:
             self._link_deadlines.set(link, deadline)
+        self._rare_deadline_changed = True
         self._touched[link] = None
 
     def _receive_packets(self, link: Link, received: list[Packet], now: float) -> None:
@@ -433,6 +441,7 @@ class NodeCore:
 
     def _advance(self, now: float) -> None:
         """Carry events between links and overlay until nothing moves."""
+        self._rare_deadline_changed = True
         moved = True
         while moved:
             moved = False
@@ -516,6 +525,7 @@ class NodeCore:
         ]
         if idle:
             oldest = min(idle, key=lambda group: group.last_used)
+            self._last_epoch = max(self._last_epoch, oldest.epoch)
             del self._groups[oldest.id], self._groups_by_name[oldest.name]
             self.overlay.unwatch_group(oldest.id, now)
 
@@ -528,3 +538,9 @@ def check_size(payload: bytes) -> None:
     """
     if len(payload) > packets.MAX_MESSAGE_BYTES:
         raise MessageTooLarge(len(payload), packets.MAX_MESSAGE_BYTES)
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return min(one, other)

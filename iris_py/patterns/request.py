@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 #: second value. Too small: a full cluster is hammered; too large: a restarted member idles.
 RETRY_DELAY_S = 0.01
 RETRY_DELAY_S_MAX = 0.25
+#: Nobody waits for longer than ten years, and event loops do not take a timer at the end of time.
+TIMEOUT_S_MAX = 10 * 365 * 86400.0
 
 #: (group, peer, kind, id, argument, payload): what the node is to send.
 Outgoing: TypeAlias = tuple["Group", "Peer", int, int, int, bytes]
@@ -37,6 +39,8 @@ class Pending:
         "deadline",
         "group",
         "idempotent",
+        "is_parked",
+        "lost",
         "member",
         "payload",
         "rejected",
@@ -44,6 +48,7 @@ class Pending:
         "timeout_s",
         "token",
         "tried",
+        "tried_count",
     )
 
     def __init__(
@@ -58,7 +63,10 @@ class Pending:
         self.member: Member | None = None
         self.sent_at = 0.0
         self.attempts = 0
-        self.tried: list[Member] | None = None
+        self.tried: list[Member] | None = None  # since the last pause
+        self.tried_count = 0  # the most at once
+        self.is_parked = False  # it waits for a member or for a time; only then it is in _waiting or _retry_times
+        self.lost: Member | None = None  # went away with the request, so that it may have been executed
         self.rejected: int = 0  # the last packets.Rejection, 0 for none
 
 
@@ -97,7 +105,7 @@ class Requester:
         """Start a request; its outcome comes with ``token``. Returns its id, for :meth:`cancel`."""
         self._last_id = request_id = self._last_id + 1
         self.sent += 1
-        deadline = now + timeout_s
+        deadline = now + min(timeout_s, TIMEOUT_S_MAX)
         pending = self._pending[request_id] = Pending(token, group, payload, timeout_s, deadline, idempotent)
         self._deadlines.set(request_id, deadline)
         self._dispatch(request_id, pending, now)
@@ -140,7 +148,8 @@ class Requester:
         if pending is None or pending.member is None or pending.member.peer is not peer:
             self.late += 1
             return
-        pending.rejected = reason
+        if reason != packets.Rejection.NOT_A_MEMBER or not pending.rejected:  # who says so does not count among the full
+            pending.rejected = reason
         self._try_another(request_id, pending, now)
 
     def peer_lost(self, peer: Peer, now: float) -> None:
@@ -149,6 +158,7 @@ class Requester:
             if pending.member is None or pending.member.peer is not peer:
                 continue
             if pending.idempotent:
+                pending.lost = pending.member
                 self._try_another(request_id, pending, now)
             else:
                 self._finish(request_id, pending, MemberLost(pending.group.name, peer.id.hex()))
@@ -162,13 +172,16 @@ class Requester:
         """End what is out of time, and try again what waited for that; harmless if early."""
         for request_id in self._deadlines.expired(now):
             pending = self._pending[request_id]
-            if pending.rejected == packets.Rejection.OVERLOADED and pending.member is None:
-                error: IrisError = Overloaded(pending.group.name, pending.attempts)
-            elif pending.attempts == 0 and pending.group.members is not None and not pending.group.members:
+            error: IrisError
+            last = pending.member or pending.lost
+            if last is not None:
+                error = RequestTimeout(pending.group.name, pending.timeout_s, last.peer.id.hex())
+            elif pending.rejected == packets.Rejection.OVERLOADED:
+                error = Overloaded(pending.group.name, pending.tried_count)
+            elif pending.group.members is not None and not pending.group.members:
                 error = NoMembers(pending.group.name, self._count_nodes())
             else:
-                member = pending.member.peer.id.hex() if pending.member else None
-                error = RequestTimeout(pending.group.name, pending.timeout_s, member)
+                error = RequestTimeout(pending.group.name, pending.timeout_s, None)
             self._cancel_at_member(request_id, pending)
             self._finish(request_id, pending, error)
         for request_id in self._retry_times.expired(now):
@@ -188,10 +201,11 @@ class Requester:
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        first, second = self._deadlines.deadline(), self._retry_times.deadline()
-        if first is None or second is None:
-            return first if second is None else second
-        return min(first, second)
+        deadline = self._deadlines.deadline()
+        if not self._retry_times:
+            return deadline
+        retry = self._retry_times.deadline()
+        return retry if deadline is None or (retry is not None and retry < deadline) else deadline
 
     def has_pending(self, group: Group) -> bool:
         """Tell whether a request to the group has no outcome yet."""
@@ -200,6 +214,8 @@ class Requester:
     # -- choice of a member
 
     def _dispatch(self, request_id: int, pending: Pending, now: float) -> None:
+        if pending.is_parked:
+            self._unpark(request_id, pending)
         members = pending.group.members
         if not members:
             self._handle_no_members(request_id, pending, known=members is not None)
@@ -212,8 +228,6 @@ class Requester:
                 self._handle_none_ready(request_id, pending, congested=bool(untried), now=now)
                 return
             member = choose(ready, self._rng)
-        if self._waiting:
-            self._waiting.pop(request_id, None)
         if pending.attempts:
             self.retries += 1
         pending.attempts += 1
@@ -225,20 +239,21 @@ class Requester:
 
     def _handle_no_members(self, request_id: int, pending: Pending, *, known: bool) -> None:
         if pending.idempotent or not known:
-            self._waiting[request_id] = None
+            self._park(request_id, pending)
         else:
             self._finish(request_id, pending, NoMembers(pending.group.name, self._count_nodes()))
 
     def _handle_none_ready(self, request_id: int, pending: Pending, *, congested: bool, now: float) -> None:
         if congested:
-            self._waiting[request_id] = None
+            self._park(request_id, pending)
         elif pending.idempotent:
             assert pending.tried is not None
             rounds = max(0, pending.attempts // len(pending.tried) - 1)
             pending.tried = None
+            pending.is_parked = True
             self._retry_times.set(request_id, now + min(RETRY_DELAY_S_MAX, RETRY_DELAY_S * 2.0 ** min(rounds, 16)))
         elif pending.rejected == packets.Rejection.OVERLOADED:
-            self._finish(request_id, pending, Overloaded(pending.group.name, pending.attempts))
+            self._finish(request_id, pending, Overloaded(pending.group.name, pending.tried_count))
         elif pending.rejected == packets.Rejection.EXPIRED:
             self._finish(request_id, pending, RequestTimeout(pending.group.name, pending.timeout_s, None))
         else:
@@ -250,7 +265,17 @@ class Requester:
         member.in_flight -= 1
         pending.member = None
         pending.tried = [*(pending.tried or ()), member]
+        pending.tried_count = max(pending.tried_count, len(pending.tried))
         self._dispatch(request_id, pending, now)
+
+    def _park(self, request_id: int, pending: Pending) -> None:
+        pending.is_parked = True
+        self._waiting[request_id] = None
+
+    def _unpark(self, request_id: int, pending: Pending) -> None:
+        pending.is_parked = False
+        self._waiting.pop(request_id, None)
+        self._retry_times.cancel(request_id)
 
     # -- the end of a request
 
@@ -272,9 +297,8 @@ class Requester:
         self._deadlines.cancel(request_id)
         if pending.member is not None:
             pending.member.in_flight -= 1
-        if pending.attempts != 1:
-            self._waiting.pop(request_id, None)
-            self._retry_times.cancel(request_id)
+        if pending.is_parked:
+            self._unpark(request_id, pending)
 
     def _cancel_at_member(self, request_id: int, pending: Pending) -> None:
         if pending.member is not None:
