@@ -22,11 +22,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-keys = typer.Typer(help="Make secrets, and find your own.", no_args_is_help=True, epilog=EXIT_CODES_HELP)
+keys = typer.Typer(help="Make secrets, and find your own.", epilog=EXIT_CODES_HELP)
 app.add_typer(keys, name="keys")
 
-Cluster = Annotated[str, typer.Argument(help="Name of the cluster.", show_default=False)]
-Text = Annotated[str, typer.Argument(help="What to send; - reads it from standard input.", show_default=False)]
+Cluster = Annotated[str, typer.Argument(metavar="NAME", help="Name of the cluster.", show_default=False)]
+Text = Annotated[str, typer.Argument(metavar="TEXT", help="What to send; - reads it from standard input.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
 
 
@@ -52,8 +52,6 @@ def _explain_usage(error: BaseException) -> int:
     """Say in one line what is wrong with the command line, and where to read more."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "iris"
-    if type(error).__name__ == "NoArgsIsHelpError":
-        return ExitCode.USAGE  # its help is already there
     text = error.format_message() if hasattr(error, "format_message") else str(error)
     complain(f"{text.rstrip('.')}. See `{path} --help`.")
     return ExitCode.USAGE
@@ -74,6 +72,15 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, metavar="", help="Print the version.")
     ] = False,
 ) -> None:
+    _show_help_without_command(context)
+
+
+@keys.callback(invoke_without_command=True)
+def _keys(context: typer.Context) -> None:
+    _show_help_without_command(context)
+
+
+def _show_help_without_command(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help(), end="")
         raise typer.Exit(ExitCode.USAGE)

@@ -1,0 +1,119 @@
+"""The command line: what it understands, and how it says that it does not."""
+
+from __future__ import annotations
+
+import json
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from iris_py.cli.app import run
+from iris_py.cli.settings import Settings
+from iris_py.errors import ConfigurationError
+from security.keyring import Secret
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMMANDS = ["node", "join", "request", "broadcast", "members", "demo", "keys"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["-h"], ["keys", "-h"], *([command, "--help"] for command in COMMANDS), ["keys", "new", "--help"]]
+)
+def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 0
+    captured = capsys.readouterr()
+    assert "Usage: iris" in captured.out
+    assert captured.err == ""
+
+
+@pytest.mark.parametrize("command", ["node", "join", "request", "broadcast", "members"])
+def test_common_options_and_exit_codes_are_in_every_help(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    run([command, "--help"])
+    text = capsys.readouterr().out
+    for option in (
+        "--network",
+        "--secret-file",
+        "--listen",
+        "--seed",
+        "--zone",
+        "--no-discovery",
+        "--config",
+        "--verbose",
+        "--json",
+    ):
+        assert option in text
+    assert "Exit codes" in text
+    assert "--secret " not in text, "arguments are visible to every user of the machine"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("iris 0.")
+
+
+@pytest.mark.parametrize("arguments", [[], ["keys"]])
+def test_nothing_asked_shows_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    assert "Usage: iris" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["frob"], "No such command 'frob'. See `iris --help`."),
+        (["--frob"], "See `iris --help`."),
+        (["request"], "Missing argument 'NAME'. See `iris request --help`."),
+        (["request", "a"], "Missing argument 'TEXT'"),
+        (["request", "a", "b", "c"], "unexpected extra argument"),
+        (["request", "a", "b", "--timeout", "soon"], "'--timeout'"),
+        (["request", "a", "b", "--timeout", "0"], "'--timeout'"),
+        (["request", "a", "b", "--secret", "x"], "No such option"),
+        (["join", "a"], "Missing option '--exec'"),
+        (["join", "a", "--exec", "cat", "--concurrency", "0"], "'--concurrency'"),
+        (["demo", "--members", "0"], "'--members'"),
+        (["keys", "old"], "No such command 'old'. See `iris keys --help`."),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert words in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_new_secret(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["keys", "new"]) == 0
+    first = capsys.readouterr().out
+    assert Secret.parse(first).text + "\n" == first
+    assert run(["keys", "new", "--json"]) == 0
+    assert Secret.parse(json.loads(capsys.readouterr().out)["secret"]).text != first.strip()
+    path = tmp_path / "secret"
+    assert run(["keys", "new", "--output", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert run(["keys", "new", "--output", str(path)]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_path_of_the_secret(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert run(["keys", "path"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/iris/secret\n"
+    assert run(["keys", "path", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"path": f"{tmp_path}/iris/secret", "exists": False}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_leave_what_is_not_said_to_others(tmp_path: Path) -> None:
+    assert set(Settings().connect_arguments().values()) == {None}
+    said = Settings(seed=["a:1"], no_discovery=True).connect_arguments()
+    assert (said["seeds"], said["discovery"]) == (["a:1"], False)
+    with pytest.raises(ConfigurationError, match="--secret-file"):
+        Settings(secret_file=tmp_path / "none").connect_arguments()
