@@ -168,7 +168,7 @@ class Stage(ExitStack):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self.home = Home(Path(self.enter_context(tempfile.TemporaryDirectory(prefix="iris-benchmark-"))))
+        self.home = Home(Path(self.enter_context(tempfile.TemporaryDirectory(prefix=f"iris-benchmark-{os.getpid()}-"))))
         return self
 
     def start(self, role: Role, state: str = "state") -> Worker:
