@@ -12,7 +12,7 @@ import pytest
 from iris_py.testing.simulation import Faults, OverlaySimulation
 from overlay.config import OverlayConfig
 from overlay.events import Departed, DialRequested, GroupJoined, PeerLost, ProtocolViolated, Settled
-from overlay.ids import GroupId
+from overlay.ids import GroupId, NodeId
 
 ECHO = GroupId(b"echo".ljust(16))
 NEWS = GroupId(b"news".ljust(16))
@@ -116,8 +116,19 @@ def test_nodes_die_and_others_take_their_addresses() -> None:
     simulation.run_until(simulation.is_converged, limit_s=2.0)
     simulation.run_for(10.0)
     assert simulation.is_converged()
-    # The dead are not dialled for ever: their addresses turned out to be of others.
     assert simulation.size_errors(60) == []
+
+
+def test_the_dead_are_forgotten() -> None:
+    simulation = OverlaySimulation(seed=4)
+    start_members(simulation, 10)
+    simulation.run_until(simulation.is_converged, limit_s=2.0)
+    for _ in range(5):
+        simulation.crash(9)
+        simulation.run_for(5.0)
+        simulation.start_node(9)
+        simulation.run_for(5.0)
+    simulation.crash(8)
     simulation.run_for(360.0)
     assert all(node.overlay.table_sizes()["candidates"] == 0 for node in simulation.live_nodes())
 
@@ -231,8 +242,9 @@ def run_random_faults(seed: int) -> OverlaySimulation:
     seeds = [simulation.address_of(index) for index in range(rng.randrange(3))]
     for _ in range(size):
         simulation.start_node(seeds=seeds)
+    left: dict[NodeId, None] = {}
     for _ in range(60 if actions else 0):
-        apply_fault(simulation, rng, rng.choice(actions), size, seeds)
+        apply_fault(simulation, rng, rng.choice(actions), size, seeds, left)
         simulation.run_for(rng.choice([0.0, 0.01, 0.3, 2.0]))
     simulation.heal()
     simulation.faults = Faults(latency_s=faults.latency_s)
@@ -246,9 +258,12 @@ def run_random_faults(seed: int) -> OverlaySimulation:
     return simulation
 
 
-def apply_fault(simulation: OverlaySimulation, rng: random.Random, action: str, size: int, seeds: list[str]) -> None:
+def apply_fault(
+    simulation: OverlaySimulation, rng: random.Random, action: str, size: int, seeds: list[str], left: dict[NodeId, None]
+) -> None:
     index, other = rng.randrange(size), rng.randrange(size)
-    is_alive = simulation.nodes[index].is_alive
+    node = simulation.nodes[index]
+    is_alive = node.is_alive
     group = rng.choice([ECHO, NEWS])
     if action == "start":
         if not is_alive:
@@ -264,19 +279,16 @@ def apply_fault(simulation: OverlaySimulation, rng: random.Random, action: str, 
     elif action == "crash":
         if is_alive:
             simulation.crash(index)
-    elif not is_alive or index in leaving(simulation):
+    elif not is_alive or node.id in left:
         pass
     elif action == "leave":
+        left[node.id] = None
         simulation.leave(index)
     elif action == "join":
         simulation.watch_group(index, group)
         simulation.join_group(index, group, rng.randbytes(2))
     elif action == "leave_group":
         simulation.leave_group(index, group)
-
-
-def leaving(simulation: OverlaySimulation) -> list[int]:
-    return [node.index for node in simulation.live_nodes() if node.is_leaving]
 
 
 @pytest.mark.parametrize("seed", range(40))

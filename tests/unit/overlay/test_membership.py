@@ -78,6 +78,16 @@ def test_a_second_link_tells_everything_again_and_is_no_second_peer() -> None:
     assert harness.table.events == [PeerJoined(ONE)]
 
 
+def test_what_an_earlier_link_acknowledged_counts_for_nothing_on_the_next() -> None:
+    harness = Harness()
+    harness.open(ONE)
+    harness.table.open(ONE, 1.0)
+    harness.table.leave_group(GROUP, 1.0)
+    assert harness.table.completions == []
+    harness.receive(ONE, Told(0), 1.1)
+    assert harness.table.completions == [GroupLeft(GROUP)]
+
+
 def test_joining_completes_when_all_have_acknowledged() -> None:
     harness = Harness()
     harness.open(ONE)
