@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from overlay.messages import NodeInfo
     from security import GroupKeys
 
-#: The first bytes of a nonce (docs/design.md 4.1).
-EPOCH_BYTES = 4
 #: A body is sealed when it has grown to this, so that packet and frame headers still fit one record of 32 KiB.
 BODY_BYTES = 31 * 1024
 
@@ -133,11 +131,6 @@ class Group:
     def open_multicast(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
         """Open a body that was sealed for every member. Raises as :meth:`open_unicast` does."""
         return self._opener.open(sender, nonce, sealed, multicast_associated(self.id, sender))
-
-    def last_epoch(self) -> int:
-        """Return the newest epoch that was used; seals a body for nobody, whose nonce tells."""
-        nonce, _sealed = self._sealer.seal(b"", self._multicast)
-        return int.from_bytes(nonce[:EPOCH_BYTES], "big")
 
     def forget_peer(self, peer: NodeId) -> None:
         """Drop what was cached for a peer that is gone; its replay window stays."""

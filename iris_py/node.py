@@ -123,6 +123,7 @@ class NodeCore:
 
         Raises:
             ValueError: The name is empty or too long.
+            overlay.OverlayError: More groups are in use than the overlay watches.
         """
         group = self._groups_by_name.get(cluster)
         if group is None:
@@ -131,8 +132,8 @@ class NodeCore:
             # No epoch is used twice, so a group that is forgotten and made again never repeats a nonce.
             self._last_epoch += 1
             group = Group(cluster, self._keyring.cluster(cluster), self.info.id, self._last_epoch)
-            self._groups_by_name[cluster] = self._groups[group.id] = group
             self.overlay.watch_group(group.id, now)
+            self._groups_by_name[cluster] = self._groups[group.id] = group
             self._advance(now)
         group.last_used = now
         return group
@@ -183,7 +184,8 @@ class NodeCore:
         Raises:
             overlay.OverlayError: Too many groups, or the node is leaving.
         """
-        group = registration.group
+        # Since the registration was made, its group may have been forgotten.
+        registration.group = group = self.group(registration.group.name, now)
         if not self.service.is_member(group):
             self.overlay.join_group(group.id, group.keys.proof(self.info.id), now)
         is_first = self.service.register(registration)
@@ -323,12 +325,13 @@ class NodeCore:
     def _handle_link(self, link: Link, now: float) -> None:
         """Handle what a link has to say: an opening before its packets, its end after them."""
         packets_received = link.packets_received()
-        for event in link.events_received():
-            if isinstance(event, LinkClosed) and packets_received:
-                self._receive_packets(link, packets_received, now)
-                packets_received = []
-            self.peers.handle_event(link, event, now)
-            self._advance(now)
+        while link.has_events():  # to confirm a link opens it
+            for event in link.events_received():
+                if isinstance(event, LinkClosed) and packets_received:
+                    self._receive_packets(link, packets_received, now)
+                    packets_received = []
+                self.peers.handle_event(link, event, now)
+                self._advance(now)
         if packets_received:
             self._receive_packets(link, packets_received, now)
         deadline = link.deadline()
@@ -397,6 +400,8 @@ class NodeCore:
         self.service.receive_cancel(peer, message_id)
 
     def _receive_broadcast(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+        if not self.service.serves(group):
+            self.count_drop("broadcast_to_no_member")
         self.service.receive_broadcast(group, peer, message_id, payload)
 
     def _receive_unknown(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
@@ -405,6 +410,9 @@ class NodeCore:
     # -- sending
 
     def _gather(self, group: Group, peer: Peer, kind: int, message_id: int, argument: int, payload: bytes) -> None:
+        if peer.link is None:  # the channel may belong to the next link of that node already
+            self.count_drop("peer_gone")
+            return
         channel = group.channel(peer)
         size = packets.MESSAGE_BYTES + len(payload)
         if channel.parts_bytes and channel.parts_bytes + size > BODY_BYTES:
@@ -468,6 +476,8 @@ class NodeCore:
         if isinstance(event, PeerOpened):
             self.overlay.link_opened(event.peer.info, now)
         elif isinstance(event, PeerClosed):
+            self._touched[event.link] = None  # one that was replaced has nothing more to say, and is closed
+            self._link_deadlines.cancel(event.link)
             self._handle_peer_closed(event.peer, now)
         elif isinstance(event, PeerDrained):
             self.requester.view_changed(now)
@@ -520,12 +530,12 @@ class NodeCore:
     # --
 
     def _forget_idle_group(self, now: float) -> None:
-        idle = [
-            group for group in self._groups.values() if not self.service.serves(group) and not self.requester.has_pending(group)
-        ]
+        pending = self.requester.groups_pending()
+        idle = [group for group in self._groups.values() if not self.service.serves(group) and group not in pending]
         if idle:
             oldest = min(idle, key=lambda group: group.last_used)
-            self._last_epoch = max(self._last_epoch, oldest.epoch)
+            # One more: the answers of handlers that still run are sealed under it, and may begin an epoch.
+            self._last_epoch = max(self._last_epoch, oldest.epoch + 1)
             del self._groups[oldest.id], self._groups_by_name[oldest.name]
             self.overlay.unwatch_group(oldest.id, now)
 

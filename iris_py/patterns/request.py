@@ -207,9 +207,9 @@ class Requester:
         retry = self._retry_times.deadline()
         return retry if deadline is None or (retry is not None and retry < deadline) else deadline
 
-    def has_pending(self, group: Group) -> bool:
-        """Tell whether a request to the group has no outcome yet."""
-        return any(pending.group is group for pending in self._pending.values())
+    def groups_pending(self) -> set[Group]:
+        """Return the groups with a request that has no outcome yet."""
+        return {pending.group for pending in self._pending.values()}
 
     # -- choice of a member
 
