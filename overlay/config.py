@@ -92,9 +92,9 @@ class OverlayConfig:
     beacon_interval_per_peer_s: float = 0.1
     """The interval is at least this times the number of peers, so all nodes together send no more than ten a second."""
 
-    answers_wanted: float = 3.0
-    """Answers that a question gets on average. Too small: lost datagrams leave a newcomer alone. Too large: a storm of starts
-    becomes a storm of answers."""
+    answers_wanted: float = 6.0
+    """Answers that a question gets on average. Too small: lost datagrams leave a newcomer alone, and so does chance: of all
+    questions a part of about exp(-answers_wanted) gets none. Too large: a storm of starts becomes a storm of answers."""
 
     answers_per_s_max: int = 20
     """Answers that a node sends in a second, to all questions together; the others are not answered, but dialled. Too small:

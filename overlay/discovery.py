@@ -36,6 +36,7 @@ ANSWERS_PENDING_MAX: Final = 64
 class _Timer(enum.Enum):
     BEACON = enum.auto()
     BEACON_WAIT = enum.auto()
+    ASK_AGAIN = enum.auto()
     SETTLE = enum.auto()
 
 
@@ -75,6 +76,7 @@ class Discovery:
         if beacons:
             if not is_complete:
                 self._timers.set(_Timer.BEACON_WAIT, now + self._config.beacon_wait_s)
+                self._timers.set(_Timer.ASK_AGAIN, now + self._config.beacon_wait_s / 2)
             self._send_beacon(now, peers=0)
 
     def receive_datagram(self, data: bytes, source: Source, now: float, peers: int) -> None:
@@ -104,7 +106,9 @@ class Discovery:
     def handle_timeout(self, now: float, peers: int) -> None:
         """Send the beacons and answers that are due. Call `maybe_settle` afterwards."""
         for timer in self._timers.expired(now):
-            if timer is _Timer.BEACON:
+            # Datagrams get lost, and by chance nobody may answer: one question alone would let a start in a thousand believe
+            # that it is alone.
+            if timer is _Timer.BEACON or (timer is _Timer.ASK_AGAIN and peers == 0):
                 self._send_beacon(now, peers)
         for source in self._answers.expired(now):
             self._send_answer(source, peers, self._question_bytes.pop(source))
@@ -134,6 +138,7 @@ class Discovery:
         self._dialler.awaited.clear()
         self._timers.cancel(_Timer.SETTLE)
         self._timers.cancel(_Timer.BEACON_WAIT)
+        self._timers.cancel(_Timer.ASK_AGAIN)
 
     def _send_beacon(self, now: float, peers: int) -> None:
         interval = max(self._config.beacon_interval_s, self._config.beacon_interval_per_peer_s * peers)

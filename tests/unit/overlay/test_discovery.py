@@ -121,13 +121,24 @@ def test_answers_are_bounded_per_second() -> None:
     assert len(harness.take()) == 1
 
 
+def test_a_start_that_hears_nobody_asks_once_more_before_it_settles() -> None:
+    harness = Harness()
+    assert len(harness.take()) == 1
+    harness.discovery.handle_timeout(CONFIG.beacon_wait_s / 2, 0)
+    assert len(harness.take()) == 1
+    harness.discovery.handle_timeout(CONFIG.beacon_wait_s, 0)
+    assert harness.take() == []
+    assert harness.discovery.maybe_settle(CONFIG.beacon_wait_s, 0)
+
+
 def test_one_source_gets_one_answer_at_a_time() -> None:
     harness = Harness()
     harness.take()
     for _ in range(100):
-        harness.hear(1, 1.0, peers=4)
-    harness.discovery.handle_timeout(1.1, 4)
+        harness.hear(1, 1.0, peers=8)
+    harness.discovery.handle_timeout(1.1, 8)
     assert len(harness.take()) == 1
+    assert harness.counters.answers_suppressed == 0  # It did not use up the answers of others either.
 
 
 def test_our_own_beacon_and_those_of_peers_are_ignored() -> None:
