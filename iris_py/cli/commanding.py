@@ -122,6 +122,8 @@ async def run_command(command: Sequence[str], payload: bytes) -> bytes:
 
 
 async def _feed(stream: asyncio.StreamWriter, payload: bytes) -> None:
+    if stream.is_closing():
+        return  # the command has ended already, and uvloop minds what is written to it then
     try:
         stream.write(payload)
         await stream.drain()

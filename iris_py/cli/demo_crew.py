@@ -52,6 +52,7 @@ class Crew:
         self._seed = seed
         self._secret = secret
         self._victim: CrewMember | None = None
+        self._is_hasty = False
         self.members: list[CrewMember] = []
 
     async def __aenter__(self) -> Self:
@@ -125,14 +126,18 @@ class Crew:
         member = self._victim = self.members[0]
         assert member.process.stdin is not None
         assert member.process.stdout is not None
-        member.process.stdin.write(b"hold\n")
-        line = await member.process.stdout.readline()  # or its end, if it was hastened
+        if self._is_hasty:
+            self._kill(member)
+        else:
+            member.process.stdin.write(b"hold\n")
+        line = await member.process.stdout.readline()  # or its end, if it was killed in haste
         self._kill(member)
         member.state = "killed at work" if line.decode().strip() == demo_member.HOLDING else "killed"
         return member
 
     def hasten(self) -> None:
         """Do not wait any longer for the member that is to be killed to have work: there is none left."""
+        self._is_hasty = True
         if self._victim is not None:
             self._kill(self._victim)
 

@@ -1,0 +1,308 @@
+"""`iris` as people and scripts run it: real processes, each test with directories, and so a network, of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WAIT_S = 60.0  # for anything to happen on a busy machine; nothing here takes more than 2 s
+
+
+class Shell:
+    """Runs `iris` for one user, and ends what still runs when the test is over."""
+
+    def __init__(self, home: Path) -> None:
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("IRIS_", "XDG_"))}
+        self.environment |= {"XDG_CONFIG_HOME": str(home / "config"), "XDG_STATE_HOME": str(home / "state"), "HOME": str(home)}
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *arguments: str, stdin: bytes | None = None) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "iris_py.cli", *arguments]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment
+        )
+        self._started.append(process)
+        if stdin is not None:
+            assert process.stdin is not None
+            process.stdin.write(stdin)
+            process.stdin.close()
+            process.stdin = None
+        return process
+
+    def run(self, *arguments: str, stdin: bytes | None = None) -> tuple[int, bytes, str]:
+        """Run a command to its end; return its exit code and what it printed on both streams."""
+        return finish(self.start(*arguments, stdin=stdin))
+
+    def serve(self, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
+        """Start a command that stays; return when it serves, with the line that says so."""
+        process = self.start(*arguments)
+        line = read_line(process.stderr)
+        assert "Ctrl-C ends it" in line, line
+        return process, line
+
+    def end(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+def finish(process: subprocess.Popen[bytes]) -> tuple[int, bytes, str]:
+    out, error = process.communicate(timeout=WAIT_S)
+    assert b"Traceback" not in error, error.decode()
+    return process.returncode, out, error.decode()
+
+
+def read_line(stream: IO[bytes] | None) -> str:
+    assert stream is not None
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        ready, _, _ = select.select([stream], [], [], WAIT_S)
+        assert ready, f"nothing came after {bytes(line)!r}"
+        letter = os.read(stream.fileno(), 1)  # past the buffer, which would hide what select waits for
+        if not letter:
+            break
+        line += letter
+    return line.decode()
+
+
+def stop(process: subprocess.Popen[bytes], number: signal.Signals = signal.SIGTERM) -> tuple[int, bytes, str]:
+    process.send_signal(number)
+    return finish(process)
+
+
+def wait_until_gone(process_id: int) -> None:
+    try:
+        descriptor = os.pidfd_open(process_id)
+    except ProcessLookupError:
+        return
+    try:
+        ready, _, _ = select.select([descriptor], [], [], WAIT_S)
+        assert ready, f"process {process_id} is still there"
+    finally:
+        os.close(descriptor)
+
+
+def address_of(line: str) -> str:
+    return line.split(" at ")[1].split(";")[0]
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path / "home")
+    yield shell
+    shell.end()
+
+
+@pytest.fixture
+def other_user(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path / "other")
+    yield shell
+    shell.end()
+
+
+def test_two_terminals(shell: Shell) -> None:
+    service, line = shell.serve("join", "upper", "--exec", "tr a-z A-Z")
+    assert "serves 'upper'" in line
+    assert shell.run("request", "upper", "hello") == (0, b"HELLO", "")
+    assert stop(service) == (0, b"", "")
+
+
+def test_bytes_pass_unchanged(shell: Shell) -> None:
+    shell.serve("join", "echo", "--exec", "cat")
+    content = bytes(range(256)) * 5000
+    assert shell.run("request", "echo", "-", stdin=content) == (0, content, "")
+    assert shell.run("request", "echo", "") == (0, b"", "")
+    code, out, _ = shell.run("request", "echo", "-", "--json", stdin=b"\xff")
+    assert code == 0
+    assert json.loads(out)["reply_base64"] == "/w=="
+
+
+def test_nobody_serves_that_name(shell: Shell) -> None:
+    """The answer does not wait for the timeout, whether other nodes are there or not."""
+    for _ in range(2):
+        process = shell.start("request", "nobody", "hello", "--timeout", "600")
+        code, out, error = finish(process)
+        assert (code, out) == (3, b"")
+        assert error.startswith("iris: nobody serves 'nobody'")
+        assert error.count("\n") == 1
+        shell.serve("node")
+    code, _, error = shell.run("broadcast", "nobody", "hello")
+    assert (code, error.count("\n")) == (3, 1)
+    code, out, error = shell.run("members", "nobody")
+    assert (code, out, error.count("\n")) == (3, b"", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["request", "a", "b", "--listen", "nonsense"], "host:port"),
+        (["request", "a", "b", "--seed", "nonsense"], "host:port"),
+        (["request", "a", "b", "--secret-file", "/nowhere"], "--secret-file: /nowhere"),
+        (["request", "a", "b", "--config", "/nowhere"], "does not exist"),
+        (["request", "", "b"], "name"),
+        (["node", "--listen", "0.0.0.0:0"], "iris keys new"),
+        (["join", "a", "--exec", "no-such-command-anywhere"], "no command"),
+        (["demo", "--input", "/nowhere"], "no directory"),
+    ],
+)
+def test_wrong_configuration(shell: Shell, arguments: list[str], words: str) -> None:
+    code, out, error = shell.run(*arguments)
+    assert (code, out, error.count("\n")) == (2, b"", 1)
+    assert words in error
+
+
+def test_a_second_user_sees_nobody(shell: Shell, other_user: Shell) -> None:
+    shell.serve("join", "upper", "--exec", "tr a-z A-Z")
+    assert other_user.run("members")[:2] == (3, b"")
+    assert other_user.run("request", "upper", "hello")[:2] == (3, b"")
+    assert shell.run("request", "upper", "hello")[:2] == (0, b"HELLO")
+
+
+def test_another_secret_cannot_connect_and_disturbs_nobody(shell: Shell, other_user: Shell, tmp_path: Path) -> None:
+    service, line = shell.serve("join", "upper", "--exec", "tr a-z A-Z")
+    secret = tmp_path / "secret"
+    assert other_user.run("keys", "new", "--output", str(secret))[0] == 0
+    for arguments in (["request", "upper", "hello"], ["members"], ["node"]):
+        code, out, error = other_user.run(*arguments, "--secret-file", str(secret), "--seed", address_of(line))
+        assert (code, out) == (6, b"")
+        assert error.splitlines()[-1].startswith(f"iris: {address_of(line)} is not a node of this network")
+        assert error.count("\n") == 1 or arguments == ["node"]  # which also warns, as it warns about one seed of many
+    assert shell.run("request", "upper", "hello")[:2] == (0, b"HELLO")
+    code, _, error = stop(service)
+    assert code == 0
+    assert "error" not in error.lower()
+
+
+def test_secret_and_seed_make_a_network_without_discovery(shell: Shell, other_user: Shell) -> None:
+    secret = shell.run("keys", "new")[1].decode().strip()
+    for each in (shell, other_user):
+        each.environment["IRIS_SECRET"] = secret
+    _, line = shell.serve("join", "upper", "--exec", "tr a-z A-Z", "--no-discovery", "--zone", "eu/a")
+    seed = ["--seed", address_of(line), "--no-discovery"]
+    assert other_user.run("request", "upper", "hello", *seed)[:2] == (0, b"HELLO")
+    code, out, _ = other_user.run("members", *seed)
+    assert code == 0
+    assert out.decode().split()[1:] == [address_of(line), "eu/a"]
+
+
+@pytest.mark.parametrize("arguments", [["node"], ["join", "upper", "--exec", "cat"]])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_signals_end_what_stays(shell: Shell, arguments: list[str], number: signal.Signals, code: int) -> None:
+    process, _ = shell.serve(*arguments)
+    assert stop(process, number) == (code, b"", "")
+
+
+def test_leaving_finishes_what_runs(shell: Shell) -> None:
+    """The command reports that it began, and goes on only after the service was told to end."""
+    service, _ = shell.serve("join", "slow", "--shell", "--exec", "echo began >> $HOME/log; cat $HOME/gate; echo done")
+    os.mkfifo(Path(shell.environment["HOME"], "log"))
+    os.mkfifo(Path(shell.environment["HOME"], "gate"))
+    caller = shell.start("request", "slow", "x", "--timeout", "50")
+    with Path(shell.environment["HOME"], "log").open() as log:
+        assert log.readline() == "began\n"
+    service.send_signal(signal.SIGTERM)
+    # A member that leaves is no member: that is how to see that it is on its way.
+    while shell.run("members", "slow")[0] == 0:
+        pass
+    Path(shell.environment["HOME"], "gate").write_text("at last ")
+    assert finish(caller) == (0, b"at last done\n", "")
+    assert finish(service) == (0, b"", "")
+
+
+def begin_stuck_request(shell: Shell, *options: str) -> tuple[subprocess.Popen[bytes], int]:
+    """Ask for what never ends; return the caller and the process id of the command that serves it."""
+    fifo = Path(shell.environment["HOME"], "pid")
+    shell.serve("join", "stuck", "--shell", "--exec", f"echo $$ > {fifo}; sleep 1000; true")
+    os.mkfifo(fifo)
+    caller = shell.start("request", "stuck", "x", *options)
+    return caller, int(fifo.read_text())
+
+
+def test_timeout_ends_the_command(shell: Shell) -> None:
+    caller, process_id = begin_stuck_request(shell, "--timeout", "1")
+    code, out, error = finish(caller)
+    assert (code, out, error.count("\n")) == (4, b"", 1)
+    assert "--timeout" in error
+    wait_until_gone(process_id)
+
+
+def test_interrupted_request_ends_the_command(shell: Shell) -> None:
+    caller, process_id = begin_stuck_request(shell, "--timeout", "1000")
+    assert stop(caller, signal.SIGINT) == (130, b"", "")
+    wait_until_gone(process_id)
+
+
+def test_failing_command(shell: Shell) -> None:
+    shell.serve("join", "fail", "--shell", "--exec", r"printf 'line\n\033[31mred' >&2; exit 7")
+    code, out, error = shell.run("request", "fail", "x")
+    assert (code, out, error.count("\n")) == (1, b"", 1)
+    assert "exit status 7" in error
+    assert "line" in error
+    assert "\x1b" not in error
+    shell.serve("join", "killed", "--shell", "--exec", "kill -9 $$")
+    assert "SIGKILL" in shell.run("request", "killed", "x")[2]
+
+
+def test_command_that_prints_too_much(shell: Shell) -> None:
+    shell.serve("join", "zeros", "--exec", "cat /dev/zero")
+    code, out, error = shell.run("request", "zeros", "x", "--timeout", "50")
+    assert (code, out) == (1, b"")
+    assert "largest message" in error
+
+
+def test_command_that_does_not_read(shell: Shell) -> None:
+    shell.serve("join", "deaf", "--exec", "echo hello")
+    assert shell.run("request", "deaf", "-", stdin=b"x" * 1_000_000) == (0, b"hello\n", "")
+
+
+def test_broadcast_runs_the_command_and_shows_its_output(shell: Shell) -> None:
+    services = [shell.serve("join", "upper", "--exec", "tr a-z A-Z")[0] for _ in range(2)]
+    assert shell.run("broadcast", "upper", "hello\n") == (0, b"sent to 2 members\n", "")
+    for service in services:
+        assert read_line(service.stdout) == "HELLO\n"
+    code, out, _ = shell.run("broadcast", "upper", "again\n", "--json")
+    assert (code, json.loads(out)) == (0, {"cluster": "upper", "members": 2})
+
+
+def test_json(shell: Shell) -> None:
+    process = shell.start("join", "upper", "--exec", "tr a-z A-Z", "--json", "--zone", "eu/a")
+    service = json.loads(read_line(process.stdout))
+    assert (service["cluster"], service["network"], service["zone"]) == ("upper", "default", "eu/a")
+    node = shell.start("node", "--json")
+    lone = json.loads(read_line(node.stdout))
+    member = {"id": service["id"], "address": service["address"], "zone": "eu/a"}
+    assert json.loads(shell.run("members", "upper", "--json")[1]) == [member]
+    nodes = json.loads(shell.run("members", "--json")[1])
+    assert sorted(each["id"] for each in nodes) == sorted([service["id"], lone["id"]])
+    reply = json.loads(shell.run("request", "upper", "hello", "--json")[1])
+    assert (reply["cluster"], reply["reply"]) == ("upper", "HELLO")
+    assert reply["seconds"] > 0
+    assert shell.run("members", "nobody", "--json") == (3, b"[]\n", "")
+
+
+def test_reader_that_has_seen_enough(shell: Shell) -> None:
+    shell.serve("join", "echo", "--exec", "cat")
+    process = shell.start("request", "echo", "hello")
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    assert finish(process)[0] == 141
+
+
+def test_verbose_twice_shows_tracebacks(shell: Shell) -> None:
+    process = shell.start("request", "nobody", "x", "-vv")
+    _, error = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 3
+    assert b"NoMembers" in error

@@ -1,0 +1,144 @@
+"""`iris demo`: nothing is lost when a member is killed at work, and nothing is left behind, however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WAIT_S = 60.0
+FILES = 200
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    cleared = {name: value for name, value in os.environ.items() if not name.startswith(("IRIS_", "XDG_"))}
+    # What would keep a node of the user from starting must not matter to the demo, which has a network of its own.
+    return cleared | {"XDG_CONFIG_HOME": str(tmp_path / "config"), "HOME": str(tmp_path), "IRIS_LISTEN": "nonsense"}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    for number in range(FILES):
+        (folder / f"module{number}.py").write_text(f"# number {number}\nvalue = '{number}'\n" * (number * 10))
+    (folder / "binary").write_bytes(b"\0")
+    return folder
+
+
+@pytest.fixture
+def driver(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A demo with more than enough to do, in which all members are at work."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "iris_py.cli", "demo", "--no-kill"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert "3 member processes" in process.stderr.readline()
+    yield process
+    if process.poll() is None:
+        process.kill()
+    process.communicate()
+
+
+def run_demo(environment: dict[str, str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    command = [sys.executable, "-m", "iris_py.cli", "demo", "--json", *arguments]
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=WAIT_S, check=False)
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return done.returncode, json.loads(done.stdout)
+
+
+def children_of(process_id: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()]
+
+
+def wait_until_gone(process_ids: list[int]) -> None:
+    for process_id in process_ids:
+        try:
+            descriptor = os.pidfd_open(process_id)
+        except ProcessLookupError:
+            continue
+        try:
+            ready, _, _ = select.select([descriptor], [], [], WAIT_S)
+            assert ready, f"process {process_id} is still there"
+        finally:
+            os.close(descriptor)
+
+
+def test_a_member_killed_at_work_costs_nothing(environment: dict[str, str], source: Path) -> None:
+    code, report = run_demo(environment, "--input", str(source))
+    assert code == 0
+    assert report["equal"] is True
+    assert report["failures"] == []
+    assert report["totals"] == report["plain"]
+    assert report["totals"]["files"] == FILES
+    assert report["totals"]["comments"] == sum(number * 10 for number in range(FILES))
+    assert report["skipped"] == {"binary": 1}
+    states = [member["state"] for member in report["members"]]
+    assert states == ["killed at work", "served", "served", "joined after the kill"]
+    assert sum(member["requests"] for member in report["members"]) == FILES == report["requests"]
+    assert report["retries"] >= 1, "the request that the killed member held"
+    latency = report["latency_ms"]
+    assert 0 < latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["max"]
+    wait_until_gone([member["process"] for member in report["members"]])
+
+
+def test_without_a_kill(environment: dict[str, str], source: Path) -> None:
+    code, report = run_demo(environment, "--input", str(source), "--no-kill", "--members", "2")
+    assert (code, report["equal"], report["retries"]) == (0, True, 0)
+    assert [member["state"] for member in report["members"]] == ["served", "served"]
+
+
+def test_the_only_member_is_killed(environment: dict[str, str], source: Path) -> None:
+    """Then every request waits for its successor."""
+    code, report = run_demo(environment, "--input", str(source), "--members", "1")
+    assert (code, report["equal"]) == (0, True)
+    assert [member["state"] for member in report["members"]] == ["killed at work", "joined after the kill"]
+
+
+def test_a_single_file(environment: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    (folder / "one.py").write_text("x = 1\n")
+    code, report = run_demo(environment, "--input", str(folder))
+    assert (code, report["equal"], report["totals"]["files"]) == (0, True, 1)
+
+
+def test_report_for_people(environment: dict[str, str], source: Path) -> None:
+    command = [sys.executable, "-m", "iris_py.cli", "demo", "--input", str(source)]
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=WAIT_S, check=False, text=True)
+    assert done.returncode == 0
+    assert "The totals are equal." in done.stdout
+    assert "killed at work" in done.stdout
+    assert f"{FILES} of {FILES} files counted by the cluster" in done.stderr
+
+
+def test_interrupt_leaves_no_process_behind(driver: subprocess.Popen[str]) -> None:
+    members = children_of(driver.pid)
+    assert len(members) == 3
+    driver.send_signal(signal.SIGINT)
+    out, error = driver.communicate(timeout=WAIT_S)
+    assert (driver.returncode, out) == (130, "")
+    assert "Traceback" not in error
+    wait_until_gone(members)
+
+
+def test_killed_driver_leaves_no_process_behind(driver: subprocess.Popen[str]) -> None:
+    members = children_of(driver.pid)
+    assert len(members) == 3
+    driver.kill()
+    wait_until_gone(members)
