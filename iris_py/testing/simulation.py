@@ -75,7 +75,7 @@ class SimulatedNode:
     watched: dict[GroupId, None] = field(default_factory=dict)
     views: dict[GroupId, dict[NodeId, events.GroupMember]] = field(default_factory=dict)
     commands: dict[GroupId, list[float]] = field(default_factory=dict)  # The times of those under way.
-    log: list[tuple[float, events.Event]] = field(default_factory=list)  # All events, with their time.
+    log: list[tuple[float, type[events.Event]]] = field(default_factory=list)  # All events, with their time.
     timer: float | None = None
 
     @property
@@ -85,15 +85,14 @@ class SimulatedNode:
 
     def times_of(self, kind: type[events.Event]) -> list[float]:
         """Return when events of a kind happened."""
-        return [when for when, event in self.log if isinstance(event, kind)]
+        return [when for when, happened in self.log if happened is kind]
 
 
 class OverlaySimulation:
     """Run overlays against each other. Nodes have indices; the node at an index may stop and start again."""
 
     def __init__(self, seed: int, *, config: OverlayConfig | None = None, faults: Faults | None = None) -> None:
-        self.now = 0.0
-        self.steps = 0
+        self.now, self.steps = 0.0, 0
         self.faults = faults if faults is not None else Faults()
         self.nodes: dict[int, SimulatedNode] = {}
         self._seed = seed
@@ -270,8 +269,9 @@ class OverlaySimulation:
             self._input(node, node.overlay.handle_timeout)
 
     def _handle_event(self, node: SimulatedNode, event: events.Event) -> None:
-        self._trace.update(f"{self.now!r} {node.index} {event!r}\n".encode())
-        node.log.append((self.now, event))
+        shown = list(event.members) if isinstance(event, events.ViewChanged) else event
+        self._trace.update(f"{self.now!r} {node.index} {type(event).__name__} {shown!r}\n".encode())
+        node.log.append((self.now, type(event)))
         if isinstance(event, events.ViewChanged):
             node.views[event.group] = event.members
         elif isinstance(event, events.DialRequested):

@@ -37,8 +37,8 @@ def is_complete(simulation: OverlaySimulation) -> bool:
     return all(len(node.overlay.peers()) == len(nodes) - 1 for node in nodes)
 
 
-def violations(simulation: OverlaySimulation) -> list[object]:
-    return [event for node in simulation.nodes.values() for _, event in node.log if isinstance(event, ProtocolViolated)]
+def violations(simulation: OverlaySimulation) -> list[float]:
+    return [when for node in simulation.nodes.values() for when in node.times_of(ProtocolViolated)]
 
 
 def test_a_node_that_is_surely_alone_settles_at_once() -> None:

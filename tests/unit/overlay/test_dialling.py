@@ -231,6 +231,17 @@ def test_a_seed_whose_peer_is_live_rests_and_wakes_when_it_is_lost() -> None:
     assert harness.take(200.2) == ["seed:1"]
 
 
+def test_a_seed_that_does_not_answer_any_more_is_not_taken_for_its_old_peer() -> None:
+    harness = Harness()
+    harness.dialler.add_address("seed:1", 0.0, is_seed=True)
+    harness.take(0.0)
+    harness.dialler.dial_succeeded("seed:1", peer(1).id, 0.0)
+    assert harness.take(1.0) == ["seed:1"]  # No link came of it.
+    harness.dialler.dial_failed("seed:1", 1.0)
+    harness.dialler.link_opened(peer(1).id, 1.0)  # From elsewhere.
+    assert harness.take(2.0) == ["seed:1"]
+
+
 def test_a_success_without_a_link_is_tried_again() -> None:
     harness = Harness()
     harness.dialler.add_peer(peer(1), 0.0, 0.0)

@@ -53,10 +53,11 @@ def test_what_did_not_change_is_not_reported() -> None:
 
 def test_a_view_is_a_copy() -> None:
     directory = Directory(10)
+    directory.add_member(node(1), group(1), b"")
     directory.watch(group(1))
     (view,) = directory.views_changed()
-    directory.add_member(node(1), group(1), b"")
-    assert view.members == {}
+    directory.add_member(node(2), group(1), b"")
+    assert list(view.members) == [node(1).id]
 
 
 def test_unwatching_drops_the_view_under_way() -> None:

@@ -184,6 +184,24 @@ def test_who_does_not_acknowledge_is_told_again_ever_more_rarely() -> None:
     assert max(later - earlier for earlier, later in itertools.pairwise(times)) <= RESEND_DELAY_S_MAX
 
 
+def test_an_old_acknowledgement_does_not_end_the_telling() -> None:
+    harness = Harness()
+    harness.open(ONE)
+    harness.table.join_group(GROUP, b"", 0.0)
+    harness.sent()
+    harness.receive(ONE, Told(0), 0.5)
+    harness.table.handle_timeout(1.0)
+    assert harness.sent() == [(ONE.id, Welcome([], [Membership(GROUP)], 1))]
+
+
+def test_a_closed_link_takes_the_acknowledgements_under_way() -> None:
+    harness = Harness()
+    harness.open(ONE)
+    harness.receive(ONE, Joined(1, GROUP, b""))
+    harness.table.close(ONE.id, 0.0)
+    assert harness.sent() == []
+
+
 def test_a_quiet_peer_is_refreshed_now_and_then() -> None:
     harness = Harness()
     harness.open(ONE)
