@@ -28,6 +28,7 @@ __all__ = ["REMEMBERED_MAX", "RememberedPeers"]
 REMEMBERED_MAX: Final = 64  # addresses handed out at once: any live node among them knows all others
 FILE_BYTES_MAX: Final = 1024
 ADDRESSES_PER_NODE_MAX: Final = 8
+ATTEMPTS_MAX: Final = 3  # to add a file while others leave
 FILES_SEEN_MAX: Final = 4096  # read of a directory that somebody filled up
 
 _NODE_ID: Final = re.compile(r"[0-9a-f]{1,64}", re.ASCII)
@@ -75,16 +76,22 @@ class RememberedPeers:
         content = "".join(f"{address}\n" for address in lines).encode()
         assert lines, "a node without an address cannot be remembered"
         assert len(content) <= FILE_BYTES_MAX, "an address is longer than any address"
-        try:
-            directory = self._open(create=True)
+        for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
-                _replace(directory, node_id, content)
-            finally:
-                os.close(directory)
-        except OSError as exc:
-            self._degrade("written", exc)
-            return False
-        return True
+                directory = self._open(create=True)
+                try:
+                    _replace(directory, node_id, content)
+                finally:
+                    os.close(directory)
+                return True
+            except FileNotFoundError as exc:
+                # The last other node has just left, and removed the directory between our making and our using it.
+                if attempt == ATTEMPTS_MAX:
+                    self._degrade("written", exc)
+            except OSError as exc:
+                self._degrade("written", exc)
+                break
+        return False
 
     def remove(self, node_id: str) -> None:
         """Remove the file of a node that ends. Nothing happens if there is none."""
@@ -96,9 +103,14 @@ class RememberedPeers:
             finally:
                 os.close(directory)
         except FileNotFoundError:
-            pass
+            return
         except OSError as exc:
             self._degrade("removed", exc)
+            return
+        try:
+            self._path.rmdir()  # or every network that there ever was would leave its directory
+        except OSError:
+            pass  # others are in it
 
     def addresses(self) -> list[str]:
         """Return the addresses of the newest nodes first, without repetition, at most `REMEMBERED_MAX`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -46,6 +46,37 @@ def test_adding_again_renews(tmp_path: Path) -> None:
     peers.add(A, ["127.0.0.1:2"])
     assert peers.addresses() == ["127.0.0.1:2"]
     assert os.listdir(directory_of(tmp_path)) == [A]
+
+
+def test_the_last_to_leave_removes_the_directory(tmp_path: Path) -> None:
+    peers = RememberedPeers(tmp_path, "tag")
+    peers.add(A, ["127.0.0.1:1"])
+    peers.add(B, ["127.0.0.1:2"])
+    peers.remove(A)
+    assert directory_of(tmp_path).exists()
+    peers.remove(B)
+    assert not directory_of(tmp_path).exists()
+    assert peers.addresses() == []
+    assert peers.add(A, ["127.0.0.1:1"])
+
+
+@pytest.mark.parametrize(("times", "is_added"), [(2, True), (3, False)])
+def test_directory_removed_while_a_node_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, times: int, is_added: bool
+) -> None:
+    replace, left = os.replace, [None] * times
+
+    def replace_late(*arguments: Any, **options: Any) -> None:
+        if left:
+            left.pop()
+            raise FileNotFoundError(2, "No such file or directory")
+        replace(*arguments, **options)
+
+    monkeypatch.setattr(os, "replace", replace_late)
+    peers = RememberedPeers(tmp_path, "tag")
+    assert peers.add(A, ["127.0.0.1:1"]) is is_added
+    assert peers.is_available is is_added
+    assert len(caplog.records) == (not is_added)
 
 
 def test_private(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,6 +52,14 @@ def test_common_options_and_exit_codes_are_in_every_help(
         assert option in text
     assert "Exit codes" in text
     assert "--secret " not in text, "arguments are visible to every user of the machine"
+
+
+def test_modules_are_imported_when_they_are_needed() -> None:
+    """A request from a shell is not to wait for what draws progress bars."""
+    program = "import iris_py.cli.app, iris_py.cli.calling, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert not loaded & {"rich", "rich.progress", "iris_py.cli.demo", "iris_py.cli.serving"}
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
