@@ -67,8 +67,7 @@ class LinkConfig:
             break no connection are found late.
         keepalive_timeout_s: Silence after which the peer is given up. With the interval added it bounds how long a
             stopped or unreachable peer stays in views (3 s). Too small: a busy peer is lost.
-        close_timeout_s: How long a closing link waits for the peer's CLOSE, and for each progress of what is queued before
-            its own.
+        close_timeout_s: How long a closing link waits for the peer's CLOSE, or for some progress of what both had queued.
         queue_bytes_high: Above this the link is congested: senders wait or choose another member.
         queue_bytes_max: Above this the peer is taken as not reading and the link breaks.
     """
@@ -184,7 +183,8 @@ class Link:
         self._pong_waits = False
         self._close_reason: CloseReason | None = None
         self._close_sent = False
-        self._closing_bytes = 0  # what was queued when the time to close was last extended
+        self._closing_since = now  # when the time to close was last extended
+        self._closing_bytes = 0  # what was queued then
         self._peer_closed = False
         # fragments of the one large frame that is arriving
         self._whole = bytearray()
@@ -272,8 +272,8 @@ class Link:
             self._deadline = asks_at
 
     def _give_up_closing(self, now: float) -> None:
-        """End a link that closes too slowly; one that still moves what was queued gets more time."""
-        if self.queued_bytes < self._closing_bytes:
+        """End a link that closes too slowly; one that still moves what was queued, on either side, gets more time."""
+        if self.queued_bytes < self._closing_bytes or self._last_received > self._closing_since:
             self._become_closing(now)
         else:
             self._end("the peer did not answer the close")
@@ -384,7 +384,7 @@ class Link:
     def has_output(self) -> bool:
         """Tell whether :meth:`data_to_send` would return something."""
         if self._close_sent or self.state is LinkState.CLOSED:
-            return bool(self._raw)
+            return False
         return bool(self._parts or self._control or self._full or self._bulk or self._raw or self._close_reason is not None)
 
     # -- sending
@@ -564,6 +564,7 @@ class Link:
 
     def _become_closing(self, now: float) -> None:
         self.state = LinkState.CLOSING
+        self._closing_since = now
         self._closing_bytes = self.queued_bytes
         self._deadline = now + self._config.close_timeout_s
 
@@ -574,6 +575,7 @@ class Link:
         self._deadline = None
         self._full.clear()
         self._bulk.clear()
-        self._parts, self._control, self._whole = [], [], bytearray()
+        self._raw, self._parts, self._control, self._whole = [], [], [], bytearray()
         self.queued_bytes = 0
+        self.congested = False
         self._events.append(LinkClosed(clean, reason, refused, duplicate))

@@ -1,0 +1,84 @@
+"""Tests of iris_py/packets.py."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris_py import packets
+from iris_py.packets import FAILURE_TEXT_MAX, TIME_LEFT_MS_MAX, decode_failure, encode_failure, encode_time_left
+
+
+def test_a_message_is_twenty_bytes_and_its_payload() -> None:
+    assert packets.MESSAGE_BYTES == 20
+    packed = packets.MESSAGE.pack(packets.REQUEST, 0, 0, 5, 7, 1500)
+    assert packed.hex() == "01000000" + "00000005" + "0000000000000007" + "000005dc"
+
+
+def test_kinds_index_a_table() -> None:
+    kinds = [packets.REQUEST, packets.REPLY, packets.FAILURE, packets.REJECTION, packets.CANCEL, packets.BROADCAST]
+    assert sorted(kinds) == list(range(1, packets.KINDS))
+
+
+@given(st.text())
+def test_any_text_of_a_failure_survives(text: str) -> None:
+    type_, decoded = decode_failure(encode_failure(ValueError(text)))
+    assert type_ == "ValueError"
+    assert decoded == text[:FAILURE_TEXT_MAX]
+
+
+@given(st.text(st.characters(min_codepoint=0xD7F0, max_codepoint=0xE010)))
+def test_text_that_utf8_cannot_hold_is_escaped(text: str) -> None:
+    """Python names files by half characters (PEP 383), so an OSError may hold some."""
+    _type, decoded = decode_failure(encode_failure(OSError(2, "No such file", text)))
+    assert "No such file" in decoded
+
+
+def test_an_error_without_a_text() -> None:
+    class SilentError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    type_, text = decode_failure(encode_failure(SilentError()))
+    assert type_.endswith("SilentError")
+    assert text
+
+
+def test_a_failure_is_bounded() -> None:
+    _type, text = decode_failure(encode_failure(ValueError("\udc80" * 1_000_000)))
+    assert len(text) == FAILURE_TEXT_MAX
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xc1",
+        b"\x90",
+        b"\x92\x01\x02",
+        b"\x92\xa1a\xa1\xff",  # no UTF-8
+        b"\x93\xa1a\xa1b" + b"\x91" * 100_000 + b"\xc0",  # deeper than any stack
+        b"\xdd\xff\xff\xff\xff",
+    ],
+)
+def test_a_malformed_failure_is_a_failure(payload: bytes) -> None:
+    type_, text = decode_failure(payload)
+    assert type_ == "UnknownError"
+    assert "malformed" in text
+
+
+@given(st.binary(max_size=100))
+def test_no_failure_raises(payload: bytes) -> None:
+    decode_failure(payload)
+
+
+@given(st.floats(-1e9, 4e6))
+def test_time_left_is_rounded_up(time_left_s: float) -> None:
+    milliseconds = encode_time_left(time_left_s)
+    assert 1 <= milliseconds <= TIME_LEFT_MS_MAX
+    assert milliseconds >= time_left_s * 1000
+    assert milliseconds <= max(1, time_left_s * 1000 + 1.001)
+
+
+@pytest.mark.parametrize("time_left_s", [float("inf"), 1e300, TIME_LEFT_MS_MAX / 1000, TIME_LEFT_MS_MAX])
+def test_longer_than_can_be_said(time_left_s: float) -> None:
+    assert encode_time_left(time_left_s) == TIME_LEFT_MS_MAX
