@@ -48,6 +48,9 @@ TIMEOUT_S = 5.0
 DRAIN_TIMEOUT_S = 30.0
 #: How long closing waits for the last bytes to leave.
 CLOSE_TIMEOUT_S = 2.0
+#: Broadcasts that may pass without a turn of the event loop. A loop of them that never waits, for nobody is there or only this
+#: node itself, would otherwise stop everything else. Too small: batches stay small.
+BROADCASTS_PER_TURN_MAX = 256
 
 Result = TypeVar("Result", bound="_Closable")
 
@@ -206,6 +209,7 @@ class Node(_Closable):
         self._leaves: dict[bytes, deque[asyncio.Future[None]]] = {}
         self._room_waiters: list[asyncio.Future[None]] = []
         self._refused: dict[str, str] = {}
+        self._unrested = 0  # broadcasts since one of them let the event loop turn
         self._closing: asyncio.Task[None] | None = None
 
     # -- what it is
@@ -332,6 +336,10 @@ class Node(_Closable):
             self._check_open()
         count = self._core.broadcast(cluster, payload, self._loop.time())
         self._driver.wake()
+        self._unrested += 1
+        if self._unrested >= BROADCASTS_PER_TURN_MAX:
+            self._unrested = 0
+            await asyncio.sleep(0)
         return count
 
     def members(self, cluster: str) -> Members:

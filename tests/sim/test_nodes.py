@@ -7,19 +7,19 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 import iris_py as iris
-from iris_py.client import Node
 from iris_py.link import LinkConfig
 from iris_py.testing import NodeSimulation, VirtualLoop, run
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
+
+    from iris_py.client import Node
 
 CLUSTERS = ("accounts", "billing", "catalogue", "delivery")
 #: A message and its acknowledgement, on the slowest pair of hosts, with a little for pieces that pause.
@@ -170,18 +170,15 @@ def run_churn(seed: int, nodes: int, rounds: int) -> str:
     return cast("str", simulate(scenario, seed=seed))
 
 
-def start_elsewhere(call: str, hash_seed: str) -> subprocess.Popen[str]:
-    """Evaluate a call of this module in another process, with another order of sets."""
-    program = (
-        "import importlib.util as u; s = u.spec_from_file_location('test_nodes', {path!r}); m = u.module_from_spec(s); "
-        "s.loader.exec_module(m); print(m.{call})"
-    ).format(path=str(Path(__file__)), call=call)
+def start_elsewhere(function: str, *arguments: object, hash_seed: str) -> subprocess.Popen[str]:
+    """Call a function of this module in another process, with another order of sets."""
+    program = f"import runpy; print(runpy.run_path({__file__!r})[{function!r}](*{arguments!r}))"
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     return subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
 
 
 def test_fifty_nodes_join_serve_die_leave_and_rejoin_alike_in_every_process() -> None:
-    with start_elsewhere("run_churn(seed=11, nodes=50, rounds=12)", hash_seed="4711") as elsewhere:
+    with start_elsewhere("run_churn", 11, 50, 12, hash_seed="4711") as elsewhere:
         here = run_churn(seed=11, nodes=50, rounds=12)
         there, _ = elsewhere.communicate()
     assert elsewhere.returncode == 0
@@ -189,14 +186,14 @@ def test_fifty_nodes_join_serve_die_leave_and_rejoin_alike_in_every_process() ->
 
 
 def test_the_seed_decides_everything_and_nothing_else_does() -> None:
-    with start_elsewhere("run_churn(seed=3, nodes=12, rounds=3)", hash_seed="1") as elsewhere:
+    with start_elsewhere("run_churn", 3, 12, 3, hash_seed="1") as elsewhere:
         first = run_churn(seed=3, nodes=12, rounds=3)
         assert run_churn(seed=3, nodes=12, rounds=3) == first
         assert run_churn(seed=4, nodes=12, rounds=3) != first
         assert elsewhere.communicate()[0].strip() == first
 
 
-def test_a_hundred_nodes_that_start_at_once_find_each_other() -> None:
+def test_sixty_nodes_that_start_at_once_find_each_other() -> None:
     async def scenario(simulation: NodeSimulation) -> None:
         first = await simulation.start_node(beacons=False)
         await simulation.start_nodes(59, seeds=[first], beacons=False)
@@ -345,8 +342,7 @@ def test_a_partition_splits_the_network_and_healing_makes_it_one_again() -> None
                 assert {other.id for other in node.nodes()} == {other.id for other in side}
         simulation.heal()
         await simulation.until(simulation.is_converged, limit_s=60.0)
-        for node in (*left, *right):
-            assert len(await node.members("accounts")) == 2
+        await simulation.until(lambda: all(len(node.members("accounts")) == 2 for node in simulation.nodes), limit_s=0.1)
 
     simulate(scenario)
 
@@ -531,7 +527,7 @@ def test_a_slow_link_makes_broadcasts_wait_in_bounded_memory() -> None:
     simulate(scenario, bandwidth_bytes_s=1e6)
 
 
-def test_a_small_request_does_not_wait_behind_large_broadcasts() -> None:
+def test_a_small_request_is_not_starved_by_large_broadcasts() -> None:
     async def scenario(simulation: NodeSimulation) -> None:
         sender, receiver = await simulation.start_nodes(2)
         await receiver.join("accounts", Recorder())
@@ -540,17 +536,17 @@ def test_a_small_request_does_not_wait_behind_large_broadcasts() -> None:
         started = now()
         for _ in range(10):
             await sender.request("accounts", b"quick", timeout=30.0, idempotent=True)
-        # The queue of the link holds up to 2 s of bulk; what the transport and the kernels hold comes before a request.
-        assert (now() - started) / 10 < 1.0
+        # While the queue is full a request waits for room, then for what the transport and the kernels hold: 1 s and 0.5 s.
+        assert (now() - started) / 10 < 2.0
         flood.cancel()
         await asyncio.gather(flood, return_exceptions=True)
 
     simulate(scenario, bandwidth_bytes_s=1e6)
 
 
-async def _flood(sender: Node) -> None:
+async def _flood(sender: Node, cluster: str = "accounts") -> None:
     while True:
-        await sender.broadcast("accounts", bytes(256 * 1024))
+        await sender.broadcast(cluster, bytes(256 * 1024))
 
 
 def test_a_reader_that_stops_breaks_the_wait_of_a_broadcast() -> None:
@@ -587,6 +583,21 @@ def test_a_broadcast_handler_that_is_too_slow_loses_the_newest_and_counts_them()
         taken = [int(payload) for payload in handler.broadcasts]
         assert taken == sorted(set(taken))
         assert len(taken) + receiver.statistics().drops["broadcast_queue_full"] == 3_000
+
+    simulate(scenario)
+
+
+def test_a_sender_that_never_rests_does_not_stop_the_event_loop() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        sender = await simulation.start_node()
+        for cluster in ("nobody", "accounts"):
+            flood = asyncio.create_task(_flood(sender, cluster))
+            for _ in range(5):
+                await asyncio.sleep(0)  # the clock stands still while somebody is busy
+            flood.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await flood
+            await sender.join("accounts", Recorder())
 
     simulate(scenario)
 
@@ -681,14 +692,15 @@ def test_cancelling_any_call_at_any_step_leaves_nothing_behind() -> None:
         await member.join("accounts", Recorder(work_s=0.001))
         await silent.join("never", hang)
         await asker.broadcast("accounts", b"the task that takes broadcasts stays")
+        await asyncio.sleep(1.0)
 
         async def join() -> None:
             await (await asker.join("billing", echo)).leave()
 
         async def open_and_close() -> None:
             node = await simulation.start_node(seeds=[asker], beacons=False)
-            await node.close()
             simulation.nodes.remove(node)
+            await node.close()
 
         calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
             "request": lambda: asker.request("accounts", b"?"),
