@@ -1,0 +1,201 @@
+"""Members in processes of their own: killed, asked to leave, stopped and blocked, under load."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+import iris_py as iris
+
+if TYPE_CHECKING:
+    from conftest import Crew, Loops, MemberProcess
+
+LANES = 24
+#: A silent peer is given up after 2.25 s, and asked every 0.75 s before (docs/design.md 3.6).
+KEEPALIVE_INTERVAL_S = 0.75
+KEEPALIVE_TIMEOUT_S = 2.25
+
+
+class Load:
+    """Asks a cluster all the time, in lanes, and keeps what became of each request."""
+
+    def __init__(self, node: iris.Node, loops: Loops, *, idempotent: bool) -> None:
+        self.asked: list[bytes] = []
+        self.errors: list[iris.IrisError] = []
+        self.replies = 0
+        self._node = node
+        self._loops = loops
+        self._idempotent = idempotent
+        self._is_over = False
+        self._tasks = [asyncio.create_task(self._ask(lane)) for lane in range(LANES)]
+
+    async def _ask(self, lane: int) -> None:
+        number = 0
+        while not self._is_over:
+            number += 1
+            payload = f"work 3 {lane}.{number}".encode()
+            self.asked.append(payload)
+            try:
+                reply = await self._node.request("works", payload, idempotent=self._idempotent, timeout=30.0)
+            except iris.IrisError as exc:
+                self.errors.append(exc)
+            else:
+                assert reply == payload
+                self.replies += 1
+
+    async def pass_by(self, replies: int) -> None:
+        """Wait for so many more replies."""
+        goal = self.replies + replies
+        await self._loops.until(lambda: self.replies >= goal, f"{replies} more replies")
+
+    async def stop(self) -> None:
+        self._is_over = True
+        await asyncio.gather(*self._tasks)
+
+
+async def find(node: iris.Node, loops: Loops, members: list[MemberProcess]) -> None:
+    wanted = {member.id for member in members}
+    await loops.until(lambda: {member.id for member in node.members("works")} == wanted, "every member known")
+
+
+def test_killing_a_member_costs_idempotent_requests_nothing(loops: Loops, crew: Crew) -> None:
+    members = crew.start("works", 3, loop=loops.name)
+
+    async def main() -> None:
+        async with iris.connect() as node:
+            await find(node, loops, members)
+            load = Load(node, loops, idempotent=True)
+            await load.pass_by(300)
+            members[0].send_signal(signal.SIGKILL)
+            await load.pass_by(600)
+            await load.stop()
+            assert load.errors == []
+            assert load.replies == len(load.asked)
+            await find(node, loops, members[1:])
+            statistics = node.statistics()
+            assert 0 < statistics.retries <= LANES
+            assert statistics.replies == statistics.requests == len(load.asked)
+
+    loops.run(main())
+
+
+def test_killing_a_member_fails_only_what_it_held(loop: Loops, crew: Crew) -> None:
+    members = crew.start("works", 3)
+
+    async def main() -> None:
+        async with iris.connect() as node:
+            await find(node, loop, members)
+            load = Load(node, loop, idempotent=False)
+            await load.pass_by(300)
+            members[0].send_signal(signal.SIGKILL)
+            await load.pass_by(600)
+            await load.stop()
+            assert 0 < len(load.errors) <= LANES
+            for error in load.errors:
+                assert isinstance(error, iris.MemberLost)
+                assert error.member == members[0].id
+            assert load.replies + len(load.errors) == len(load.asked)
+            assert node.statistics().retries == 0
+
+    loop.run(main())
+    executed = Counter(crew.executed())
+    assert max(executed.values()) == 1
+
+
+def test_twenty_graceful_leaves_under_load_fail_nothing_and_repeat_nothing(loop: Loops, crew: Crew) -> None:
+    members = crew.start("works", 3)
+
+    async def main() -> list[bytes]:
+        async with iris.connect() as node:
+            await find(node, loop, members)
+            load = Load(node, loop, idempotent=False)
+            fresh = crew.begin("works")
+            for _ in range(20):
+                members.append(await asyncio.to_thread(fresh.wait_until_serving))
+                fresh = crew.begin("works")
+                await load.pass_by(50)
+                await asyncio.to_thread(members.pop(0).leave)
+            await load.stop()
+            assert load.errors == []
+            return load.asked
+
+    asked = loop.run(main())
+    assert Counter(crew.executed()) == Counter(asked)
+
+
+def test_a_stopped_member_is_out_within_seconds_and_comes_back(loop: Loops, crew: Crew) -> None:
+    members = crew.start("works", 3)
+
+    async def main() -> None:
+        async with iris.connect() as node:
+            await find(node, loop, members)
+            load = Load(node, loop, idempotent=True)
+            await load.pass_by(100)
+            stopped_at = time.monotonic()
+            members[1].send_signal(signal.SIGSTOP)
+            await find(node, loop, [members[0], members[2]])
+            took = time.monotonic() - stopped_at
+            assert took >= KEEPALIVE_TIMEOUT_S - KEEPALIVE_INTERVAL_S, "it was given up too early"
+            assert took < 3 * (KEEPALIVE_TIMEOUT_S + KEEPALIVE_INTERVAL_S), "a machine this slow would be new"
+            await load.pass_by(200)
+            members[1].send_signal(signal.SIGCONT)
+            await find(node, loop, members)
+            await load.pass_by(200)
+            await load.stop()
+            assert load.errors == []
+            assert node.statistics().retries > 0
+
+    try:
+        loop.run(main())
+    finally:
+        members[1].send_signal(signal.SIGCONT)
+
+
+def test_a_member_whose_event_loop_is_blocked_is_not_lost(loop: Loops, crew: Crew) -> None:
+    members = crew.start("works", 1)
+
+    async def main() -> None:
+        async with iris.connect() as node:
+            await find(node, loop, members)
+            for _ in range(2):
+                assert await node.request("works", b"block 1.2", timeout=30.0) == b"block 1.2"
+                assert [member.id for member in node.members("works")] == [members[0].id]
+
+    loop.run(main())
+
+
+def test_processes_on_both_event_loops_serve_each_other(loops: Loops, crew: Crew) -> None:
+    other = "asyncio" if loops.name == "uvloop" else "uvloop"
+    (member,) = crew.start("works", 1, loop=other)
+
+    async def main() -> None:
+        async with iris.connect() as node:
+            assert await node.request("works", b"name") == member.id.encode()
+            large = b"x" * 5_000_000
+            assert await node.request("works", large, timeout=30.0) == large
+            (found,) = await node.members("works")
+            assert (found.id, found.address) == (member.id, member.address)
+
+    loops.run(main())
+    member.leave()
+
+
+def test_a_member_that_nobody_asked_leaves_at_once_and_nothing_of_it_stays(loop: Loops, crew: Crew) -> None:
+    (member,) = crew.start("works", 1)
+    started = time.monotonic()
+    member.leave()
+    assert time.monotonic() - started < 10.0
+
+    async def main() -> None:
+        async with iris.connect() as node:
+            assert len(node.nodes()) == 1
+            with pytest.raises(iris.NoMembers) as caught:
+                await node.request("works", b"?")
+            assert caught.value.nodes == 0
+
+    loop.run(main())
