@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from overlay.ids import NodeId
     from security import Keyring
 
-#: Accepted connections that have not proven anything yet. More are refused at the door: strangers must not be able to use up
-#: descriptors and memory, and 256 honest nodes do not need five seconds.
+#: Accepted connections that have not proven anything yet, for strangers must not be able to use up descriptors and memory. Beyond
+#: it the one that has waited for longest makes room: honest nodes need milliseconds, and a door that was closed instead would
+#: let 256 silent strangers keep everybody out.
 HANDSHAKES_MAX = 256
 #: Lost links that are remembered by their id. Forgetting one costs its peer a keep-alive time-out, when it dials before we
 #: have noticed the loss.
@@ -112,9 +113,17 @@ class Peers:
         self._dialled[link] = address
         return link
 
+    def evict_stranger(self) -> Link | None:
+        """End the oldest handshake if the door is full, before another one is accepted; returns its link, to be handled."""
+        strangers = self._strangers()
+        if len(strangers) < HANDSHAKES_MAX:
+            return None
+        strangers[0].abort("too many handshakes under way")
+        return strangers[0]
+
     def accepted(self, now: float) -> Link | None:
         """Return the link for a connection that was accepted; None if too many strangers are at the door."""
-        if sum(link.state is LinkState.HANDSHAKE and not link.initiator for link in self._links) >= HANDSHAKES_MAX:
+        if len(self._strangers()) >= HANDSHAKES_MAX:
             self.refused += 1
             return None
         return self._make_link(initiator=False, now=now)
@@ -164,6 +173,9 @@ class Peers:
         return events
 
     # --
+
+    def _strangers(self) -> list[Link]:
+        return [link for link in self._links if link.state is LinkState.HANDSHAKE and not link.initiator]
 
     def _make_link(self, *, initiator: bool, now: float) -> Link:
         link = Link(
