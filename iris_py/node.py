@@ -231,6 +231,9 @@ class NodeCore:
 
     def accepted(self, now: float) -> Link | None:
         """A connection was accepted; returns its link, or None if there are too many strangers."""
+        evicted = self.peers.evict_stranger()
+        if evicted is not None:
+            self._handle_link(evicted, now)
         link = self.peers.accepted(now)
         if link is not None:
             self._handle_link(link, now)
