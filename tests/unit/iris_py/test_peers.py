@@ -300,6 +300,20 @@ def test_strangers_at_the_door_are_bounded() -> None:
     assert one.peers.accepted(10.0) is not None
 
 
+def test_the_oldest_stranger_makes_room() -> None:
+    one = Table(SMALL)
+    links = [one.peers.accepted(0.0) for _ in range(HANDSHAKES_MAX - 1)]
+    assert one.peers.evict_stranger() is None
+    links.append(one.peers.accepted(0.0))
+    for link in links[:3]:
+        assert one.peers.evict_stranger() is link
+        assert link is not None
+        assert link.state is LinkState.CLOSED
+        one.settle(0.0)
+        assert one.peers.accepted(0.0) is not None
+    assert one.peers.refused == 3
+
+
 def test_open_links_do_not_count_as_strangers() -> None:
     one, other, _wire = joined()
     for _ in range(HANDSHAKES_MAX):
