@@ -1,0 +1,214 @@
+"""Properties of iris_py/patterns/request.py: each request has exactly one outcome, and it is a true one."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from iris_py import packets
+from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
+from iris_py.group import Group, Member, Peer
+from iris_py.packets import CANCEL, REQUEST, Rejection
+from iris_py.patterns.request import Requester
+from overlay.ids import NodeId
+from overlay.messages import NodeInfo
+from security import Keyring, Secret
+
+if TYPE_CHECKING:
+    from iris_py.link import Link
+
+KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")
+LOCAL = NodeId(bytes(16))
+INDEX = st.integers(0, 9)
+
+
+class Asked:
+    """What the model knows of one request."""
+
+    def __init__(self, deadline: float, idempotent: bool) -> None:
+        self.deadline = deadline
+        self.idempotent = idempotent
+        self.holder: Member | None = None
+        self.sends = 0
+        self.rejections = 0
+        self.was_lost = False
+        self.answer: bytes | None = None
+
+
+class RequesterMachine(RuleBasedStateMachine):
+    """A requester against members that do anything at any time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.requester = Requester(random.Random(1), lambda: 0)
+        self.group = Group("cluster", KEYS, LOCAL, 1)
+        self.every: list[Member] = []
+        self.asked: dict[int, Asked] = {}
+        self.count = 0
+
+    def members(self) -> list[Member]:
+        return self.group.members or []
+
+    def pick(self, index: int) -> tuple[int, Asked] | None:
+        held = [(id_, asked) for id_, asked in self.asked.items() if asked.holder is not None]
+        return held[index % len(held)] if held else None
+
+    @rule(timeout_s=st.sampled_from((0.02, 0.5, 10.0)), idempotent=st.booleans())
+    def ask(self, timeout_s: float, idempotent: bool) -> None:
+        expected = self.requester._last_id + 1
+        self.asked[expected] = Asked(self.now + timeout_s, idempotent)
+        assert self.requester.request(self.group, b"", timeout_s, idempotent, expected, self.now) == expected
+        self.settle()
+
+    @rule(index=INDEX, kind=st.sampled_from(("reply", "failure", "overloaded", "not a member", "expired")))
+    def answer(self, index: int, kind: str) -> None:
+        held = self.pick(index)
+        if held is None:
+            return
+        id_, asked = held
+        holder = asked.holder
+        assert holder is not None
+        if kind in ("reply", "failure"):
+            asked.answer = kind.encode()
+            if kind == "reply":
+                self.requester.receive_reply(holder.peer, id_, asked.answer, self.now)
+            else:
+                self.requester.receive_failure(holder.peer, id_, packets.encode_failure(ValueError()))
+        else:
+            asked.rejections += 1
+            asked.holder = None
+            self.requester.receive_rejection(holder.peer, id_, Rejection[kind.upper().replace(" ", "_")], self.now)
+        self.settle()
+
+    @rule(id_=st.integers(0, 30), index=INDEX)
+    def stray(self, id_: int, index: int) -> None:
+        strangers = [member for member in self.every if id_ not in self.asked or self.asked[id_].holder is not member]
+        if strangers:
+            peer, late = strangers[index % len(strangers)].peer, self.requester.late
+            self.requester.receive_reply(peer, id_, b"stray", self.now)
+            self.requester.receive_failure(peer, id_, b"")
+            self.requester.receive_rejection(peer, id_, Rejection.OVERLOADED, self.now)
+            assert self.requester.late == late + 3
+        self.settle()
+
+    @rule()
+    def join(self) -> None:
+        self.count += 1
+        link = cast("Link", SimpleNamespace(congested=False))
+        member = Member(Peer(NodeInfo(NodeId(self.count.to_bytes(16, "big")), ()), link))
+        self.every.append(member)
+        self.group.members = [*self.members(), member]
+        self.requester.view_changed(self.now)
+        self.settle()
+
+    @rule(index=INDEX, lost=st.booleans())
+    def leave(self, index: int, lost: bool) -> None:
+        members = self.members()
+        if members:
+            member = members[index % len(members)]
+            self.group.members = [other for other in members if other is not member]
+            self.requester.view_changed(self.now)
+            if lost:
+                for asked in self.asked.values():
+                    if asked.holder is member:
+                        asked.was_lost, asked.holder = True, None
+                self.requester.peer_lost(member.peer, self.now)
+        self.settle()
+
+    @rule(index=INDEX)
+    def congest(self, index: int) -> None:
+        if self.members():
+            link = self.members()[index % len(self.members())].peer.link
+            assert link is not None
+            link.congested = not link.congested
+            if not link.congested:
+                self.requester.view_changed(self.now)
+        self.settle()
+
+    @rule(index=INDEX)
+    def cancel(self, index: int) -> None:
+        if self.asked:
+            id_ = list(self.asked)[index % len(self.asked)]
+            holder = self.asked.pop(id_).holder
+            self.requester.cancel(id_)
+            messages = [
+                (kind, peer) for _group, peer, kind, sent_id, _argument, _payload in self.requester._out if sent_id == id_
+            ]
+            assert ((CANCEL, holder.peer) in messages) if holder is not None else not messages
+        self.settle()
+
+    @rule(step_s=st.sampled_from((0.001, 0.01, 0.3, 1.0)))
+    def wait(self, step_s: float) -> None:
+        self.now += step_s
+        self.requester.handle_timeout(self.now)
+        self.settle()
+        deadline = self.requester.deadline()
+        assert deadline is None or deadline > self.now
+
+    def settle(self) -> None:
+        """Take what the requester says, and check each word."""
+        for _group, peer, kind, id_, _argument, _payload in self.requester.messages_to_send():
+            asked = self.asked.get(id_)
+            if kind == REQUEST:
+                assert asked is not None
+                assert asked.holder is None
+                (asked.holder,) = (member for member in self.members() if member.peer is peer)
+                assert not peer.is_congested
+                asked.sends += 1
+                assert asked.idempotent or asked.sends <= 1 + asked.rejections
+            elif asked is not None:  # a time-out tells the member
+                assert kind == CANCEL
+                assert asked.deadline <= self.now
+        for token, outcome in self.requester.outcomes_received():
+            assert isinstance(token, int)
+            self.check_outcome(self.asked.pop(token), outcome)
+
+    def check_outcome(self, asked: Asked, outcome: bytes | IrisError) -> None:
+        if isinstance(outcome, bytes):
+            assert outcome == asked.answer == b"reply"
+        elif isinstance(outcome, RemoteError):
+            assert asked.answer == b"failure"
+        elif isinstance(outcome, MemberLost):
+            assert not asked.idempotent
+            assert asked.was_lost
+        elif isinstance(outcome, Overloaded | NoMembers):  # surely not executed
+            assert asked.sends == asked.rejections
+            assert not asked.was_lost
+            assert not asked.idempotent or asked.deadline <= self.now
+        else:
+            assert isinstance(outcome, RequestTimeout)
+            assert asked.deadline <= self.now or not asked.idempotent
+
+    @invariant()
+    def in_flight_is_exact(self) -> None:
+        for member in self.every:
+            assert member.in_flight == sum(asked.holder is member for asked in self.asked.values())
+
+    @invariant()
+    def each_is_in_one_place(self) -> None:
+        requester = self.requester
+        assert set(requester._pending) == set(self.asked)
+        assert len(requester._deadlines) == len(self.asked)
+        parked = {id_ for id_, asked in self.asked.items() if asked.holder is None}
+        waiting, paused = set(requester._waiting), {id_ for id_ in self.asked if id_ in requester._retry_times}
+        assert waiting | paused == parked
+        assert not waiting & paused
+        assert len(requester._retry_times) == len(paused)
+
+    def teardown(self) -> None:
+        self.now += 100.0
+        self.requester.handle_timeout(self.now)
+        self.settle()
+        assert not self.asked
+        assert all(member.in_flight == 0 for member in self.every)
+        assert self.requester.deadline() is None
+
+
+TestRequester = RequesterMachine.TestCase
+TestRequester.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)

@@ -1,0 +1,560 @@
+"""Tests of iris_py/patterns/request.py."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from iris_py import packets
+from iris_py.errors import IrisError, MemberLost, NodeClosed, NoMembers, Overloaded, RemoteError, RequestTimeout
+from iris_py.group import Group, Member, Peer
+from iris_py.packets import CANCEL, REQUEST, Rejection
+from iris_py.patterns.request import RETRY_DELAY_S, RETRY_DELAY_S_MAX, Requester
+from overlay.ids import NodeId
+from overlay.messages import NodeInfo
+from security import Keyring, Secret
+
+if TYPE_CHECKING:
+    from iris_py.link import Link
+
+KEYRING = Keyring(Secret(bytes(range(32))), network="test")
+LOCAL = NodeId(bytes(16))
+
+
+class Caller:
+    """A requester, and the one cluster that it asks."""
+
+    def __init__(self, members: int | None = 0) -> None:
+        self.requester = Requester(random.Random(1), lambda: 7)
+        self.group = Group("cluster", KEYRING.cluster("cluster"), LOCAL, 1)
+        self.count = 0
+        self.outcomes: dict[object, bytes | IrisError] = {}
+        if members is not None:
+            self.group.members = []
+            for _ in range(members):
+                self.join(0.0)
+
+    def join(self, now: float) -> Member:
+        self.count += 1
+        link = cast("Link", SimpleNamespace(congested=False))
+        member = Member(Peer(NodeInfo(NodeId(self.count.to_bytes(16, "big")), ()), link))
+        self.group.members = [*(self.group.members or ()), member]
+        self.requester.view_changed(now)
+        return member
+
+    def leave(self, member: Member, now: float, *, lost: bool = False) -> None:
+        self.group.members = [other for other in self.group.members or () if other is not member]
+        self.requester.view_changed(now)
+        if lost:
+            member.peer.link = None
+            self.requester.peer_lost(member.peer, now)
+
+    def congest(self, member: Member, *, congested: bool = True) -> None:
+        assert member.peer.link is not None
+        member.peer.link.congested = congested
+
+    def request(self, now: float = 0.0, *, timeout_s: float = 5.0, idempotent: bool = False, token: object = "token") -> int:
+        return self.requester.request(self.group, b"payload", timeout_s, idempotent, token, now)
+
+    def sent(self) -> list[tuple[int, Member, int]]:
+        """Take (kind, member, id) of what is to be sent; every member that ever was is known by its peer."""
+        return [(kind, self.member_of(peer), id_) for _group, peer, kind, id_, _argument, _payload in self.raw()]
+
+    def raw(self) -> list[tuple[Group, Peer, int, int, int, bytes]]:
+        return self.requester.messages_to_send()
+
+    def member_of(self, peer: Peer) -> Member:
+        members = [member for member in self.all_members() if member.peer is peer]
+        return members[0]
+
+    def all_members(self) -> list[Member]:
+        return self.group.members or []
+
+    def one_sent(self) -> Member:
+        ((kind, member, _id),) = self.sent()
+        assert kind == REQUEST
+        return member
+
+    def outcome(self) -> bytes | IrisError:
+        """Take the only outcome."""
+        ((token, outcome),) = self.requester.outcomes_received()
+        assert token == "token"
+        self.check_idle()
+        return outcome
+
+    def check_idle(self) -> None:
+        requester = self.requester
+        assert not requester._pending
+        assert not requester._waiting
+        assert not len(requester._deadlines)
+        assert not len(requester._retry_times)
+        assert requester.deadline() is None
+        assert all(member.in_flight == 0 for member in self.all_members())
+
+
+# -- replies and failures
+
+
+def test_a_reply() -> None:
+    caller = Caller(1)
+    (member,) = caller.all_members()
+    request_id = caller.request(1.0, timeout_s=2.0)
+    assert caller.raw() == [(caller.group, member.peer, REQUEST, request_id, 2001, b"payload")]
+    assert member.in_flight == 1
+    assert caller.requester.deadline() == 3.0
+    caller.requester.receive_reply(member.peer, request_id, b"reply", 1.5)
+    assert caller.outcome() == b"reply"
+    assert member.service_time_s == 0.5
+    assert caller.requester.sent == caller.requester.replied == 1
+    assert caller.requester.retries == caller.requester.late == 0
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_a_failure_of_the_handler_is_not_retried(idempotent: bool) -> None:
+    caller = Caller(3)
+    request_id = caller.request(idempotent=idempotent)
+    member = caller.one_sent()
+    caller.requester.receive_failure(member.peer, request_id, packets.encode_failure(KeyError("key")))
+    error = caller.outcome()
+    assert isinstance(error, RemoteError)
+    assert (error.cluster, error.member, error.type, error.text) == ("cluster", member.peer.id.hex(), "KeyError", "'key'")
+    assert not caller.sent()
+
+
+def test_a_malformed_failure_is_a_failure() -> None:
+    caller = Caller(1)
+    request_id = caller.request()
+    caller.requester.receive_failure(caller.one_sent().peer, request_id, b"\x92\xa1a\xa1\xff")
+    assert isinstance(caller.outcome(), RemoteError)
+
+
+def test_strays_change_nothing() -> None:
+    caller = Caller(2)
+    request_id = caller.request()
+    member = caller.one_sent()
+    (other,) = (each for each in caller.all_members() if each is not member)
+    requester = caller.requester
+    requester.receive_reply(other.peer, request_id, b"not yours", 0.0)
+    requester.receive_failure(other.peer, request_id, b"")
+    requester.receive_rejection(other.peer, request_id, Rejection.OVERLOADED, 0.0)
+    requester.receive_reply(member.peer, request_id + 1, b"never asked", 0.0)
+    requester.receive_rejection(member.peer, 0, Rejection.OVERLOADED, 0.0)
+    assert requester.late == 5
+    assert not requester.outcomes_received()
+    assert member.in_flight == 1
+    assert other.in_flight == 0
+    requester.receive_reply(member.peer, request_id, b"reply", 0.0)
+    assert caller.outcome() == b"reply"
+    requester.receive_reply(member.peer, request_id, b"again", 0.0)
+    requester.receive_rejection(member.peer, request_id, Rejection.OVERLOADED, 0.0)
+    assert requester.late == 7
+    caller.check_idle()
+
+
+def test_a_former_member_cannot_answer_what_was_given_to_another() -> None:
+    caller = Caller(2)
+    request_id = caller.request()
+    first = caller.one_sent()
+    caller.requester.receive_rejection(first.peer, request_id, Rejection.OVERLOADED, 0.0)
+    second = caller.one_sent()
+    assert second is not first
+    caller.requester.receive_reply(first.peer, request_id, b"late", 0.0)
+    assert caller.requester.late == 1
+    caller.requester.receive_reply(second.peer, request_id, b"reply", 0.0)
+    assert caller.outcome() == b"reply"
+
+
+# -- nobody there
+
+
+def test_no_members_at_once() -> None:
+    caller = Caller(0)
+    caller.request()
+    error = caller.outcome()
+    assert isinstance(error, NoMembers)
+    assert (error.cluster, error.nodes) == ("cluster", 7)
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_an_unknown_view_is_waited_for(idempotent: bool) -> None:
+    caller = Caller(None)
+    request_id = caller.request(idempotent=idempotent)
+    assert not caller.requester.outcomes_received()
+    member = caller.join(1.0)
+    assert caller.one_sent() is member
+    caller.requester.receive_reply(member.peer, request_id, b"reply", 0.0)
+    assert caller.outcome() == b"reply"
+
+
+def test_a_view_that_turns_out_empty() -> None:
+    caller = Caller(None)
+    caller.request()
+    caller.group.members = []
+    caller.requester.view_changed(0.5)
+    assert isinstance(caller.outcome(), NoMembers)
+
+
+def test_an_unknown_view_to_the_end() -> None:
+    caller = Caller(None)
+    caller.request(timeout_s=2.0)
+    caller.requester.handle_timeout(2.0)
+    error = caller.outcome()
+    assert isinstance(error, RequestTimeout)
+    assert error.member is None
+
+
+def test_idempotent_waits_for_a_member_within_the_timeout() -> None:
+    caller = Caller(0)
+    request_id = caller.request(timeout_s=2.0, idempotent=True)
+    caller.requester.handle_timeout(1.999)
+    assert not caller.requester.outcomes_received()
+    member = caller.join(1.999)
+    ((_group, peer, kind, sent_id, time_left_ms, _payload),) = caller.raw()
+    assert (peer, kind, sent_id) == (member.peer, REQUEST, request_id)
+    assert 1 <= time_left_ms <= 2
+    caller.requester.receive_reply(member.peer, request_id, b"reply", 1.9995)
+    assert caller.outcome() == b"reply"
+
+
+def test_idempotent_without_a_member_to_the_end() -> None:
+    caller = Caller(0)
+    caller.request(timeout_s=2.0, idempotent=True)
+    caller.requester.handle_timeout(2.0)
+    assert isinstance(caller.outcome(), NoMembers)
+
+
+# -- rejections
+
+
+@pytest.mark.parametrize(
+    ("reasons", "error_type"),
+    [
+        ((Rejection.OVERLOADED,), Overloaded),
+        ((Rejection.OVERLOADED, Rejection.OVERLOADED), Overloaded),
+        ((Rejection.NOT_A_MEMBER,), NoMembers),
+        ((Rejection.NOT_A_MEMBER, Rejection.NOT_A_MEMBER), NoMembers),
+        ((Rejection.OVERLOADED, Rejection.NOT_A_MEMBER), Overloaded),
+        ((Rejection.NOT_A_MEMBER, Rejection.OVERLOADED), Overloaded),
+        ((Rejection.EXPIRED,), RequestTimeout),
+        ((Rejection.OVERLOADED, Rejection.EXPIRED), RequestTimeout),
+        ((99,), NoMembers),
+    ],
+)
+def test_every_member_is_tried_once(reasons: tuple[int, ...], error_type: type[IrisError]) -> None:
+    caller = Caller(len(reasons))
+    request_id = caller.request()
+    tried = []
+    for reason in reasons:
+        tried.append(caller.one_sent())
+        assert tried[-1].in_flight == 1
+        caller.requester.receive_rejection(tried[-1].peer, request_id, reason, 0.0)
+    error = caller.outcome()
+    assert type(error) is error_type
+    assert len({id(member) for member in tried}) == len(reasons)
+    assert caller.requester.retries == len(reasons) - 1
+    if isinstance(error, Overloaded):
+        assert error.tried == len(reasons)
+    assert not caller.sent()
+
+
+def test_idempotent_tries_again_after_a_pause_that_grows() -> None:
+    caller = Caller(2)
+    now = 0.0
+    request_id = caller.request(timeout_s=100.0, idempotent=True)
+    pauses = []
+    for _ in range(10):
+        for _ in range(2):
+            caller.requester.receive_rejection(caller.one_sent().peer, request_id, Rejection.OVERLOADED, now)
+        assert not caller.sent()
+        deadline = caller.requester.deadline()
+        assert deadline is not None
+        caller.requester.handle_timeout(deadline - 1e-6)
+        assert not caller.sent()
+        pauses.append(deadline - now)
+        now = deadline
+        caller.requester.handle_timeout(now)
+    assert pauses[0] == pytest.approx(RETRY_DELAY_S)
+    assert pauses[:4] == sorted(pauses[:4])
+    assert pauses[-1] == pytest.approx(RETRY_DELAY_S_MAX)
+    member = caller.one_sent()
+    caller.requester.receive_reply(member.peer, request_id, b"reply", now)
+    assert caller.outcome() == b"reply"
+
+
+def test_idempotent_overloaded_to_the_end_counts_members_and_not_attempts() -> None:
+    caller = Caller(2)
+    request_id = caller.request(timeout_s=1.0, idempotent=True)
+    for now in (0.0, 0.1, 0.5):
+        caller.requester.handle_timeout(now)
+        for _ in range(2):
+            caller.requester.receive_rejection(caller.one_sent().peer, request_id, Rejection.OVERLOADED, now)
+    caller.requester.handle_timeout(1.0)
+    error = caller.outcome()
+    assert isinstance(error, Overloaded)
+    assert error.tried == 2
+
+
+def test_a_pause_does_not_outlive_its_request() -> None:
+    """Rejected once, then cancelled: the time for the next try must go too."""
+    for end in ("cancel", "close", "timeout"):
+        caller = Caller(1)
+        request_id = caller.request(timeout_s=RETRY_DELAY_S / 2, idempotent=True)
+        caller.requester.receive_rejection(caller.one_sent().peer, request_id, Rejection.OVERLOADED, 0.0)
+        if end == "cancel":
+            caller.requester.cancel(request_id)
+        elif end == "close":
+            caller.requester.close(NodeClosed())
+        else:
+            caller.requester.handle_timeout(RETRY_DELAY_S / 2)
+        caller.check_idle()
+        caller.requester.handle_timeout(10.0)
+        caller.join(10.0)
+        assert not caller.sent()
+
+
+def test_what_waits_for_room_and_is_then_only_paused_is_tried_once() -> None:
+    """A request is in one place: what waited for room must not be tried by the view and by the clock."""
+    caller = Caller(2)
+    request_id = caller.request(idempotent=True)
+    first = caller.one_sent()
+    (second,) = (member for member in caller.all_members() if member is not first)
+    caller.congest(second)
+    caller.requester.receive_rejection(first.peer, request_id, Rejection.OVERLOADED, 0.0)
+    assert not caller.sent()  # waits for room at the second
+    caller.leave(second, 0.0)  # now it has tried all there are: a pause
+    third = caller.join(0.001)
+    sent = [member for _kind, member, _id in caller.sent()]
+    caller.requester.handle_timeout(1.0)
+    sent += [member for _kind, member, _id in caller.sent()]
+    assert len(sent) == 1
+    assert sum(member.in_flight for member in (first, third)) == 1
+    caller.requester.receive_reply(sent[0].peer, request_id, b"reply", 1.0)
+    assert caller.outcome() == b"reply"
+
+
+def test_a_rejected_request_that_waits_for_room_and_ends_is_gone() -> None:
+    caller = Caller(2)
+    request_id = caller.request(timeout_s=1.0)
+    first = caller.one_sent()
+    (second,) = (member for member in caller.all_members() if member is not first)
+    caller.congest(second)
+    caller.requester.receive_rejection(first.peer, request_id, Rejection.OVERLOADED, 0.0)
+    caller.requester.handle_timeout(1.0)
+    assert isinstance(caller.outcome(), Overloaded)
+    caller.congest(second, congested=False)
+    caller.requester.view_changed(1.5)
+    assert not caller.sent()
+
+
+# -- lost members
+
+
+def test_member_lost() -> None:
+    caller = Caller(2)
+    caller.request()
+    member = caller.one_sent()
+    caller.leave(member, 0.0, lost=True)
+    error = caller.outcome()
+    assert isinstance(error, MemberLost)
+    assert (error.cluster, error.member) == ("cluster", member.peer.id.hex())
+    assert not caller.sent()
+    assert member.in_flight == 0
+
+
+def test_idempotent_goes_to_another_member() -> None:
+    caller = Caller(2)
+    request_id = caller.request(idempotent=True)
+    member = caller.one_sent()
+    caller.leave(member, 0.0, lost=True)
+    (other,) = caller.all_members()
+    assert caller.one_sent() is other
+    caller.requester.receive_reply(other.peer, request_id, b"reply", 0.0)
+    assert caller.outcome() == b"reply"
+
+
+def test_idempotent_waits_for_the_lost_member_to_come_back() -> None:
+    caller = Caller(1)
+    request_id = caller.request(idempotent=True)
+    caller.leave(caller.one_sent(), 0.0, lost=True)
+    assert not caller.requester.outcomes_received()
+    member = caller.join(1.0)
+    assert caller.one_sent() is member
+    caller.requester.receive_reply(member.peer, request_id, b"reply", 0.0)
+    assert caller.outcome() == b"reply"
+
+
+@pytest.mark.parametrize("rejects", [True, False])
+def test_what_a_lost_member_may_have_executed_is_not_called_not_executed(rejects: bool) -> None:
+    caller = Caller(1 + rejects)
+    request_id = caller.request(timeout_s=1.0, idempotent=True)
+    lost = caller.one_sent()
+    caller.leave(lost, 0.0, lost=True)
+    if rejects:
+        caller.requester.receive_rejection(caller.one_sent().peer, request_id, Rejection.OVERLOADED, 0.0)
+    caller.requester.handle_timeout(1.0)
+    error = caller.outcome()
+    assert isinstance(error, RequestTimeout)
+    assert error.member == lost.peer.id.hex()
+
+
+def test_only_the_requests_of_the_lost_peer_are_concerned() -> None:
+    caller = Caller(2)
+    ids = {caller.request(token=number): number for number in range(20)}
+    held: dict[int, Member] = {id_: member for _kind, member, id_ in caller.sent()}
+    gone, stays = caller.all_members()
+    caller.leave(gone, 0.0, lost=True)
+    lost = {token for token, outcome in caller.requester.outcomes_received() if isinstance(outcome, MemberLost)}
+    assert lost == {ids[id_] for id_, member in held.items() if member is gone}
+    assert stays.in_flight == 20 - len(lost)
+    assert gone.in_flight == 0
+
+
+# -- the end
+
+
+def test_timeout_at_a_member() -> None:
+    caller = Caller(1)
+    request_id = caller.request(1.0, timeout_s=0.5)
+    member = caller.one_sent()
+    caller.requester.handle_timeout(1.499)
+    assert not caller.requester.outcomes_received()
+    caller.requester.handle_timeout(1.5)
+    assert caller.sent() == [(CANCEL, member, request_id)]
+    error = caller.outcome()
+    assert isinstance(error, RequestTimeout)
+    assert isinstance(error, TimeoutError)
+    assert (error.cluster, error.timeout_s, error.member) == ("cluster", 0.5, member.peer.id.hex())
+
+
+def test_timeouts_in_the_order_of_their_deadlines() -> None:
+    caller = Caller(1)
+    for number in (3, 1, 2):
+        caller.request(timeout_s=number, token=number)
+    assert caller.requester.deadline() == 1
+    caller.requester.handle_timeout(2)
+    assert [token for token, _error in caller.requester.outcomes_received()] == [1, 2]
+    assert caller.requester.deadline() == 3
+
+
+@pytest.mark.parametrize("timeout_s", [float("inf"), 1e300, 1e10])
+def test_endless_patience(timeout_s: float) -> None:
+    caller = Caller(1)
+    request_id = caller.request(timeout_s=timeout_s)
+    ((_group, peer, _kind, _id, time_left_ms, _payload),) = caller.raw()
+    assert time_left_ms == packets.TIME_LEFT_MS_MAX
+    deadline = caller.requester.deadline()
+    assert deadline is not None
+    assert deadline < 1e9  # what an event loop can wait for
+    caller.requester.receive_reply(peer, request_id, b"reply", 1.0)
+    assert caller.outcome() == b"reply"
+
+
+def test_cancel() -> None:
+    caller = Caller(1)
+    request_id = caller.request()
+    member = caller.one_sent()
+    caller.requester.cancel(request_id)
+    caller.requester.cancel(request_id)
+    caller.requester.cancel(999)
+    assert caller.sent() == [(CANCEL, member, request_id)]
+    assert not caller.requester.outcomes_received()
+    caller.check_idle()
+    caller.requester.receive_reply(member.peer, request_id, b"late", 1.0)
+    assert caller.requester.late == 1
+    caller.requester.handle_timeout(100.0)
+    assert not caller.requester.outcomes_received()
+
+
+@pytest.mark.parametrize("members", [None, 0])
+def test_cancel_what_waits(members: int | None) -> None:
+    caller = Caller(members)
+    request_id = caller.request(idempotent=True)
+    caller.requester.cancel(request_id)
+    caller.check_idle()
+    caller.join(1.0)
+    assert not caller.sent()
+
+
+def test_close_ends_everything() -> None:
+    caller = Caller(1)
+    for token in range(3):
+        caller.request(token=token)
+    assert len(caller.sent()) == 3
+    other = Group("empty", KEYRING.cluster("empty"), LOCAL, 2)
+    caller.requester.request(other, b"", 5.0, True, 3, 0.0)
+    assert caller.requester.groups_pending() == {caller.group, other}
+    error = NodeClosed()
+    caller.requester.close(error)
+    assert caller.requester.outcomes_received() == [(token, error) for token in range(4)]
+    assert [kind for kind, _member, _id in caller.sent()] == [CANCEL] * 3
+    caller.check_idle()
+    assert not caller.requester.groups_pending()
+
+
+# -- choice
+
+
+def test_congested_members_are_avoided() -> None:
+    caller = Caller(3)
+    for member in caller.all_members()[:2]:
+        caller.congest(member)
+    for _ in range(50):
+        caller.request()
+        assert caller.one_sent() is caller.all_members()[2]
+
+
+def test_all_congested_waits_for_room() -> None:
+    caller = Caller(2)
+    for member in caller.all_members():
+        caller.congest(member)
+    request_id = caller.request()
+    assert not caller.sent()
+    caller.requester.view_changed(0.5)
+    assert not caller.sent()
+    caller.congest(caller.all_members()[1], congested=False)
+    caller.requester.view_changed(1.0)
+    assert caller.one_sent() is caller.all_members()[1]
+    caller.requester.receive_reply(caller.all_members()[1].peer, request_id, b"", 1.0)
+    assert caller.outcome() == b""
+
+
+def test_all_congested_to_the_end() -> None:
+    caller = Caller(1)
+    caller.congest(caller.all_members()[0])
+    caller.request(timeout_s=1.0)
+    caller.requester.handle_timeout(1.0)
+    error = caller.outcome()
+    assert isinstance(error, RequestTimeout)
+    assert error.member is None
+
+
+def test_requests_in_flight_are_spread() -> None:
+    caller = Caller(10)
+    for _ in range(1000):
+        caller.request()
+    counts = Counter(id(member) for _kind, member, _id in caller.sent())
+    assert len(counts) == 10
+    assert max(counts.values()) - min(counts.values()) <= 8
+    assert all(member.in_flight == counts[id(member)] for member in caller.all_members())
+
+
+def test_a_slow_member_gets_less() -> None:
+    caller = Caller(4)
+    slow = caller.all_members()[0]
+    now = 0.0
+    counts: Counter[bool] = Counter()
+    replies: list[tuple[float, int, Member]] = []
+    for _ in range(2000):
+        request_id = caller.request(now, timeout_s=1000.0)
+        member = caller.one_sent()
+        counts[member is slow] += 1
+        replies.append((now + (0.2 if member is slow else 0.01), request_id, member))
+        now += 0.001
+        for reply in [reply for reply in replies if reply[0] <= now]:
+            replies.remove(reply)
+            caller.requester.receive_reply(reply[2].peer, reply[1], b"", now)
+    assert 0 < counts[True] < 0.08 * 2000
