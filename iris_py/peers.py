@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from overlay.ids import NodeId
     from security import Keyring
 
-#: Accepted connections that have not proven anything yet, for strangers must not be able to use up descriptors and memory. Beyond
-#: it the one that has waited for longest makes room: honest nodes need milliseconds, and a door that was closed instead would
-#: let 256 silent strangers keep everybody out.
+#: Accepted connections that have not proven anything yet, for strangers must not be able to use up descriptors and memory.
+#: Beyond it the one that has waited for longest makes room: honest nodes need milliseconds, and a door that was closed instead
+#: would let 256 silent strangers keep everybody out.
 HANDSHAKES_MAX = 256
 #: Lost links that are remembered by their id. Forgetting one costs its peer a keep-alive time-out, when it dials before we
 #: have noticed the loss.
