@@ -13,7 +13,7 @@ import pytest
 import iris_py as iris
 
 if TYPE_CHECKING:
-    from conftest import Crew, Loops, MemberProcess
+    from tests.integration.conftest import Crew, Loops, MemberProcess
 
 LANES = 24
 #: A silent peer is given up after 2.25 s, and asked every 0.75 s before (docs/design.md 3.6).
