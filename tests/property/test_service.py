@@ -1,0 +1,122 @@
+"""Properties of iris_py/patterns/service.py: bounds hold at all times, and each request is answered at most once."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from iris_py.group import Group, Peer
+from iris_py.packets import FAILURE, REJECTION, REPLY
+from iris_py.patterns.service import Execution, Registration, RegistrationDrained, RequestCancelled, RequestStarted, Service
+from overlay.ids import NodeId
+from overlay.messages import NodeInfo
+from security import Keyring, Secret
+
+KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")
+INDEX = st.integers(0, 9)
+
+
+class ServiceMachine(RuleBasedStateMachine):
+    """A service with some registrations and callers, which do anything at any time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.service = Service()
+        self.group = Group("cluster", KEYS, NodeId(bytes(16)), 1)
+        self.peers = [Peer(NodeInfo(NodeId(bytes((number,)) * 16), ()), None) for number in range(1, 4)]
+        self.every: list[Registration] = []
+        self.running: list[Execution] = []
+        self.unanswered: dict[tuple[Peer, int], None] = {}
+        self.cancelled: set[Execution] = set()
+        self.drained: list[Registration] = []
+        self.last_id = 0
+
+    @rule(concurrency=st.integers(1, 3), queue_messages=st.integers(0, 3))
+    def register(self, concurrency: int, queue_messages: int) -> None:
+        registration = Registration(self.group, None, concurrency, queue_messages)
+        self.every.append(registration)
+        self.service.register(registration)
+
+    @rule(index=INDEX, time_left_ms=st.sampled_from((1, 500, 10_000)))
+    def ask(self, index: int, time_left_ms: int) -> None:
+        self.last_id += 1
+        peer = self.peers[index % len(self.peers)]
+        self.unanswered[peer, self.last_id] = None
+        has_room = any(not registration.closed and not registration.is_full for registration in self.every)
+        rejected = sum(self.service.rejected.values())
+        self.service.receive_request(self.group, peer, self.last_id, time_left_ms, b"", self.now)
+        assert (sum(self.service.rejected.values()) == rejected) == has_room
+
+    @rule(index=INDEX, fails=st.booleans())
+    def finish(self, index: int, fails: bool) -> None:
+        if self.running:
+            execution = self.running.pop(index % len(self.running))
+            if fails:
+                self.service.fail(execution, ValueError(), self.now)
+            else:
+                self.service.reply(execution, b"", self.now)
+
+    @rule(index=INDEX)
+    def cancel(self, index: int) -> None:
+        if self.unanswered:
+            peer, id_ = list(self.unanswered)[index % len(self.unanswered)]
+            del self.unanswered[peer, id_]
+            self.service.receive_cancel(peer, id_)
+
+    @rule(index=INDEX)
+    def lose(self, index: int) -> None:
+        peer = self.peers[index % len(self.peers)]
+        for key in [key for key in self.unanswered if key[0] is peer]:
+            del self.unanswered[key]
+        self.service.peer_lost(peer)
+
+    @rule(index=INDEX)
+    def close(self, index: int) -> None:
+        if self.every:
+            self.service.close(self.every[index % len(self.every)])
+
+    @rule(step_s=st.sampled_from((0.001, 0.4, 20.0)))
+    def wait(self, step_s: float) -> None:
+        self.now += step_s
+
+    @invariant()
+    def settle(self) -> None:
+        for event in self.service.events_received():
+            if isinstance(event, RequestStarted):
+                assert event.execution.deadline > self.now
+                self.running.append(event.execution)
+            elif isinstance(event, RequestCancelled):
+                assert event.execution in self.running
+                assert event.execution not in self.cancelled
+                self.cancelled.add(event.execution)
+            else:
+                assert isinstance(event, RegistrationDrained)
+                assert event.registration not in self.drained
+                self.drained.append(event.registration)
+        for _group, peer, kind, id_, _argument, _payload in self.service.messages_to_send():
+            assert kind in (REPLY, FAILURE, REJECTION)
+            del self.unanswered[peer, id_]  # a KeyError: answered twice, or nobody waits
+        for registration in self.every:
+            assert 0 <= registration.running <= registration.concurrency
+            assert len(registration.queue) <= registration.queue_messages
+            assert not registration.queue or registration.running == registration.concurrency
+            assert registration.running == sum(execution.registration is registration for execution in self.running)
+            assert (registration in self.drained) == (registration.closed and registration.is_idle)
+
+    def teardown(self) -> None:
+        for registration in self.every:
+            self.service.close(registration)
+        self.settle()
+        while self.running:
+            self.finish(0, False)
+            self.settle()
+        assert not self.unanswered
+        assert not self.service._executions
+        assert not self.service._draining
+        assert len(self.drained) == len(self.every)
+
+
+TestService = ServiceMachine.TestCase
+TestService.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)

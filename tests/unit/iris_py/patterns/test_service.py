@@ -1,0 +1,367 @@
+"""Tests of iris_py/patterns/service.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_py import packets
+from iris_py.group import Group, Peer
+from iris_py.packets import FAILURE, REJECTION, REPLY, Rejection
+from iris_py.patterns.service import (
+    EARLY_CANCELS_MAX,
+    BroadcastReceived,
+    Execution,
+    Registration,
+    RegistrationDrained,
+    RequestCancelled,
+    RequestStarted,
+    Service,
+    ServiceEvent,
+)
+from overlay.ids import NodeId
+from overlay.messages import NodeInfo
+from security import Keyring, Secret
+
+KEYRING = Keyring(Secret(bytes(range(32))), network="test")
+LOCAL = NodeId(bytes(16))
+
+
+class Member:
+    """A service with one cluster, and a caller of it."""
+
+    def __init__(self, *limits: tuple[int, int]) -> None:
+        self.service = Service()
+        self.group = Group("cluster", KEYRING.cluster("cluster"), LOCAL, 1)
+        self.peer = Peer(NodeInfo(NodeId(b"p" * 16), ()), None)
+        self.registrations = [Registration(self.group, number, *limit) for number, limit in enumerate(limits)]
+        for registration in self.registrations:
+            self.service.register(registration)
+        self.last_id = 0
+
+    @property
+    def registration(self) -> Registration:
+        return self.registrations[0]
+
+    def request(self, now: float = 0.0, *, time_left_ms: int = 1000, peer: Peer | None = None) -> int:
+        self.last_id += 1
+        self.service.receive_request(self.group, peer or self.peer, self.last_id, time_left_ms, b"payload", now)
+        return self.last_id
+
+    def started(self) -> list[Execution]:
+        """Take the executions that were started; nothing else may have happened."""
+        events = self.service.events_received()
+        assert all(isinstance(event, RequestStarted) for event in events), events
+        return [event.execution for event in events if isinstance(event, RequestStarted)]
+
+    def sent(self) -> list[tuple[int, int, int]]:
+        """Take (kind, id, argument) of what is to be sent."""
+        return [(kind, id_, argument) for _group, _peer, kind, id_, argument, _payload in self.service.messages_to_send()]
+
+    def check_idle(self) -> None:
+        assert not self.service._executions
+        assert not self.service._draining
+        assert all(registration.is_idle for registration in self.registrations)
+
+
+def only(events: list[ServiceEvent]) -> ServiceEvent:
+    (event,) = events
+    return event
+
+
+def test_a_request_and_its_reply() -> None:
+    member = Member((1, 0))
+    request_id = member.request(1.0, time_left_ms=500)
+    (execution,) = member.started()
+    assert (execution.id, execution.payload, execution.peer) == (request_id, b"payload", member.peer)
+    assert execution.deadline == 1.5
+    assert member.registration.running == 1
+    member.service.reply(execution, b"reply", 1.1)
+    assert member.service.messages_to_send() == [(member.group, member.peer, REPLY, request_id, 0, b"reply")]
+    assert member.service.executed == 1
+    member.check_idle()
+
+
+def test_a_failure() -> None:
+    member = Member((1, 0))
+    request_id = member.request()
+    (execution,) = member.started()
+    member.service.fail(execution, ValueError("bad \udc80"), 0.0)
+    ((_group, _peer, kind, id_, _argument, payload),) = member.service.messages_to_send()
+    assert (kind, id_) == (FAILURE, request_id)
+    assert packets.decode_failure(payload) == ("ValueError", "bad \\udc80")
+    member.check_idle()
+
+
+def test_not_a_member() -> None:
+    member = Member()
+    request_id = member.request()
+    assert member.sent() == [(REJECTION, request_id, Rejection.NOT_A_MEMBER)]
+    assert member.service.rejected == {"not_a_member": 1}
+    assert not member.service.events_received()
+
+
+def test_concurrency_and_queue_are_bounded() -> None:
+    member = Member((2, 3))
+    ids = [member.request() for _ in range(8)]
+    running = member.started()
+    assert [execution.id for execution in running] == ids[:2]
+    assert member.sent() == [(REJECTION, id_, Rejection.OVERLOADED) for id_ in ids[5:]]
+    assert member.service.rejected == {"overloaded": 3}
+    assert member.registration.is_full
+    served = []
+    while running:
+        execution = running.pop(0)
+        served.append(execution.id)
+        member.service.reply(execution, b"", 0.5)
+        running += member.started()
+        assert 0 <= member.registration.running <= 2
+    assert served == ids[:5]
+    assert [id_ for _kind, id_, _argument in member.sent()] == ids[:5]
+    assert member.service.executed == 5
+    member.check_idle()
+
+
+def test_no_queue() -> None:
+    member = Member((1, 0))
+    member.request()
+    assert len(member.started()) == 1
+    second = member.request()
+    assert member.sent() == [(REJECTION, second, Rejection.OVERLOADED)]
+
+
+def test_expired_work_is_not_started() -> None:
+    member = Member((1, 10))
+    member.request(0.0, time_left_ms=10_000)
+    (running,) = member.started()
+    short = [member.request(0.0, time_left_ms=100) for _ in range(3)]
+    long = member.request(0.0, time_left_ms=5000)
+    member.service.reply(running, b"", 0.1)
+    assert member.sent() == [(REPLY, running.id, 0), *((REJECTION, id_, Rejection.EXPIRED) for id_ in short)]
+    (execution,) = member.started()
+    assert execution.id == long
+    assert member.service.rejected == {"expired": 3}
+    member.service.reply(execution, b"", 0.2)
+    member.check_idle()
+
+
+def test_cancel_what_runs() -> None:
+    member = Member((1, 1))
+    first, second = member.request(), member.request()
+    (execution,) = member.started()
+    member.service.receive_cancel(member.peer, first)
+    assert only(member.service.events_received()) == RequestCancelled(execution)
+    assert member.registration.running == 1  # until its handler has ended
+    member.service.receive_cancel(member.peer, first)
+    assert not member.service.events_received()
+    member.service.fail(execution, ValueError(), 0.0)
+    assert not member.sent()
+    (execution,) = member.started()
+    assert execution.id == second
+    member.service.reply(execution, b"", 0.0)
+    member.check_idle()
+
+
+def test_cancel_what_is_queued() -> None:
+    member = Member((1, 3))
+    ids = [member.request() for _ in range(4)]
+    (execution,) = member.started()
+    member.service.receive_cancel(member.peer, ids[2])
+    assert not member.service.events_received()
+    member.service.reply(execution, b"", 0.0)
+    member.service.reply(member.started()[0], b"", 0.0)
+    (execution,) = member.started()
+    assert execution.id == ids[3]
+    member.service.reply(execution, b"", 0.0)
+    assert [id_ for _kind, id_, _argument in member.sent()] == [ids[0], ids[1], ids[3]]
+    member.check_idle()
+
+
+def test_another_peer_cannot_cancel() -> None:
+    member = Member((1, 1))
+    ids = [member.request() for _ in range(2)]
+    member.started()
+    other = Peer(NodeInfo(NodeId(b"o" * 16), ()), None)
+    for id_ in ids:
+        member.service.receive_cancel(other, id_)
+    assert not member.service.events_received()
+    assert len(member.registration.queue) == 1
+
+
+def test_a_cancel_that_passed_its_request() -> None:
+    """A small CANCEL overtakes a large REQUEST: the request is then not executed at all."""
+    member = Member((1, 1))
+    member.service.receive_cancel(member.peer, 1)
+    assert member.request() == 1
+    assert not member.started()
+    assert not member.sent()
+    assert member.request() == 2
+    assert [execution.id for execution in member.started()] == [2]
+
+
+def test_early_cancels_are_bounded_and_go_with_their_peer() -> None:
+    member = Member((1, 1))
+    for id_ in range(1, EARLY_CANCELS_MAX + 100):
+        member.service.receive_cancel(member.peer, id_)
+    assert len(member.service._early_cancels) == EARLY_CANCELS_MAX
+    assert member.request() == 1  # forgotten
+    assert len(member.started()) == 1
+    member.service.peer_lost(member.peer)
+    assert not member.service._early_cancels
+
+
+def test_a_lost_caller() -> None:
+    member = Member((1, 5))
+    other = Peer(NodeInfo(NodeId(b"o" * 16), ()), None)
+    member.request()
+    (execution,) = member.started()
+    member.request()
+    theirs = member.request(peer=other)
+    member.request()
+    member.service.peer_lost(member.peer)
+    assert only(member.service.events_received()) == RequestCancelled(execution)
+    assert len(member.registration.queue) == 1
+    member.service.reply(execution, b"nobody waits", 0.0)
+    assert not member.sent()
+    (execution,) = member.started()
+    assert execution.id == theirs
+    member.service.reply(execution, b"", 0.0)
+    assert member.sent() == [(REPLY, theirs, 0)]
+    member.check_idle()
+
+
+# -- close
+
+
+def test_close_answers_what_runs_and_waits() -> None:
+    member = Member((1, 5))
+    for _ in range(3):
+        member.request()
+    executions = member.started()
+    member.service.close(member.registration)
+    late = member.request()
+    assert member.sent() == [(REJECTION, late, Rejection.NOT_A_MEMBER)]
+    answered = 0
+    while executions:
+        member.service.reply(executions.pop(), b"", 0.0)
+        answered += 1
+        events = member.service.events_received()
+        executions = [event.execution for event in events if isinstance(event, RequestStarted)]
+        assert RegistrationDrained(member.registration) in events if answered == 3 else executions
+    assert answered == 3
+    member.check_idle()
+
+
+def test_close_what_is_idle() -> None:
+    member = Member((1, 0))
+    member.service.close(member.registration)
+    member.service.close(member.registration)
+    assert only(member.service.events_received()) == RegistrationDrained(member.registration)
+    member.check_idle()
+    assert not member.service.serves(member.group)
+
+
+def test_close_twice_drains_once() -> None:
+    member = Member((1, 0))
+    member.request()
+    (execution,) = member.started()
+    member.service.close(member.registration)
+    member.service.close(member.registration)
+    assert not member.service.events_received()
+    member.service.reply(execution, b"", 0.0)
+    assert only(member.service.events_received()) == RegistrationDrained(member.registration)
+    member.service.close(member.registration)
+    assert not member.service.events_received()
+    member.check_idle()
+
+
+@pytest.mark.parametrize("by", ["cancel", "loss", "expiry"])
+def test_close_drains_when_the_last_queued_goes_without_an_answer(by: str) -> None:
+    member = Member((1, 1))
+    member.request(time_left_ms=10_000)
+    (execution,) = member.started()
+    other = Peer(NodeInfo(NodeId(b"o" * 16), ()), None)
+    queued = member.request(time_left_ms=10, peer=other)
+    member.service.close(member.registration)
+    if by == "cancel":
+        member.service.receive_cancel(other, queued)
+    elif by == "loss":
+        member.service.peer_lost(other)
+    assert not member.service.events_received()
+    member.service.reply(execution, b"", 5.0)
+    assert only(member.service.events_received()) == RegistrationDrained(member.registration)
+    member.check_idle()
+
+
+# -- several registrations
+
+
+def test_the_first_begins_and_the_last_ends_the_membership() -> None:
+    member = Member()
+    first, second = (Registration(member.group, number, 1, 0) for number in range(2))
+    assert member.service.register(first)
+    assert not member.service.register(second)
+    assert not member.service.leave(first)
+    member.service.close(first)
+    assert member.service.serves(member.group)
+    assert member.service.leave(second)
+    assert member.service.serves(member.group)  # until everybody has been told
+    assert not member.service.is_member(member.group)
+    member.service.close(second)
+    assert not member.service.serves(member.group)
+
+
+def test_who_joins_while_the_last_leaves_begins_a_membership() -> None:
+    member = Member()
+    first, second = (Registration(member.group, number, 1, 0) for number in range(2))
+    member.service.register(first)
+    assert member.service.leave(first)
+    assert member.service.register(second)
+    member.service.close(first)
+    assert member.service.is_member(member.group)
+    assert member.service.leave(second)
+
+
+def test_the_less_loaded_registration_is_chosen() -> None:
+    member = Member((1, 5), (3, 5))
+    for _ in range(8):
+        member.request()
+    started = [member.registrations.index(execution.registration) for execution in member.started()]
+    assert sorted(started) == [0, 1, 1, 1]
+    assert [len(registration.queue) for registration in member.registrations] == [1, 3]
+
+
+def test_one_that_is_full_does_not_reject_what_another_could_take() -> None:
+    """In proportion to its concurrency the wide one is less loaded, but it has no queue."""
+    member = Member((2, 0), (1, 10))
+    ids = [member.request() for _ in range(13)]
+    assert len(member.started()) == 3
+    assert not member.sent()
+    assert len(member.registrations[1].queue) == 10
+    full = member.request()
+    assert member.sent() == [(REJECTION, full, Rejection.OVERLOADED)]
+    assert len(ids) == 13
+
+
+def test_a_broadcast_reaches_every_registration() -> None:
+    member = Member((1, 0), (1, 0))
+    member.service.receive_broadcast(member.group, member.peer, 7, b"message")
+    member.service.close(member.registrations[0])
+    member.service.receive_broadcast(member.group, member.peer, 8, b"message")
+    first, second, drained, third = member.service.events_received()
+    assert first == BroadcastReceived(member.registrations[0], member.peer, 7, b"message")
+    assert second == BroadcastReceived(member.registrations[1], member.peer, 7, b"message")
+    assert drained == RegistrationDrained(member.registrations[0])
+    assert third == BroadcastReceived(member.registrations[1], member.peer, 8, b"message")
+
+
+def test_a_broadcast_to_nobody() -> None:
+    member = Member()
+    member.service.receive_broadcast(member.group, member.peer, 1, b"message")
+    assert not member.service.events_received()
+
+
+def test_an_unregistered_registration_can_be_closed() -> None:
+    member = Member()
+    registration = Registration(member.group, None, 1, 0)
+    member.service.close(registration)
+    assert only(member.service.events_received()) == RegistrationDrained(registration)
