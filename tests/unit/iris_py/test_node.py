@@ -1,0 +1,957 @@
+"""Tests of iris_py/node.py: complete nodes, wired together in memory."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from iris_py import node as node_module
+from iris_py import packets
+from iris_py.errors import IrisError, MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
+from iris_py.link import FRAGMENT_BYTES, MULTICAST, UNICAST, LinkConfig, LinkState
+from iris_py.node import DialRefused, NodeCore, RoomMade, check_size
+from iris_py.packets import MAX_MESSAGE_BYTES, MESSAGE
+from iris_py.patterns.service import (
+    BroadcastReceived,
+    Execution,
+    Registration,
+    RegistrationDrained,
+    RequestCancelled,
+    RequestStarted,
+)
+from iris_py.peers import HANDSHAKES_MAX
+from iris_py.testing.pair import NodeCores
+from overlay.errors import OverlayError
+from overlay.events import Departed, GroupJoined, GroupLeft
+from overlay.ids import NodeId
+from overlay.messages import NodeInfo
+from security import Keyring, Secret, multicast_associated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SECRET = Secret(bytes(range(32)))
+CLUSTER_SECRET = Secret(b"c" * 32)
+
+
+class Net:
+    """Nodes by number, and what a program around each of them does: answer, and remember."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.cores = NodeCores()
+        for _ in range(count):
+            self.add()
+
+    @property
+    def now(self) -> float:
+        return self.cores.now
+
+    def add(
+        self,
+        *,
+        clusters: Mapping[str, Secret] | None = None,
+        secret: Secret = SECRET,
+        link_config: LinkConfig | None = None,
+    ) -> NodeCore:
+        number = len(self.cores.nodes) + 1
+        rng = random.Random(number)
+        core = NodeCore(
+            NodeInfo(NodeId(bytes((number,)) * 16), (f"node:{number}",)),
+            Keyring(secret, network="test", clusters=clusters),
+            rng=rng,
+            entropy=rng.randbytes,
+            link_config=link_config,
+        )
+        self.cores.add(core, tuple(self.cores.nodes)[:1])
+        return core
+
+    def join(self, core: NodeCore, cluster: str = "cluster", concurrency: int = 1000, queue: int = 1000) -> Registration:
+        registration = Registration(core.group(cluster, self.now), None, concurrency, queue)
+        follows = core.join(registration, self.now)
+        self.cores.drive()
+        joined = self.take(core, GroupJoined)
+        assert bool(joined) == follows
+        return registration
+
+    def take(self, core: NodeCore, *kinds: type) -> list[object]:
+        """Take the events of some kinds that a node reported."""
+        address = core.info.addresses[0]
+        events = self.cores.events[address]
+        taken: list[object] = [event for event in events if isinstance(event, kinds)]
+        self.cores.events[address] = [event for event in events if not isinstance(event, kinds)]
+        return taken
+
+    def started(self, core: NodeCore) -> list[Execution]:
+        return [event.execution for event in self.take(core, RequestStarted) if isinstance(event, RequestStarted)]
+
+    def outcomes(self, core: NodeCore) -> dict[object, bytes | IrisError]:
+        address = core.info.addresses[0]
+        outcomes, self.cores.outcomes[address] = self.cores.outcomes[address], []
+        assert len(dict(outcomes)) == len(outcomes)
+        return dict(outcomes)
+
+    def outcome(self, core: NodeCore) -> bytes | IrisError:
+        ((_token, outcome),) = self.outcomes(core).items()
+        return outcome
+
+    def request(
+        self,
+        core: NodeCore,
+        payload: bytes = b"question",
+        cluster: str = "cluster",
+        *,
+        timeout_s: float = 5.0,
+        idempotent: bool = False,
+        token: object = None,
+    ) -> int:
+        return core.request(cluster, payload, timeout_s, idempotent, token, self.now)
+
+    def serve(self, core: NodeCore) -> int:
+        """Answer every request that has started with its payload; returns how many."""
+        count = 0
+        while executions := self.started(core):
+            for execution in executions:
+                count += 1
+                core.service.reply(execution, b"re:" + execution.payload, self.now)
+            self.cores.drive()
+        return count
+
+    def broadcasts(self, core: NodeCore) -> list[tuple[int, bytes]]:
+        events = self.take(core, BroadcastReceived)
+        return [(event.sequence, event.payload) for event in events if isinstance(event, BroadcastReceived)]
+
+    def cut(self, one: NodeCore, other: NodeCore) -> None:
+        self.cores.cut(one.info.addresses[0], other.info.addresses[0])
+        self.cores.drive()
+
+    def kill(self, core: NodeCore) -> None:
+        """Let a node vanish: its connections break, and nobody answers there any more."""
+        address = core.info.addresses[0]
+        del self.cores.nodes[address]
+        for ends in list(self.cores.connections):
+            if address in (ends[0][0], ends[1][0]):
+                self.cores.connections.remove(ends)
+                for there, end in ends:
+                    if there != address:
+                        end.receive(None, self.now)
+                        self.cores.nodes[there].link_received(end.link, self.now)
+        self.cores.drive()
+
+
+def inject(net: Net, sender: NodeCore, receiver: NodeCore, cluster: str, body: bytes, *, kind: int = UNICAST) -> None:
+    """Send a body of our own making over the link between two nodes."""
+    group = sender.group(cluster, net.now)
+    peer = sender.peers.find(receiver.info.id)
+    assert peer is not None
+    assert peer.link is not None
+    if kind == UNICAST:
+        channel = group.channel(peer)
+        channel.parts.append(body)
+        nonce, sealed = group.seal(channel)
+    else:
+        group.cast_parts.append(body)
+        nonce, sealed = group.seal_cast()
+    peer.link.send_packet(kind, group.id, nonce, sealed)
+    sender._touched[peer.link] = None
+    net.cores.drive()
+
+
+# -- joining and asking
+
+
+def test_everybody_knows_everybody() -> None:
+    net = Net(4)
+    for core in net.cores.nodes.values():
+        assert len(core.overlay.peers()) == 3
+        assert len(core.peers.links()) == 3
+
+
+def test_join_request_reply() -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one)
+    net.request(other)
+    net.cores.drive()
+    assert net.serve(one) == 1
+    assert net.outcome(other) == b"re:question"
+    assert not one.drops
+    assert not other.drops
+
+
+def test_a_failure_of_the_handler() -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one)
+    net.request(other)
+    net.cores.drive()
+    (execution,) = net.started(one)
+    one.service.fail(execution, RuntimeError("no"), net.now)
+    net.cores.drive()
+    error = net.outcome(other)
+    assert isinstance(error, RemoteError)
+    assert (error.member, error.type, error.text) == (one.info.id.hex(), "RuntimeError", "no")
+
+
+def test_no_members_is_known_at_once() -> None:
+    net = Net(3)
+    (core, *_others) = net.cores.nodes.values()
+    net.request(core)
+    net.cores.drive()
+    error = net.outcome(core)
+    assert isinstance(error, NoMembers)
+    assert error.nodes == 2
+
+
+def test_a_local_member() -> None:
+    net = Net(1)
+    (core,) = net.cores.nodes.values()
+    net.join(core)
+    request_id = net.request(core)
+    net.cores.drive()
+    assert net.serve(core) == 1
+    assert net.outcome(core) == b"re:question"
+    request_id = net.request(core)
+    net.cores.drive()
+    (execution,) = net.started(core)
+    core.requester.cancel(request_id)
+    net.cores.drive()
+    assert net.take(core, RequestCancelled) == [RequestCancelled(execution)]
+    core.service.reply(execution, b"", net.now)
+    core.broadcast("cluster", b"to myself", net.now)
+    net.cores.drive()
+    assert net.broadcasts(core) == [(1, b"to myself")]
+    assert not net.outcomes(core)
+    assert net.cores.records["node:1"] == 0
+
+
+def test_the_local_member_and_others_share_the_work() -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one)
+    net.join(other)
+    for number in range(200):
+        net.request(one, token=number)
+    net.cores.drive()
+    counts = net.serve(one), net.serve(other)
+    assert sum(counts) == 200
+    assert min(counts) > 80
+    assert len(net.outcomes(one)) == 200
+
+
+@pytest.mark.parametrize("size", [0, 1, 31 * 1024, FRAGMENT_BYTES - 64, FRAGMENT_BYTES, 1_000_000, MAX_MESSAGE_BYTES])
+def test_payloads_of_all_sizes(size: int) -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one)
+    net.request(other, bytes(size))
+    net.cores.drive()
+    (execution,) = net.started(one)
+    assert execution.payload == bytes(size)
+    one.service.reply(execution, bytes(size), net.now)
+    other.broadcast("cluster", bytes(size), net.now)
+    net.cores.drive()
+    assert net.outcome(other) == bytes(size)
+    assert net.broadcasts(one) == [(1, bytes(size))]
+
+
+def test_a_payload_over_the_limit() -> None:
+    net = Net(1)
+    (core,) = net.cores.nodes.values()
+    check_size(bytes(MAX_MESSAGE_BYTES))
+    acts: list[Callable[[], object]] = [
+        lambda: net.request(core, bytes(MAX_MESSAGE_BYTES + 1)),
+        lambda: core.broadcast("cluster", bytes(MAX_MESSAGE_BYTES + 1), net.now),
+        lambda: check_size(bytes(MAX_MESSAGE_BYTES + 1)),
+    ]
+    for act in acts:
+        with pytest.raises(MessageTooLarge):
+            act()
+    assert core.requester.sent == 0
+    assert not core._groups
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256, "a\0b"])
+def test_a_name_that_is_none(name: str) -> None:
+    net = Net(1)
+    (core,) = net.cores.nodes.values()
+    with pytest.raises(ValueError, match="name"):
+        net.request(core, cluster=name)
+    assert not core._groups
+    assert not core._groups_by_name
+
+
+def test_a_hundred_requests_of_one_turn_travel_in_a_few_records() -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one)
+    net.cores.records.update({"node:1": 0, "node:2": 0})
+    for number in range(100):
+        net.request(other, bytes(500), token=number)
+    net.cores.drive()
+    assert net.cores.records == {"node:1": 0, "node:2": 2}
+    for execution in net.started(one):
+        one.service.reply(execution, b"", net.now)
+    net.cores.drive()
+    assert net.cores.records == {"node:1": 1, "node:2": 2}
+    assert len(net.outcomes(other)) == 100
+
+
+def test_overloaded_and_then_retried_elsewhere() -> None:
+    net = Net(3)
+    one, two, caller = net.cores.nodes.values()
+    net.join(one, concurrency=1, queue=0)
+    net.join(two, concurrency=1, queue=0)
+    for number in range(3):
+        net.request(caller, token=number)
+    net.cores.drive()
+    (error,) = net.outcomes(caller).values()
+    assert isinstance(error, Overloaded)
+    assert error.tried == 2
+    assert net.serve(one) + net.serve(two) == 2
+    assert set(net.outcomes(caller).values()) == {b"re:question"}
+
+
+def test_a_deadline_travels_and_expires() -> None:
+    net = Net(2)
+    one, caller = net.cores.nodes.values()
+    net.join(one, concurrency=1, queue=5)
+    net.request(caller, timeout_s=10.0, token="long")
+    net.request(caller, timeout_s=0.5, token="short")
+    net.cores.drive()
+    (execution,) = net.started(one)
+    net.cores.drive_until(1.0)
+    (error,) = net.outcomes(caller).values()
+    assert isinstance(error, RequestTimeout)
+    assert error.member == one.info.id.hex()
+    one.service.reply(execution, b"", net.now)
+    net.cores.drive()
+    assert not net.started(one)
+    assert net.outcomes(caller) == {"long": b""}
+
+
+def test_cancelling_the_caller_cancels_the_handler() -> None:
+    net = Net(2)
+    one, caller = net.cores.nodes.values()
+    net.join(one)
+    request_id = net.request(caller)
+    net.cores.drive()
+    (execution,) = net.started(one)
+    caller.requester.cancel(request_id)
+    net.cores.drive()
+    assert net.take(one, RequestCancelled) == [RequestCancelled(execution)]
+    one.service.reply(execution, b"late", net.now)
+    net.cores.drive()
+    assert not net.outcomes(caller)
+    assert caller.requester.late == 0
+
+
+def test_cancelling_a_large_request_in_the_same_turn() -> None:
+    """The CANCEL is small and passes the REQUEST on the link; the handler must not be started for nobody."""
+    net = Net(2)
+    one, caller = net.cores.nodes.values()
+    net.join(one)
+    request_id = net.request(caller, bytes(1_000_000))
+    caller.flush(net.now)
+    caller.requester.cancel(request_id)
+    net.cores.drive()
+    assert not net.started(one)
+    assert one.service.executed == 0
+    net.request(caller, bytes(1_000_000))
+    net.cores.drive()
+    assert net.serve(one) == 1
+
+
+# -- broadcasts
+
+
+def test_broadcasts_arrive_once_and_in_order_whatever_their_size() -> None:
+    net = Net(3)
+    sender, *members = net.cores.nodes.values()
+    for member in members:
+        net.join(member)
+    payloads = [bytes((number,)) * size for number, size in enumerate([10, 100_000, 20, 31 * 1024, 40_000, 0, 5] * 5)]
+    for number, payload in enumerate(payloads):
+        assert sender.broadcast("cluster", payload, net.now) == 2
+        if number % 3 == 0:
+            sender.flush(net.now)
+    net.cores.drive()
+    for member in members:
+        assert net.broadcasts(member) == list(enumerate(payloads, 1))
+    assert not net.broadcasts(sender)
+
+
+def test_the_sender_is_a_member_too() -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one)
+    net.join(other)
+    assert one.broadcast("cluster", b"all", net.now) == 2
+    net.cores.drive()
+    assert net.broadcasts(one) == net.broadcasts(other) == [(1, b"all")]
+
+
+def test_a_broadcast_to_nobody() -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    assert one.broadcast("cluster", b"all", net.now) == 0
+    net.join(other)
+    assert one.broadcast("cluster", b"all", net.now) == 1
+    net.cores.drive()
+    assert net.broadcasts(other) == [(1, b"all")]
+
+
+def test_what_is_sent_after_join_arrives() -> None:
+    net = Net(4)
+    *senders, member = net.cores.nodes.values()
+    for sender in senders:
+        sender.group("cluster", net.now)
+    net.join(member)
+    for sender in senders:
+        assert sender.broadcast("cluster", b"now", net.now) == 1
+    net.cores.drive()
+    assert len(net.broadcasts(member)) == 3
+
+
+def test_broadcasts_before_a_change_of_the_view_go_to_those_who_were_there() -> None:
+    net = Net(3)
+    sender, member, newcomer = net.cores.nodes.values()
+    net.join(member)
+    sender.broadcast("cluster", b"before", net.now)
+    newcomer.join(Registration(newcomer.group("cluster", net.now), None, 1, 1), net.now)
+    net.cores.drive()
+    sender.broadcast("cluster", b"after", net.now)
+    net.cores.drive()
+    assert net.broadcasts(member) == [(1, b"before"), (2, b"after")]
+    assert net.broadcasts(newcomer) == [(2, b"after")]
+
+
+def test_a_broadcast_that_comes_after_the_end_is_counted() -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    registration = net.join(one)
+    other.group("cluster", net.now)
+    one.service.close(registration)
+    other.broadcast("cluster", b"late", net.now)
+    net.cores.drive()
+    assert one.drops == {"broadcast_to_no_member": 1}
+
+
+def test_congestion_is_seen_and_its_end_reported() -> None:
+    net = Net()
+    for _ in range(2):
+        net.add(link_config=LinkConfig(queue_bytes_high=10_000))
+    one, other = net.cores.nodes.values()
+    net.join(other)
+
+    def congested() -> list[bool]:
+        return [member.peer.is_congested for member in one.group("cluster", net.now).members or []]
+
+    one.broadcast("cluster", bytes(20_000), net.now)
+    assert congested() == [False]
+    one.flush(net.now)
+    assert congested() == [True]
+    net.take(one, RoomMade)
+    net.cores.drive()
+    assert congested() == [False]
+    assert net.take(one, RoomMade)
+    assert len(net.broadcasts(other)) == 1
+
+
+# -- leaving
+
+
+def test_a_graceful_leave_fails_no_request() -> None:
+    net = Net(3)
+    one, two, caller = net.cores.nodes.values()
+    registration = net.join(one)
+    net.join(two)
+    for number in range(50):
+        net.request(caller, token=number)
+    assert one.leave(registration, net.now)
+    net.cores.drive()
+    assert len(net.take(one, GroupLeft)) == 1
+    one.service.close(registration)
+    for number in range(50, 100):
+        net.request(caller, token=number)
+    net.cores.drive()
+    net.serve(one)
+    net.serve(two)
+    outcomes = net.outcomes(caller)
+    assert len(outcomes) == 100
+    assert set(outcomes.values()) == {b"re:question"}
+    assert net.take(one, RegistrationDrained) == [RegistrationDrained(registration)]
+
+
+def test_a_request_that_crossed_the_leave_is_given_to_another() -> None:
+    net = Net(3)
+    one, two, caller = net.cores.nodes.values()
+    registration = net.join(one)
+    net.join(two)
+    for number in range(20):
+        net.request(caller, token=number)
+    caller.flush(net.now)  # under way
+    one.leave(registration, net.now)
+    one.service.close(registration)
+    net.cores.drive()
+    assert one.service.rejected["not_a_member"] == caller.requester.retries > 0
+    assert net.serve(two) == 20
+    assert set(net.outcomes(caller).values()) == {b"re:question"}
+
+
+def test_to_join_while_the_last_registration_leaves() -> None:
+    """The new one must be known to everybody, and the end of the old one must not end it."""
+    net = Net(2)
+    one, caller = net.cores.nodes.values()
+    first = net.join(one)
+    assert one.leave(first, net.now)
+    second = Registration(one.group("cluster", net.now), None, 10, 10)
+    assert one.join(second, net.now)
+    net.cores.drive()
+    one.service.close(first)
+    net.cores.drive()
+    net.request(caller)
+    net.cores.drive()
+    (execution,) = net.started(one)
+    assert execution.registration is second
+    one.service.reply(execution, b"", net.now)
+    assert one.leave(second, net.now)
+    one.service.close(second)
+    net.cores.drive()
+    net.outcomes(caller)
+    net.request(caller)
+    net.cores.drive()
+    assert isinstance(net.outcome(caller), NoMembers)
+
+
+def test_depart_and_close() -> None:
+    net = Net(3)
+    one, *others = net.cores.nodes.values()
+    net.join(one)
+    one.depart(net.now)
+    net.cores.drive()
+    assert len(net.take(one, Departed)) == 1
+    for other in others:
+        assert [info.id for info in other.overlay.peers()] == [each.info.id for each in others if each is not other]
+    one.close_links(net.now)
+    net.cores.drive()
+    assert not one.peers.links()
+    net.request(others[0])
+    net.cores.drive()
+    assert isinstance(net.outcome(others[0]), NoMembers)
+    with pytest.raises(OverlayError):
+        one.join(Registration(one.group("another", net.now), None, 1, 1), net.now)
+    assert not one.service.serves(one.group("another", net.now))
+
+
+# -- loss
+
+
+def test_a_killed_member() -> None:
+    net = Net(2)
+    one, caller = net.cores.nodes.values()
+    net.join(one)
+    net.request(caller)
+    net.cores.drive()
+    assert net.started(one)
+    net.kill(one)
+    error = net.outcome(caller)
+    assert isinstance(error, MemberLost)
+    assert error.member == one.info.id.hex()
+    assert caller.group("cluster", net.now).members == []
+    net.request(caller)
+    net.cores.drive()
+    assert isinstance(net.outcome(caller), NoMembers)
+
+
+def test_idempotent_survives_the_death_of_its_member() -> None:
+    net = Net(3)
+    one, two, caller = net.cores.nodes.values()
+    net.join(one)
+    net.join(two)
+    for number in range(20):
+        net.request(caller, idempotent=True, token=number)
+    net.cores.drive()
+    held = len(net.started(one))
+    assert 0 < held < 20
+    net.kill(one)
+    assert net.serve(two) == 20
+    assert set(net.outcomes(caller).values()) == {b"re:question"}
+    assert caller.requester.retries == held
+
+
+def test_a_silent_member_is_out_of_the_view_within_three_seconds() -> None:
+    net = Net(2)
+    one, caller = net.cores.nodes.values()
+    net.join(one)
+    net.request(caller, timeout_s=60.0)
+    net.cores.drive()
+    for ends in net.cores.connections:
+        for _address, end in ends:
+            end.is_held = True
+    del net.cores.nodes["node:1"]
+    net.cores.drive_until(net.now + 3.0)
+    assert isinstance(net.outcome(caller), MemberLost)
+    assert caller.group("cluster", net.now).members == []
+
+
+def test_a_lost_caller_cancels_its_requests() -> None:
+    net = Net(2)
+    one, caller = net.cores.nodes.values()
+    net.join(one)
+    net.request(caller)
+    net.cores.drive()
+    (execution,) = net.started(one)
+    net.kill(caller)
+    assert net.take(one, RequestCancelled) == [RequestCancelled(execution)]
+    one.service.reply(execution, b"", net.now)
+    net.cores.drive()
+    assert not one.drops
+
+
+def test_a_broken_link_heals() -> None:
+    net = Net(2)
+    one, caller = net.cores.nodes.values()
+    net.join(one)
+    caller.group("cluster", net.now)
+    for _ in range(3):
+        net.cut(one, caller)
+        net.cores.drive_until(net.now + 5.0)
+        assert len(one.peers.links()) == len(caller.peers.links()) == 1
+        net.request(caller)
+        net.cores.drive()
+        assert net.serve(one) == 1
+        assert net.outcome(caller) == b"re:question"
+
+
+def test_a_link_that_only_one_side_saw_break_is_replaced_at_once() -> None:
+    net = Net(2)
+    one, caller = net.cores.nodes.values()
+    net.join(one)
+    net.request(caller, idempotent=True)
+    net.cores.drive()
+    (old,) = net.cores.connections
+    here, there = old if old[0][0] == "node:2" else old[::-1]
+    here[1].is_ended = there[1].is_held = True  # nothing passes, not even the end
+    here[1].link.abort("broken")
+    caller.link_received(here[1].link, net.now)
+    net.cores.drive_until(net.now + 0.5)
+    assert len(one.peers.links()) == len(caller.peers.links()) == 1
+    assert there[1].link.state is LinkState.CLOSED
+    assert there[1].is_ended  # the driver was told to close it
+    executions = net.started(one)
+    assert len(executions) == 2  # the first was cancelled with its link
+    one.service.reply(executions[-1], b"reply", net.now)
+    net.cores.drive()
+    assert net.outcome(caller) == b"reply"
+
+
+def test_what_is_queued_for_a_lost_peer_does_not_take_its_next_channel() -> None:
+    """In one turn: an answer for the old link of a node waits, and a request over its new one."""
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one)
+    net.join(other)
+    net.request(other, idempotent=True)
+    peer = one.peers.find(other.info.id)
+    assert peer is not None
+    group = one.group("cluster", net.now)
+    ghost = type(peer)(peer.info, None)
+    one._gather(group, peer, packets.REQUEST, 77, 1000, b"to the living")
+    one._gather(group, ghost, packets.REPLY, 1, 0, b"to the dead")
+    net.cores.drive()
+    assert b"to the living" in [execution.payload for execution in net.started(other)]
+    assert one.drops == {"peer_gone": 1}
+
+
+# -- secrecy
+
+
+def test_a_cluster_with_a_secret_of_its_own() -> None:
+    net = Net()
+    clusters = {"private": CLUSTER_SECRET}
+    member, insider, outsider = net.add(clusters=clusters), net.add(clusters=clusters), net.add()
+    net.join(member, "private")
+    for caller in (insider, outsider):
+        net.request(caller, cluster="private")
+    net.cores.drive()
+    assert isinstance(net.outcome(outsider), NoMembers)
+    assert net.serve(member) == 1
+    assert net.outcome(insider) == b"re:question"
+    assert outsider.group("private", net.now).id != member.group("private", net.now).id
+
+
+def test_a_member_without_a_proof_is_ignored() -> None:
+    net = Net(2)
+    liar, caller = net.cores.nodes.values()
+    group = caller.group("cluster", net.now)
+    for proof in (b"", bytes(16), group.keys.proof(caller.info.id), group.keys.proof(liar.info.id) + b"x"):
+        liar.overlay.join_group(group.id, proof, net.now)
+        liar._advance(net.now)
+        net.cores.drive()
+        assert group.members == []
+    assert caller.drops["unproven_member"] >= 4
+    net.request(caller)
+    net.cores.drive()
+    assert isinstance(net.outcome(caller), NoMembers)
+    assert caller.broadcast("cluster", b"", net.now) == 0
+
+
+def test_another_network_secret_stays_outside() -> None:
+    net = Net(1)
+    stranger = net.add(secret=Secret(b"s" * 32))
+    assert not stranger.overlay.peers()
+    assert [event.address for event in net.take(stranger, DialRefused) if isinstance(event, DialRefused)] == ["node:1"]
+    (core, _stranger) = net.cores.nodes.values()
+    assert core.peers.refused == 1
+
+
+def test_silent_strangers_do_not_keep_a_newcomer_out() -> None:
+    net = Net(1)
+    (core,) = net.cores.nodes.values()
+    for _ in range(HANDSHAKES_MAX):
+        assert core.accepted(net.now) is not None
+    newcomer = net.add()
+    assert [info.id for info in core.overlay.peers()] == [newcomer.info.id]
+    assert core.peers.refused == 1
+    assert len(core.peers.links()) == HANDSHAKES_MAX
+    net.cores.drive_until(net.now + LinkConfig().handshake_timeout_s)
+    assert len(core.peers.links()) == 1
+    assert len(core._link_deadlines) == 1
+
+
+# -- what a peer may send
+
+
+@pytest.mark.parametrize("kind", [UNICAST, MULTICAST])
+def test_a_replayed_packet_is_dropped(kind: int) -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one)
+    group = other.group("cluster", net.now)
+    peer = other.peers.find(one.info.id)
+    assert peer is not None
+    assert peer.link is not None
+    body = MESSAGE.pack(packets.BROADCAST, 0, 0, 1, 1, 0) + b"x"
+    if kind == UNICAST:
+        channel = group.channel(peer)
+        channel.parts.append(body)
+        nonce, sealed = group.seal(channel)
+    else:
+        group.cast_parts.append(body)
+        nonce, sealed = group.seal_cast()
+    for _ in range(3):
+        peer.link.send_packet(kind, group.id, nonce, sealed)
+    peer.link.send_packet(UNICAST if kind == MULTICAST else MULTICAST, group.id, nonce, sealed)
+    other._touched[peer.link] = None
+    net.cores.drive()
+    assert len(net.broadcasts(one)) == 1
+    assert one.drops == {"replayed": 2, "unauthentic": 1}
+
+
+def test_a_packet_of_somebody_else_is_not_authentic() -> None:
+    """A member that passes on what it was sent: neither under its own name nor to another receiver does it open."""
+    net = Net(3)
+    one, middle, receiver = net.cores.nodes.values()
+    for core in (middle, receiver):
+        net.join(core)
+    group = one.group("cluster", net.now)
+    peer = one.peers.find(middle.info.id)
+    assert peer is not None
+    channel = group.channel(peer)
+    channel.parts.append(MESSAGE.pack(packets.REQUEST, 0, 0, 0, 1, 1000))
+    onward = middle.peers.find(receiver.info.id)
+    assert onward is not None
+    assert onward.link is not None
+    onward.link.send_packet(UNICAST, group.id, *group.seal(channel))
+    group.cast_parts.append(MESSAGE.pack(packets.BROADCAST, 0, 0, 0, 1, 0))
+    onward.link.send_packet(MULTICAST, group.id, *group.seal_cast())
+    middle._touched[onward.link] = None
+    net.cores.drive()
+    assert receiver.drops == {"unauthentic": 2}
+    assert not net.started(receiver)
+    assert not net.broadcasts(receiver)
+    assert len(multicast_associated(group.id, one.info.id)) == 32
+
+
+def test_an_unknown_group_is_counted() -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    inject(net, other, one, "never heard of", MESSAGE.pack(packets.REQUEST, 0, 0, 0, 1, 1000))
+    assert one.drops == {"unknown_group": 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "drops", "started"),
+    [
+        (b"", {}, 0),
+        (b"x", {"malformed": 1}, 0),
+        (bytes(19), {"malformed": 1}, 0),
+        (bytes(20), {"unknown_kind": 1}, 0),
+        (MESSAGE.pack(packets.KINDS, 0, 0, 0, 1, 0), {"unknown_kind": 1}, 0),
+        (MESSAGE.pack(255, 255, 0, 0, 1, 0), {"unknown_kind": 1}, 0),
+        (MESSAGE.pack(packets.REQUEST, 0, 0, 1, 1, 1000), {"malformed": 1}, 0),
+        (MESSAGE.pack(packets.REQUEST, 0, 0xFFFF, 0xFFFF_FFFF, 1, 1000), {"malformed": 1}, 0),
+        (MESSAGE.pack(packets.REQUEST, 0, 1, 0, 1, 1000), {"malformed": 1}, 0),
+        (MESSAGE.pack(packets.REQUEST, 0, 3, 0, 1, 1000) + b"abc", {}, 1),
+        (MESSAGE.pack(packets.REQUEST, 0, 0, 0, 1, 1000) + b"rest", {"malformed": 1}, 1),
+        (MESSAGE.pack(packets.REQUEST, 0, 0, 0, 1, 0) + MESSAGE.pack(packets.REQUEST, 0, 0, 0, 2, 1000), {}, 2),
+        (MESSAGE.pack(packets.REPLY, 0, 0, 0, 1, 0), {}, 0),
+        (MESSAGE.pack(packets.FAILURE, 0, 0, 0, 1, 0), {}, 0),
+        (MESSAGE.pack(packets.REJECTION, 0, 0, 0, 1, 99), {}, 0),
+        (MESSAGE.pack(packets.CANCEL, 0, 0, 0, 99, 0), {}, 0),
+    ],
+)
+def test_bodies_of_a_hostile_member(body: bytes, drops: dict[str, int], started: int) -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one)
+    inject(net, other, one, "cluster", body)
+    assert one.drops == drops
+    assert len(net.started(one)) == started
+    net.request(other)
+    net.cores.drive()
+    assert net.serve(one) == 1
+    assert net.outcome(other) == b"re:question"
+
+
+def test_a_peer_that_breaks_the_overlay_loses_its_link() -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    peer = other.peers.find(one.info.id)
+    assert peer is not None
+    assert peer.link is not None
+    link = peer.link
+    link.send_control(b"\xc1")
+    other._touched[link] = None
+    net.cores.drive()
+    assert link.state is LinkState.CLOSED
+    net.cores.drive_until(net.now + 10)
+    assert one.peers.find(other.info.id) is not None
+
+
+@pytest.mark.parametrize("data", [b"", b"x", bytes(100)])
+def test_a_datagram_of_a_stranger_is_counted(data: bytes) -> None:
+    net = Net(1)
+    (core,) = net.cores.nodes.values()
+    core.receive_datagram(data, ("127.0.0.1", 1), net.now)
+    assert core.drops == {"datagram": 1}
+
+
+# -- tables
+
+
+def test_idle_groups_are_forgotten_and_no_nonce_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_module, "GROUPS_MAX", 5)
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one, "kept")
+    net.join(one, "in use")
+    net.request(other, cluster="in use")
+    nonces: set[tuple[bytes, bytes]] = set()
+    for number in range(40):
+        net.cores.now += 0.001
+        group = other.group(f"name {number % 8}", net.now)
+        for _ in range(3):
+            nonce, _sealed = group.seal_cast()
+            assert (group.id, nonce) not in nonces
+            nonces.add((group.id, nonce))
+        assert len(other._groups) == len(other._groups_by_name) <= 5
+        assert group.members == []
+    net.cores.drive()
+    assert net.serve(one) == 1
+    assert net.outcome(other) == b"re:question"  # a group with a request under way is not idle
+    assert one.group("kept", net.now) is one.group("kept", net.now)
+
+
+def test_a_group_that_began_many_epochs_and_was_forgotten_repeats_no_nonce(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_module, "GROUPS_MAX", 1)
+    net = Net(1)
+    (core,) = net.cores.nodes.values()
+    group = core.group("busy", net.now)
+    group._sealer._epoch_messages = 2
+    seen = {group.seal_cast()[0] for _ in range(9)}
+    assert group.epoch > 1
+    core.group("other", net.now)
+    again = core.group("busy", net.now)
+    assert again is not group
+    again._sealer._epoch_messages = 2
+    seen |= {group.seal_cast()[0]}  # the answer of a handler that still ran
+    assert len(seen) == 10
+    assert not seen & {again.seal_cast()[0] for _ in range(10)}
+
+
+def test_groups_in_use_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_module, "GROUPS_MAX", 2)
+    net = Net(1)
+    (core,) = net.cores.nodes.values()
+    for number in range(5):
+        net.join(core, f"served {number}")
+    assert len(core._groups) == 5
+
+
+def test_too_many_groups_change_nothing() -> None:
+    net = Net(1)
+    (core,) = net.cores.nodes.values()
+    core.overlay._directory._watched_max = 1
+    core.group("first", net.now)
+    for _ in range(2):
+        with pytest.raises(OverlayError):
+            core.group("second", net.now)
+    assert list(core._groups_by_name) == ["first"]
+
+
+def test_a_registration_whose_group_was_forgotten_joins_the_one_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_module, "GROUPS_MAX", 1)
+    net = Net(2)
+    one, caller = net.cores.nodes.values()
+    registration = Registration(one.group("cluster", net.now), None, 1, 1)
+    one.group("another", net.now)
+    one.join(registration, net.now)
+    net.cores.drive()
+    net.request(caller)
+    net.cores.drive()
+    assert net.serve(one) == 1
+
+
+def test_nothing_stays_of_a_lost_peer() -> None:
+    net = Net(3)
+    one, *others = net.cores.nodes.values()
+    net.join(one)
+    for other in others:
+        net.join(other)
+        net.request(other)
+        net.request(one)
+        one.broadcast("cluster", b"x", net.now)
+    net.cores.drive()
+    for core in (one, *others):
+        net.serve(core)
+    for other in others:
+        net.kill(other)
+    group = one.group("cluster", net.now)
+    assert not group.channels
+    assert not group._unicast_from
+    assert group.members is not None
+    assert [member.peer.id for member in group.members] == [one.info.id]
+    assert not one.peers.links()
+    assert not len(one._link_deadlines)
+    one.links_to_flush()
+    assert not one._open_channels
+    assert not one._open_casts
+
+
+def test_an_idle_node_comes_to_rest() -> None:
+    """Only the keep-alive of the links is left to do."""
+    net = Net(2)
+    net.cores.drive_until(20.0)
+    before = dict(net.cores.records)
+    net.cores.drive_until(net.now + 10.0)
+    assert all(net.cores.records[address] - before[address] < 60 for address in before)
+    for core in net.cores.nodes.values():
+        assert not core.requester._pending
+        deadline = core.deadline()
+        assert deadline is not None
+        assert deadline > net.now
+        core.handle_timeout(net.now)  # early, so harmless
+        assert len(core.peers.links()) == 1
