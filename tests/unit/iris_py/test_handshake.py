@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_py.handshake import HANDSHAKE_BYTES_MAX, MAGIC, SUITE, VERSION, LinkHandshake, ProtocolError
-from security import AuthenticationError, Keyring, Secret
+from security import AuthenticationError, Handshake, Keyring, Secret
 
 SECRET = Secret(bytes(range(32)))
 KEYRING = Keyring(SECRET, network="test")
@@ -45,6 +45,12 @@ def test_wire_format() -> None:
     assert message[:6] == b"IRIS\x01\x01"
     assert message[6:14] == KEYRING.primary.key_id
     assert struct.unpack(">H", message[14:16])[0] == len(message) - 16 == 32 + 16
+
+
+def test_the_prologue_binds_what_was_said_in_clear() -> None:
+    prologue = b"IRIS\x01\x01" + KEYRING.primary.key_id + b"test"
+    noise = Handshake(initiator=True, psk=KEYRING.primary.link_psk, prologue=prologue, ephemeral_private=b"\x01" * 32)
+    assert first_message()[16:] == noise.write_message()
 
 
 def test_nothing_is_said_in_clear() -> None:

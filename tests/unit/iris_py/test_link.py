@@ -271,8 +271,17 @@ def test_a_hello_over_the_limit_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "first",
-    [frame(PING), frame(CONTROL, b"x"), frame(HELLO, b"short"), frame(HELLO), frame(UNICAST, body(60)), b"\x00", frame(99)],
-    ids=["ping", "control", "short hello", "empty hello", "packet", "truncated frame", "unknown"],
+    [
+        frame(PING),
+        frame(CONTROL, body(60)),
+        frame(HELLO, b"short"),
+        frame(HELLO),
+        frame(UNICAST, body(60)),
+        b"\x00",
+        frame(99, body(60)),
+        frame(CLOSE, body(60)),
+    ],
+    ids=["ping", "control", "short hello", "empty hello", "packet", "truncated frame", "unknown", "close"],
 )
 def test_only_a_hello_begins(first: bytes) -> None:
     pair = LinkPair(KEYRING, confirms=False)
@@ -306,11 +315,12 @@ def test_frames_before_the_confirmation_end_the_link() -> None:
         pair.initiator.link.confirm(pair.now)
         pair.drive()
         assert pair.responder.link.state is LinkState.IDENTIFIED
-        Rogue(pair, pair.initiator).send(content)
-        Rogue(pair, pair.responder).send(content)
-        pair.drive()
-        closed(pair.initiator)
-        closed(pair.responder)
+        for end in (pair.responder, pair.initiator):
+            other = pair.other(end)
+            other.receive(Rogue(pair, end).record(content), pair.now)
+            other.take()
+            closed(other)
+            assert not any(isinstance(event, LinkOpened) for event in other.events)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])
@@ -511,13 +521,13 @@ def test_bulk_does_not_take_more_than_its_share() -> None:
     pair = opened()
     link = pair.initiator.link
     link.send_packet(UNICAST, GROUP, NONCE, body(100 * FRAGMENT_BYTES))
-    before = link.queued_bytes
     for _ in range(20 * BULK_EVERY):
         link.send_packet(UNICAST, GROUP, NONCE, body(FRAGMENT_BYTES - 28))
     for _ in range(10 * (BULK_EVERY + 1)):
-        link.data_to_send(1)
-    sent_interactive = 20 * BULK_EVERY * FRAGMENT_BYTES + before - link.queued_bytes - 10 * FRAGMENT_BYTES
-    assert abs(sent_interactive - 10 * BULK_EVERY * FRAGMENT_BYTES) <= 2 * FRAGMENT_BYTES
+        for data in link.data_to_send(1):
+            pair.responder.receive(data, pair.now)
+    pair.responder.take()
+    assert abs(len(pair.responder.packets) - 10 * BULK_EVERY) <= 2
 
 
 SIZES = [10, FRAGMENT_BYTES + 1, 20, 30, 5 * FRAGMENT_BYTES, 40, FRAGMENT_BYTES, FRAGMENT_BYTES - 28, 50]
@@ -629,6 +639,16 @@ def test_congestion_has_a_hysteresis() -> None:
     assert link.events_received() == []
 
 
+def test_the_end_is_the_last_event_also_of_a_congested_link() -> None:
+    pair = opened(config=dataclasses.replace(CONFIG, queue_bytes_high=10_000))
+    Rogue(pair, pair.responder).send(frame(CLOSE, b"\x00"))
+    pair.initiator.link.send_packet(UNICAST, GROUP, NONCE, body(20_000))
+    assert pair.initiator.link.congested
+    pair.drive()
+    assert closed(pair.initiator).clean
+    assert not pair.initiator.link.congested
+
+
 @pytest.mark.parametrize("size", [1000, 100_000])
 @pytest.mark.parametrize("control", [False, True])
 def test_a_peer_that_does_not_read_is_given_up(size: int, control: bool) -> None:
@@ -728,6 +748,17 @@ def test_a_silent_peer_is_given_up_within_the_bound(offset: float) -> None:
     assert "nothing heard" in closed(pair.initiator).reason
 
 
+def test_the_bound_holds_for_any_interval() -> None:
+    for interval_s in (0.5, 1.0, 2.0):
+        pair = opened(config=dataclasses.replace(CONFIG, keepalive_interval_s=interval_s))
+        last_at = pair.now
+        pair.initiator.is_held = pair.responder.is_held = True
+        pair.drive(last_at + CONFIG.keepalive_timeout_s - 0.01)
+        assert pair.initiator.link.state is LinkState.OPEN
+        pair.drive(last_at + CONFIG.keepalive_timeout_s + 0.01)
+        closed(pair.initiator)
+
+
 def test_timers_come_to_rest_whatever_the_time_is() -> None:
     """A sum and a difference are rounded otherwise: a deadline must never lie at the moment that it was set at."""
     for number in range(300):
@@ -815,8 +846,9 @@ def test_nothing_is_sent_after_close() -> None:
 
 def test_what_comes_after_close_is_not_read() -> None:
     pair = opened()
-    Rogue(pair, pair.initiator).send(frame(CLOSE, b"\x00") + frame(UNICAST, body(100)))
-    Rogue(pair, pair.initiator).send(frame(UNICAST, body(100)))
+    rogue = Rogue(pair, pair.initiator)
+    records = rogue.record(frame(CLOSE, b"\x00") + frame(UNICAST, body(100))) + rogue.record(frame(UNICAST, body(100)))
+    pair.responder.receive(records, pair.now)
     pair.drive()
     assert not pair.responder.packets
     assert closed(pair.responder).clean

@@ -21,7 +21,7 @@ from iris_py.patterns.service import (
     RequestCancelled,
     RequestStarted,
 )
-from iris_py.peers import HANDSHAKES_MAX
+from iris_py.peers import HANDSHAKES_MAX, Peers
 from iris_py.testing.pair import NodeCores
 from overlay.errors import OverlayError
 from overlay.events import Departed, GroupJoined, GroupLeft
@@ -289,6 +289,9 @@ def test_a_hundred_requests_of_one_turn_travel_in_a_few_records() -> None:
     net.cores.records.update({"node:1": 0, "node:2": 0})
     for number in range(100):
         net.request(other, bytes(500), token=number)
+    other.flush(net.now)
+    (link,) = other.peers.links()
+    assert not link._bulk  # a body stays within a record, in the interactive lane
     net.cores.drive()
     assert net.cores.records == {"node:1": 0, "node:2": 2}
     for execution in net.started(one):
@@ -418,8 +421,16 @@ def test_broadcasts_before_a_change_of_the_view_go_to_those_who_were_there() -> 
     net = Net(3)
     sender, member, newcomer = net.cores.nodes.values()
     net.join(member)
-    sender.broadcast("cluster", b"before", net.now)
+    sender.group("cluster", net.now)
     newcomer.join(Registration(newcomer.group("cluster", net.now), None, 1, 1), net.now)
+    net.cores._flush("node:3", newcomer)
+    sender.broadcast("cluster", b"before", net.now)
+    for ends in net.cores.connections:  # in the same turn the sender hears of the newcomer
+        for address, end in ends:
+            while address == "node:1" and end.inbox:
+                end.receive(end.inbox.popleft()[1], net.now)
+                sender.link_received(end.link, net.now)
+    assert len(sender.group("cluster", net.now).members or []) == 2
     net.cores.drive()
     sender.broadcast("cluster", b"after", net.now)
     net.cores.drive()
@@ -579,6 +590,42 @@ def test_idempotent_survives_the_death_of_its_member() -> None:
     assert net.serve(two) == 20
     assert set(net.outcomes(caller).values()) == {b"re:question"}
     assert caller.requester.retries == held
+
+
+def test_idempotent_waits_for_the_next_member_without_hammering() -> None:
+    net = Net(3)
+    one, two, caller = net.cores.nodes.values()
+    net.join(one)
+    net.request(caller, idempotent=True)
+    net.cores.drive()
+    net.kill(one)
+    assert not net.outcomes(caller)
+    assert not len(caller.requester._retry_times)  # the views change first: nobody is there to be tried
+    net.join(two)
+    assert net.serve(two) == 1
+    assert net.outcome(caller) == b"re:question"
+
+
+def test_a_confirmed_link_is_open_at_once() -> None:
+    """Before anything else is handled in this turn, such as another hello of the same peer."""
+    net = Net(1)
+    (core,) = net.cores.nodes.values()
+    peers = Peers(NodeInfo(NodeId(b"p" * 16), ()), Keyring(SECRET, network="test"), random.Random(1).randbytes, LinkConfig())
+    theirs = peers.dialled("node:1", net.now)
+    ours = core.accepted(net.now)
+    assert ours is not None
+    for _ in range(2):
+        ours.receive_data(memoryview(b"".join(theirs.data_to_send(10_000))), net.now)
+        core.link_received(ours, net.now)
+        theirs.receive_data(
+            memoryview(b"".join(ours.data_to_send(10_000) if theirs.state is LinkState.HANDSHAKE else [])), net.now
+        )
+        for event in theirs.events_received():
+            peers.handle_event(theirs, event, net.now)
+    assert ours.state is LinkState.OPEN
+    peer = core.peers.find(NodeId(b"p" * 16))
+    assert peer is not None
+    assert peer.link is ours
 
 
 def test_a_silent_member_is_out_of_the_view_within_three_seconds() -> None:
@@ -871,14 +918,14 @@ def test_a_group_that_began_many_epochs_and_was_forgotten_repeats_no_nonce(monke
     (core,) = net.cores.nodes.values()
     group = core.group("busy", net.now)
     group._sealer._epoch_messages = 2
-    seen = {group.seal_cast()[0] for _ in range(9)}
+    seen = {group.seal_cast()[0] for _ in range(10)}
     assert group.epoch > 1
     core.group("other", net.now)
     again = core.group("busy", net.now)
     assert again is not group
     again._sealer._epoch_messages = 2
-    seen |= {group.seal_cast()[0]}  # the answer of a handler that still ran
-    assert len(seen) == 10
+    seen |= {group.seal_cast()[0]}  # the answer of a handler that still ran begins an epoch
+    assert len(seen) == 11
     assert not seen & {again.seal_cast()[0] for _ in range(10)}
 
 

@@ -203,9 +203,11 @@ def test_a_dial_of_the_node_itself() -> None:
 
 def test_a_hostile_initiator_that_claims_to_be_the_node_itself() -> None:
     one, liar = Table(SMALL), Table(SMALL)
+    liar.peers._local = NodeInfo(LARGE, ())
     wire = Wire(liar, one)
     drive(wire)
     check_empty(one)
+    assert not one.events
 
 
 def test_two_addresses_of_one_node() -> None:
