@@ -8,29 +8,29 @@ import math
 import os
 import random
 from collections import deque
-from collections.abc import Collection, Generator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from iris_py.config import Config, load_config, user_secret
 from iris_py.errors import ConfigurationError, HandshakeError, IrisError, NodeClosed
+from iris_py.membership import DRAIN_TIMEOUT_S, Membership
 from iris_py.net.addresses import advertised_addresses, parse_address
 from iris_py.net.driver import Driver
 from iris_py.net.remembered import RememberedPeers
 from iris_py.net.sockets import SocketNetwork
 from iris_py.node import DialRefused, NodeCore, RoomMade, ViewKnown
+from iris_py.opening import Closable, Opening
 from iris_py.patterns.service import BroadcastReceived, Registration, RegistrationDrained, RequestCancelled, RequestStarted
 from iris_py.serving import QUEUE_MESSAGES, THREADS_MAX, Handler, Server, default_concurrency
+from iris_py.views import Member, Members, Statistics, describe
 from overlay.errors import OverlayError
 from overlay.events import Departed, GroupJoined, GroupLeft, Settled
 from overlay.messages import NodeInfo
 from security import Keyring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from iris_py.group import Group
     from iris_py.net.network import Network
@@ -43,154 +43,14 @@ logger = logging.getLogger("iris_py")
 
 #: How long a request waits for its reply unless it is told otherwise, in seconds.
 TIMEOUT_S = 5.0
-#: How long leaving and closing wait for running handlers before they are cancelled. Too small: work is cut off; too large: a
-#: stuck handler holds up the end of the program.
-DRAIN_TIMEOUT_S = 30.0
 #: How long closing waits for the last bytes to leave.
 CLOSE_TIMEOUT_S = 2.0
 #: Broadcasts that may pass without a turn of the event loop. A loop of them that never waits, for nobody is there or only this
 #: node itself, would otherwise stop everything else. Too small: batches stay small.
 BROADCASTS_PER_TURN_MAX = 256
 
-Result = TypeVar("Result", bound="_Closable")
 
-
-class _Closable:
-    """Something that ends with ``async with``."""
-
-    async def _end(self) -> None:
-        raise NotImplementedError
-
-
-class Opening(Generic[Result]):
-    """Something that is being opened: ``await`` it, or use it with ``async with`` to have it closed in the end."""
-
-    def __init__(self, opening: Coroutine[object, object, Result]) -> None:
-        self._opening = opening
-        self._opened: Result | None = None
-
-    def __await__(self) -> Generator[object, object, Result]:
-        return self._opening.__await__()
-
-    async def __aenter__(self) -> Result:
-        self._opened = await self._opening
-        return self._opened
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._opened is not None
-        await self._opened._end()
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A node, as others see it."""
-
-    id: str
-    "Its id: 32 hexadecimal digits, new for every process."
-    address: str
-    "The first ``host:port`` where it listens."
-    zone: str
-    "Where it says it is."
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """What a node has done since it started."""
-
-    requests: int
-    "Requests that this node made."
-    replies: int
-    "Requests that ended with a reply."
-    retries: int
-    "Times that a request was given to another member."
-    executed: int
-    "Requests that handlers of this node were given."
-    rejected: Mapping[str, int]
-    "Requests that this node refused, by reason."
-    drops: Mapping[str, int]
-    "What was dropped, by reason. Late replies are among them."
-
-
-class Members(Collection[Member]):
-    """The members of a cluster, live: each look shows who is there now, as far as this node knows.
-
-    ``await`` it for a tuple that is surely complete: right after the first use of a name the view may still be on its way.
-    """
-
-    def __init__(self, node: Node, cluster: str) -> None:
-        self._node = node
-        self._cluster = cluster
-
-    def __iter__(self) -> Iterator[Member]:
-        return iter(self._look())
-
-    def __len__(self) -> int:
-        return len(self._look())
-
-    def __contains__(self, member: object) -> bool:
-        return member in self._look()
-
-    def __await__(self) -> Generator[object, object, tuple[Member, ...]]:
-        return self._wait().__await__()
-
-    def __repr__(self) -> str:
-        return f"<Members of {self._cluster!r}: {len(self)}>"
-
-    def _look(self) -> tuple[Member, ...]:
-        members = self._node._group(self._cluster).members or ()
-        return tuple(_describe(member.peer.info) for member in members)
-
-    async def _wait(self) -> tuple[Member, ...]:
-        await self._node._view_known(self._cluster)
-        return self._look()
-
-
-class Membership(_Closable):
-    """One handler under one cluster name, as :meth:`Node.join` returns it."""
-
-    def __init__(self, node: Node, registration: Registration, server: Server) -> None:
-        self._node = node
-        self._registration = registration
-        self._server = server
-        self._leaving: asyncio.Task[None] | None = None
-        self._drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    @property
-    def cluster(self) -> str:
-        """The name of the cluster."""
-        return self._registration.group.name
-
-    async def leave(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
-        """Leave without failing a request: tell everybody, finish what runs, then go. Harmless if it was left before.
-
-        Args:
-            timeout: Seconds after which handlers that still run are cancelled.
-        """
-        if self._leaving is None:
-            self._leaving = asyncio.get_running_loop().create_task(self._leave(timeout))
-        await asyncio.shield(self._leaving)
-
-    async def _leave(self, timeout: float) -> None:
-        node = self._node
-        await node._left(self._registration)
-        node._core.service.close(self._registration)
-        node._driver.wake()
-        _done, waiting = await asyncio.wait(
-            [self._drained, asyncio.ensure_future(self._server.finish_broadcasts())], timeout=timeout
-        )
-        if waiting:
-            logger.warning("handlers of %r still run after %g s; cancelling them", self.cluster, timeout)
-            for future in waiting - {self._drained}:
-                future.cancel()
-        await self._server.close()
-        node._memberships.pop(self._registration, None)
-
-    _end = leave
-
-
-class Node(_Closable):
+class Node(Closable):
     """A member of a network. Made by :func:`connect`; all methods belong to the event loop that made it."""
 
     def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
@@ -236,7 +96,7 @@ class Node(_Closable):
 
     def nodes(self) -> tuple[Member, ...]:
         """Return every node of the network that this one knows, itself first."""
-        return tuple(_describe(info) for info in (self._core.info, *self._core.overlay.peers()))
+        return tuple(describe(info) for info in (self._core.info, *self._core.overlay.peers()))
 
     def statistics(self) -> Statistics:
         """Return what the node has done since it started."""
@@ -329,17 +189,15 @@ class Node(_Closable):
             ConfigurationError: The name is wrong.
             NodeClosed: The node was closed.
         """
+        self._check_open()
         payload = _as_bytes(payload)
-        await self._view_known(cluster)
-        while self._core.is_congested(cluster, self._loop.time()):
-            await self._wait_for_room()
-            self._check_open()
-        count = self._core.broadcast(cluster, payload, self._loop.time())
+        try:
+            while (count := self._core.broadcast(cluster, payload, self._loop.time())) is None:
+                await self._wait_for_room()
+                self._check_open()
+        except ValueError as exc:
+            raise ConfigurationError(str(exc)) from exc
         self._driver.wake()
-        self._unrested += 1
-        if self._unrested >= BROADCASTS_PER_TURN_MAX:
-            self._unrested = 0
-            await asyncio.sleep(0)
         return count
 
     def members(self, cluster: str) -> Members:
@@ -351,7 +209,7 @@ class Node(_Closable):
         """
         self._check_open()
         self._group(cluster)
-        return Members(self, cluster)
+        return Members(cluster, lambda: self._look(cluster), lambda: self._view_known(cluster))
 
     async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         """Leave every cluster, finish what runs, and go. Harmless if the node was closed before.
@@ -441,8 +299,16 @@ class Node(_Closable):
         self, group: Group, handler: Handler | RequestFunction, concurrency: int, queue_messages: int, inline: bool
     ) -> Membership:
         registration = Registration(group, None, concurrency, queue_messages)
-        server = Server(self._core, self._driver.wake, self._wait_for_room, handler, None if inline else self._threads())
-        membership = self._memberships[registration] = Membership(self, registration, server)
+        server = Server(
+            self._core,
+            self._driver.wake,
+            self._wait_for_room,
+            handler,
+            None if inline else self._threads(),
+            self._driver.pause_reading,
+            self._driver.resume_reading,
+        )
+        membership = self._memberships[registration] = Membership(registration, server, self._leave)
         registration.token = membership
         try:
             if self._core.join(registration, self._loop.time()):
@@ -459,6 +325,19 @@ class Node(_Closable):
             raise
         return membership
 
+    async def _leave(self, membership: Membership, timeout: float) -> None:
+        registration, server = membership._registration, membership._server
+        await self._left(registration)
+        self._core.service.close(registration)
+        self._driver.wake()
+        broadcasts = asyncio.ensure_future(server.finish_broadcasts())
+        _done, waiting = await asyncio.wait([membership._drained, broadcasts], timeout=timeout)
+        if waiting:
+            logger.warning("handlers of %r still run after %g s; cancelling them", membership.cluster, timeout)
+            broadcasts.cancel()
+        await server.close()
+        self._memberships.pop(registration, None)
+
     async def _left(self, registration: Registration) -> None:
         """Tell everybody that a registration ends, if it is the last of its cluster on this node."""
         if self._core.leave(registration, self._loop.time()):
@@ -472,6 +351,9 @@ class Node(_Closable):
             return self._core.group(cluster, self._loop.time())
         except ValueError as exc:
             raise ConfigurationError(str(exc)) from exc
+
+    def _look(self, cluster: str) -> tuple[Member, ...]:
+        return tuple(describe(member.peer.info) for member in self._group(cluster).members or ())
 
     async def _view_known(self, cluster: str) -> None:
         self._check_open()
@@ -616,10 +498,6 @@ async def start_node(
         await node.close()
         raise
     return node
-
-
-def _describe(info: NodeInfo) -> Member:
-    return Member(info.id.hex(), info.addresses[0] if info.addresses else "", info.zone)
 
 
 def _as_bytes(payload: object) -> bytes:

@@ -148,8 +148,11 @@ class NodeCore:
         check_size(payload)
         return self.requester.request(self.group(cluster, now), payload, timeout_s, idempotent, token, now)
 
-    def broadcast(self, cluster: str, payload: bytes, now: float) -> int:
+    def broadcast(self, cluster: str, payload: bytes, now: float) -> int | None:
         """Send a message to every member; returns how many that is. Sealed once, however many they are.
+
+        Returns None, and sends nothing, while a link to one of them has no room or the view is not yet known: after
+        :class:`RoomMade` or :class:`ViewKnown` it may go.
 
         Raises:
             MessageTooLarge: The payload is over ``MAX_MESSAGE_BYTES``.
@@ -158,6 +161,8 @@ class NodeCore:
         check_size(payload)
         group = self.group(cluster, now)
         members = group.members
+        if members is None or any(member.peer.is_congested for member in members):
+            return None
         if not members:
             return 0
         group.sequence += 1
@@ -173,10 +178,6 @@ class NodeCore:
             group.cast_bytes += packets.MESSAGE_BYTES + len(payload)
             self._open_casts[group] = None
         return len(members)
-
-    def is_congested(self, cluster: str, now: float) -> bool:
-        """Tell whether a broadcast to the cluster would meet a link without room."""
-        return any(member.peer.is_congested for member in self.group(cluster, now).members or ())
 
     def join(self, registration: Registration, now: float) -> bool:
         """Take part in a cluster; returns whether ``GroupJoined`` will follow (not for a further registration of the same).

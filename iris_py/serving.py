@@ -7,15 +7,18 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, TypeAlias
 
+from iris_py.broadcasts import BroadcastQueue
+from iris_py.messages import Message, Request
 from iris_py.node import check_size
-from iris_py.patterns.service import BroadcastReceived, RequestCancelled, RequestStarted
+from iris_py.patterns.service import RequestCancelled, RequestStarted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from concurrent.futures import ThreadPoolExecutor
 
+    from iris_py.link import Link
     from iris_py.node import NodeCore
-    from iris_py.patterns.service import Execution
+    from iris_py.patterns.service import BroadcastReceived, Execution
 
 logger = logging.getLogger("iris_py")
 
@@ -27,57 +30,6 @@ THREADS_MAX = 32
 QUEUE_MESSAGES = 1024
 #: How long a handler may take to end after it was cancelled. One that ignores it must not hold up the end of the program.
 CANCEL_TIMEOUT_S = 1.0
-#: Broadcasts that wait for a handler that is slower than they come. When full the newest is dropped and counted.
-BROADCASTS_MAX = 1024
-
-
-class Request:
-    """What a handler is asked.
-
-    Attributes:
-        payload: The request.
-        cluster: The name that was addressed.
-        source: The id (hex) of the node that asks.
-        time_left_s: How long the caller still waits, in seconds.
-    """
-
-    __slots__ = ("_deadline", "_loop", "cluster", "payload", "source")
-
-    def __init__(self, execution: Execution, loop: asyncio.AbstractEventLoop) -> None:
-        self.payload = execution.payload
-        self.cluster = execution.registration.group.name
-        self.source: str = execution.peer.id.hex()
-        self._deadline = execution.deadline
-        self._loop = loop
-
-    @property
-    def time_left_s(self) -> float:
-        return self._deadline - self._loop.time()
-
-    def __repr__(self) -> str:
-        return f"<Request {len(self.payload)} bytes to {self.cluster!r} from {self.source[:8]}>"
-
-
-class Message:
-    """What was broadcast.
-
-    Attributes:
-        payload: The message.
-        cluster: The name that was addressed.
-        source: The id (hex) of the node that sent it.
-        sequence: Its number among the broadcasts of that node to the cluster; it grows by one with each.
-    """
-
-    __slots__ = ("cluster", "payload", "sequence", "source")
-
-    def __init__(self, event: BroadcastReceived) -> None:
-        self.payload = event.payload
-        self.cluster = event.registration.group.name
-        self.source: str = event.source.id.hex()
-        self.sequence = event.sequence
-
-    def __repr__(self) -> str:
-        return f"<Message {self.sequence} of {len(self.payload)} bytes to {self.cluster!r} from {self.source[:8]}>"
 
 
 class Handler:
@@ -106,6 +58,8 @@ class Server:
         wait_for_room: Waits until some congested link has room.
         handler: A :class:`Handler` or a function.
         executor: Where plain functions run; None to run them in the event loop (``inline``).
+        pause: Stops reading from a link whose broadcasts come too fast.
+        resume: Goes on reading from it.
     """
 
     def __init__(
@@ -115,6 +69,8 @@ class Server:
         wait_for_room: Callable[[], Awaitable[None]],
         handler: Handler | RequestFunction,
         executor: ThreadPoolExecutor | None,
+        pause: Callable[[Link], None],
+        resume: Callable[[Link], None],
     ) -> None:
         self._core = core
         self._wake = wake
@@ -123,8 +79,7 @@ class Server:
         self._handler = handler
         self._executor = executor
         self._tasks: dict[Execution, asyncio.Task[None]] = {}
-        self._broadcasts: asyncio.Queue[BroadcastReceived] = asyncio.Queue(BROADCASTS_MAX)
-        self._consumer: asyncio.Task[None] | None = None
+        self._broadcasts = BroadcastQueue(core, handler.on_broadcast, pause, resume) if isinstance(handler, Handler) else None
         self._on_request: RequestFunction = handler.on_request if isinstance(handler, Handler) else handler
         self._is_async = isinstance(handler, Handler) or is_async_function(handler)
 
@@ -137,7 +92,7 @@ class Server:
             if task is not None:
                 task.cancel()
         else:
-            self._queue_broadcast(event)
+            self._receive_broadcast(event)
 
     async def close(self) -> None:
         """Cancel whatever still runs, and give it ``CANCEL_TIMEOUT_S`` to end."""
@@ -150,14 +105,14 @@ class Server:
 
     def abort(self) -> list[asyncio.Task[None]]:
         """Cancel whatever still runs; returns the tasks."""
-        tasks = [*self._tasks.values(), *([self._consumer] if self._consumer else [])]
+        tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
-        return tasks
+        return tasks if self._broadcasts is None else tasks + self._broadcasts.abort()
 
     async def finish_broadcasts(self) -> None:
         """Wait until every broadcast that was received has been handled."""
-        if self._consumer is not None:
+        if self._broadcasts is not None:
             await self._broadcasts.join()
 
     # -- requests
@@ -169,7 +124,7 @@ class Server:
             task.add_done_callback(lambda done: self._handle_done(execution, done))
             return
         try:
-            reply = _check_reply(self._on_request(Request(execution, self._loop)))
+            reply = _check_reply(self._on_request(Request(execution, self._loop.time)))
         except Exception as exc:
             self._fail(execution, exc)
         else:
@@ -177,7 +132,7 @@ class Server:
             self._wake()
 
     async def _run(self, execution: Execution) -> None:
-        request = Request(execution, self._loop)
+        request = Request(execution, self._loop.time)
         try:
             if self._executor is not None and not self._is_async:
                 result = await self._loop.run_in_executor(self._executor, _call, self._on_request, request)
@@ -205,32 +160,11 @@ class Server:
         self._core.service.fail(execution, error, self._loop.time())
         self._wake()
 
-    # -- broadcasts
-
-    def _queue_broadcast(self, event: BroadcastReceived) -> None:
-        if not isinstance(self._handler, Handler):
+    def _receive_broadcast(self, event: BroadcastReceived) -> None:
+        if self._broadcasts is None:
             self._core.count_drop("broadcast_without_handler")
-            return
-        if self._consumer is None:
-            self._consumer = self._loop.create_task(self._consume(self._handler))
-        try:
-            self._broadcasts.put_nowait(event)
-        except asyncio.QueueFull:
-            if self._core.count_drop("broadcast_queue_full") == 1:
-                logger.warning(
-                    "broadcasts to %r come faster than the handler takes them; dropping the newest",
-                    event.registration.group.name,
-                )
-
-    async def _consume(self, handler: Handler) -> None:
-        while True:
-            event = await self._broadcasts.get()
-            try:
-                await handler.on_broadcast(Message(event))
-            except Exception as exc:
-                logger.warning("the broadcast handler of %r failed", event.registration.group.name, exc_info=exc)
-            finally:
-                self._broadcasts.task_done()
+        else:
+            self._broadcasts.put(event)
 
 
 def default_concurrency(handler: Handler | RequestFunction) -> int:

@@ -70,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self._start = 0
         self._end = 0
         self._is_paused = False
+        self._reading_pauses = 0
 
     # -- asyncio.BufferedProtocol
 
@@ -136,6 +137,18 @@ class Connection(asyncio.BufferedProtocol):
             transport.close()
             if transport.get_write_buffer_size():
                 self._driver.loop.call_later(LINGER_S, transport.abort)
+
+    def pause_reading(self) -> None:
+        """Read nothing until :meth:`resume_reading` was called as often."""
+        self._reading_pauses += 1
+        if self._reading_pauses == 1 and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take one :meth:`pause_reading` back."""
+        self._reading_pauses -= 1
+        if self._reading_pauses == 0 and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def abort(self) -> None:
         """Drop the stream at once."""
@@ -260,6 +273,18 @@ class Driver:
     def connection_lost(self, link: Link) -> None:
         """The stream of a link is gone."""
         self._connections.pop(link, None)
+
+    def pause_reading(self, link: Link) -> None:
+        """Stop reading from a link, so that its peer is slowed down."""
+        connection = self._connections.get(link)
+        if connection is not None:
+            connection.pause_reading()
+
+    def resume_reading(self, link: Link) -> None:
+        """Go on reading from a link."""
+        connection = self._connections.get(link)
+        if connection is not None:
+            connection.resume_reading()
 
     def wake(self) -> None:
         """See that :meth:`transmit` runs in this turn of the event loop."""

@@ -1,0 +1,39 @@
+"""What is both awaitable and a context manager: ``await node.join(...)`` and ``async with node.join(...)``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Generator
+    from types import TracebackType
+
+Result = TypeVar("Result", bound="Closable")
+
+
+class Closable:
+    """Something that ends with ``async with``."""
+
+    async def _end(self) -> None:
+        raise NotImplementedError
+
+
+class Opening(Generic[Result]):
+    """Something that is being opened: ``await`` it, or use it with ``async with`` to have it closed in the end."""
+
+    def __init__(self, opening: Coroutine[object, object, Result]) -> None:
+        self._opening = opening
+        self._opened: Result | None = None
+
+    def __await__(self) -> Generator[object, object, Result]:
+        return self._opening.__await__()
+
+    async def __aenter__(self) -> Result:
+        self._opened = await self._opening
+        return self._opened
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._opened is not None
+        await self._opened._end()

@@ -1,0 +1,78 @@
+"""What a node shows of itself and of others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+
+    from overlay.messages import NodeInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node, as others see it."""
+
+    id: str
+    "Its id: 32 hexadecimal digits, new for every process."
+    address: str
+    "The first ``host:port`` where it listens."
+    zone: str
+    "Where it says it is."
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a node has done since it started."""
+
+    requests: int
+    "Requests that this node made."
+    replies: int
+    "Requests that ended with a reply."
+    retries: int
+    "Times that a request was given to another member."
+    executed: int
+    "Requests that handlers of this node were given."
+    rejected: Mapping[str, int]
+    "Requests that this node refused, by reason."
+    drops: Mapping[str, int]
+    "What was dropped, by reason. Late replies are among them."
+
+
+class Members(Collection[Member]):
+    """The members of a cluster, live: each look shows who is there now, as far as this node knows.
+
+    ``await`` it for a tuple that is surely complete: right after the first use of a name the view may still be on its way.
+    """
+
+    def __init__(self, cluster: str, look: Callable[[], tuple[Member, ...]], wait: Callable[[], Awaitable[None]]) -> None:
+        self._cluster = cluster
+        self._look = look
+        self._wait = wait
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._look())
+
+    def __len__(self) -> int:
+        return len(self._look())
+
+    def __contains__(self, member: object) -> bool:
+        return member in self._look()
+
+    def __await__(self) -> Generator[object, object, tuple[Member, ...]]:
+        return self._complete().__await__()
+
+    def __repr__(self) -> str:
+        return f"<Members of {self._cluster!r}: {len(self)}>"
+
+    async def _complete(self) -> tuple[Member, ...]:
+        await self._wait()
+        return self._look()
+
+
+def describe(info: NodeInfo) -> Member:
+    """Show a node as others see it."""
+    return Member(info.id.hex(), info.addresses[0] if info.addresses else "", info.zone)
