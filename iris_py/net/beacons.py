@@ -16,7 +16,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import asyncio_dgram
-from asyncio_dgram.aio import DatagramServer
+from asyncio_dgram.aio import DatagramClient, DatagramServer
 
 from iris_py.net.network import FULL, REFUSED, UNREACHABLE, ReceivedBeacons
 
@@ -136,8 +136,13 @@ class SocketBeacons(ReceivedBeacons):
 
     async def _add_stream(self, sock: socket.socket) -> DatagramServer:
         """Hand a socket to asyncio_dgram and receive from it."""
+        opening = asyncio.ensure_future(asyncio_dgram.from_socket(sock))
         try:
-            stream = await asyncio_dgram.from_socket(sock)
+            # Shielded: uvloop forgets to close an end whose opening is cancelled.
+            stream = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_discard)
+            raise
         except BaseException:
             sock.close()
             raise
@@ -202,6 +207,12 @@ class SocketBeacons(ReceivedBeacons):
                 self._dropped[REFUSED] += 1
             else:
                 return
+
+
+def _discard(opening: asyncio.Task[DatagramServer | DatagramClient]) -> None:
+    """Close an end that nobody waits for any more."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def _shared_socket(group: Address) -> socket.socket:

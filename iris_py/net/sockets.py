@@ -64,9 +64,16 @@ class SocketNetwork:
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             sock.bind(address)
-            server = await loop.create_server(factory, sock=sock, backlog=BACKLOG)
+            server = await loop.create_server(factory, sock=sock, backlog=BACKLOG, start_serving=False)
         except BaseException:
             sock.close()
+            raise
+        try:
+            # Apart, for asyncio lets its loop turn after this: cancelled there, a socket that is closed by anyone but the
+            # server leaves its number behind in the selector, and the next socket of that number is never heard.
+            await server.start_serving()
+        except BaseException:
+            server.close()
             raise
         bound = sock.getsockname()
         return SocketListener(server, (bound[0], bound[1]))
@@ -85,7 +92,14 @@ class SocketNetwork:
         except BaseException:
             sock.close()
             raise
-        await loop.create_connection(lambda: protocol, sock=sock)
+        try:
+            await loop.create_connection(lambda: protocol, sock=sock)
+        except BaseException:
+            if not isinstance(loop, asyncio.BaseEventLoop):
+                # uvloop has closed the descriptor, and did not tell the socket. That would close it again: by then perhaps
+                # another one's.
+                sock.detach()
+            raise
         return protocol
 
     async def open_beacons(
