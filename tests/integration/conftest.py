@@ -69,6 +69,7 @@ class Loops:
     def __init__(self, name: str) -> None:
         self.name = name
         self.until = until
+        self.open_sockets = open_sockets
 
     def run(self, main: Coroutine[Any, Any, Result]) -> Result:
         factory = uvloop.new_event_loop if self.name == "uvloop" else None

@@ -18,6 +18,7 @@ from security import Secret
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from iris_py.opening import Opening
     from tests.integration.conftest import Loops, Proxy
 
 SECRET = Secret(Random("the secret of these tests").randbytes(32))
@@ -41,7 +42,7 @@ class Keeper(iris.Handler):
         self.broadcasts.append(message.payload)
 
 
-def connect(**settings: object) -> iris.client.Opening[iris.Node]:
+def connect(**settings: object) -> Opening[iris.Node]:
     """Connect with the secret of these tests, and without discovery unless asked for."""
     options = {"network": "wire", "secret": SECRET, "discovery": False, "zone": ZONE, **settings}
     return iris.connect(**options)  # type: ignore[arg-type] # a test varies them

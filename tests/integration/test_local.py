@@ -1,0 +1,508 @@
+"""What one program sees of its nodes, on real sockets and both event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import iris_py as iris
+from iris_py.packets import MAX_MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from pathlib import Path
+
+    from tests.integration.conftest import Loops
+
+
+async def echo(request: iris.Request) -> bytes:
+    return request.payload
+
+
+def shout(request: iris.Request) -> bytes:
+    return request.payload.upper()
+
+
+class Recorder(iris.Handler):
+    def __init__(self) -> None:
+        self.messages: list[iris.Message] = []
+
+    async def on_request(self, request: iris.Request) -> bytes:
+        return request.payload
+
+    async def on_broadcast(self, message: iris.Message) -> None:
+        self.messages.append(message)
+
+
+# -- starting
+
+
+def test_a_lone_node_is_ready_at_once_and_can_ask_itself(loops: Loops) -> None:
+    async def main() -> None:
+        started = time.monotonic()
+        async with iris.connect() as node:
+            assert time.monotonic() - started < 2.0  # it took the first of its kind 3.3 s
+            assert [other.id for other in node.nodes()] == [node.id]
+            async with node.join("echo", echo):
+                assert await node.request("echo", b"hello") == b"hello"
+                assert [member.id for member in await node.members("echo")] == [node.id]
+            with pytest.raises(iris.NoMembers):
+                await node.request("echo", b"hello")
+
+    loops.run(main())
+
+
+def test_a_node_joins_a_running_network_of_three(loops: Loops) -> None:
+    async def main() -> None:
+        nodes = [await iris.connect(zone=f"zone/{number}") for number in range(3)]
+        for node in nodes:
+            await node.join("echo", echo)
+        started = time.monotonic()
+        async with iris.connect() as fourth:
+            assert time.monotonic() - started < 2.0
+            assert len(fourth.nodes()) == 4, "found before connect() returns"
+            assert len(fourth.members("echo")) == 3
+            assert {node.zone for node in fourth.nodes()} == {"zone/0", "zone/1", "zone/2", ""}
+            assert {node.address for node in fourth.nodes()[1:]} == {node.address for node in nodes}
+            assert await fourth.request("echo", b"?") == b"?"
+        for node in nodes:
+            await node.close()
+
+    loops.run(main())
+
+
+def test_many_nodes_that_start_at_once_find_each_other(loop: Loops) -> None:
+    async def main() -> None:
+        async def start() -> iris.Node:
+            return await iris.connect()
+
+        nodes = await asyncio.gather(*(start() for _ in range(12)))
+        await loop.until(lambda: all(len(node.nodes()) == 12 for node in nodes))
+        await asyncio.gather(*(node.close() for node in nodes))
+
+    loop.run(main())
+
+
+def test_seeds_and_beacons_each_suffice(loops: Loops) -> None:
+    secret = "iris1." + "A" * 48
+    with pytest.raises(iris.ConfigurationError):
+        iris.connect(secret=secret)
+
+    async def main() -> None:
+        options: dict[str, Any] = {"secret": bytes(range(32)), "network": "both ways"}
+        async with (
+            iris.connect(**options, discovery=False) as first,
+            iris.connect(**options, discovery=False, seeds=[first.address]) as second,
+            iris.connect(**options, discovery=True) as third,
+        ):
+            assert len(second.nodes()) == 2
+            assert len(third.nodes()) == 1
+            async with iris.connect(**options, discovery=True) as fourth:
+                await loops.until(lambda: len(third.nodes()) == len(fourth.nodes()) == 2)
+
+    loops.run(main())
+
+
+def test_an_address_that_is_taken_and_seeds_that_are_silent(loops: Loops) -> None:
+    async def main() -> None:
+        async with iris.connect() as node:
+            with pytest.raises(iris.ConfigurationError, match="cannot listen"):
+                await iris.connect(listen=node.address)
+            with pytest.raises(iris.ConfigurationError):
+                await iris.connect(listen="192.0.2.1:0", secret=bytes(32))
+            with pytest.raises(iris.ConfigurationError):
+                await iris.connect(seeds=[f"127.0.0.1:{port}" for port in range(1, 200)])
+            address = node.address
+        async with iris.connect(seeds=[address], discovery=False) as alone:  # nobody there: not an error, it may come
+            assert len(alone.nodes()) == 1
+
+    loops.run(main())
+
+
+# -- handlers
+
+
+def test_handlers_of_every_kind(loops: Loops) -> None:
+    loop_thread = threading.get_ident()
+    threads: dict[str, int] = {}
+
+    class Callable_:
+        async def __call__(self, request: iris.Request) -> bytes:
+            return b"called"
+
+    def in_thread(request: iris.Request) -> bytes:
+        threads["thread"] = threading.get_ident()
+        return request.payload
+
+    def inline(request: iris.Request) -> bytes:
+        threads["inline"] = threading.get_ident()
+        return bytearray(request.payload)  # type: ignore[return-value] # accepted, though not announced
+
+    def raises(request: iris.Request) -> bytes:
+        raise LookupError("no such key")
+
+    def stops(request: iris.Request) -> bytes:
+        raise StopIteration
+
+    async def raises_later(request: iris.Request) -> bytes:
+        await asyncio.sleep(0)
+        raise ZeroDivisionError("later")
+
+    def text(request: iris.Request) -> bytes:
+        return "text"  # type: ignore[return-value]
+
+    def huge(request: iris.Request) -> bytes:
+        return bytes(MAX_MESSAGE_BYTES + 1)
+
+    def facts(request: iris.Request) -> bytes:
+        assert 0 < request.time_left_s <= 5.01  # it travels in milliseconds, rounded up
+        return f"{request.cluster} {request.source}".encode()
+
+    async def main() -> None:
+        async with iris.connect() as server, iris.connect() as node:
+            await server.join("async", echo)
+            await server.join("object", Callable_())
+            await server.join("thread", in_thread)
+            await server.join("inline", inline, inline=True)
+            await server.join("raises", raises)
+            await server.join("raises inline", raises, inline=True)
+            await server.join("stops", stops, concurrency=1)
+            await server.join("raises later", raises_later)
+            await server.join("text", text)
+            await server.join("huge", huge)
+            await server.join("facts", facts)
+            await server.join("nothing", iris.Handler())
+            assert await node.request("async", b"x") == b"x"
+            assert await node.request("object", b"x") == b"called"
+            assert await node.request("thread", b"x") == b"x"
+            assert await node.request("inline", b"x") == b"x"
+            assert threads["inline"] == loop_thread != threads["thread"]
+            assert await node.request("facts", b"") == f"facts {node.id}".encode()
+            for cluster, type_, text_ in (
+                ("raises", "LookupError", "no such key"),
+                ("raises inline", "LookupError", "no such key"),
+                ("raises later", "ZeroDivisionError", "later"),
+                ("text", "TypeError", "bytes"),
+                ("huge", "MessageTooLarge", "over the limit"),
+                ("nothing", "NotImplementedError", "does not answer"),
+                ("stops", "RuntimeError", "StopIteration"),
+                ("stops", "RuntimeError", "StopIteration"),  # the only thread of it is free again
+            ):
+                with pytest.raises(iris.RemoteError) as caught:
+                    await node.request(cluster, b"x")
+                assert caught.value.type == type_
+                assert text_ in caught.value.text
+                assert (caught.value.cluster, caught.value.member) == (cluster, server.id)
+
+    loops.run(main())
+
+
+def test_a_handler_runs_only_as_long_as_somebody_waits(loops: Loops) -> None:
+    async def main() -> None:
+        events: list[str] = []
+
+        async def slow(request: iris.Request) -> bytes:
+            events.append("began")
+            try:
+                await asyncio.sleep(60.0)
+            except asyncio.CancelledError:
+                events.append("cancelled")
+                raise
+            return b""
+
+        async with iris.connect() as server, iris.connect() as node:
+            await server.join("slow", slow)
+            asking = asyncio.create_task(node.request("slow", b""))
+            await loops.until(lambda: events == ["began"])
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            await loops.until(lambda: events == ["began", "cancelled"])
+            with pytest.raises(iris.RequestTimeout) as caught:
+                await node.request("slow", b"", timeout=0.1)
+            assert isinstance(caught.value, TimeoutError)
+            assert (caught.value.timeout_s, caught.value.member) == (0.1, server.id)
+            await loops.until(lambda: events == ["began", "cancelled"] * 2)
+
+    loops.run(main())
+
+
+def test_what_still_runs_at_the_close_is_finished_or_cancelled(loops: Loops, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        may_end = asyncio.Event()
+        begun: list[bytes] = []
+
+        async def wait(request: iris.Request) -> bytes:
+            begun.append(request.payload)
+            await may_end.wait()
+            return request.payload
+
+        async with iris.connect() as node:
+            async with iris.connect() as server:
+                await server.join("wait", wait)
+                asking = asyncio.create_task(node.request("wait", b"finished"))
+                await loops.until(lambda: begun == [b"finished"])
+                asyncio.get_running_loop().call_later(0.1, may_end.set)
+            assert await asking == b"finished"
+            may_end.clear()
+            server = await iris.connect()
+            await server.join("wait", wait)
+            asking = asyncio.create_task(node.request("wait", b"cancelled"))
+            await loops.until(lambda: begun == [b"finished", b"cancelled"])
+            await server.close(timeout=0.1)
+            with pytest.raises((iris.RemoteError, iris.MemberLost)):
+                await asking
+
+    loops.run(main())
+    assert "still run" in caplog.text
+
+
+def test_a_full_member_says_so_and_others_are_tried(loops: Loops) -> None:
+    async def main() -> None:
+        may_end = asyncio.Event()
+
+        async def wait(request: iris.Request) -> bytes:
+            await may_end.wait()
+            return b"waited"
+
+        async with iris.connect() as one, iris.connect() as two, iris.connect() as node:
+            await one.join("wait", wait, concurrency=1, queue_messages=0)
+            waiting = asyncio.create_task(node.request("wait", b""))
+            await loops.until(lambda: one.statistics().executed == 1)
+            with pytest.raises(iris.Overloaded) as caught:
+                await node.request("wait", b"")
+            assert caught.value.tried == 1
+            patient = asyncio.create_task(node.request("wait", b"", idempotent=True))
+            await two.join("wait", echo)
+            for _ in range(10):
+                assert await node.request("wait", b"other") == b"other"
+            assert await patient == b""
+            may_end.set()
+            assert await waiting == b"waited"
+            assert one.statistics().rejected["overloaded"] >= 2
+            assert node.statistics().retries > 0
+
+    loops.run(main())
+
+
+# -- messages
+
+
+def test_payloads_of_every_type_and_size(loops: Loops) -> None:
+    async def main() -> None:
+        async with iris.connect() as server, iris.connect() as node:
+            recorder = Recorder()
+            await server.join("echo", recorder)
+            payloads: list[Any] = [b"", b"x", bytearray(b"array"), memoryview(b"a view")[2:]]
+            for payload in [*payloads, bytes(32 * 1024), bytes(MAX_MESSAGE_BYTES)]:
+                reply = await node.request("echo", payload, timeout=30.0)
+                assert type(reply) is bytes
+                assert reply == payload
+                assert await node.broadcast("echo", payload) == 1
+            await loops.until(lambda: len(recorder.messages) == 6)
+            assert [message.sequence for message in recorder.messages] == [1, 2, 3, 4, 5, 6]
+            assert [len(message.payload) for message in recorder.messages] == [0, 1, 5, 4, 32 * 1024, MAX_MESSAGE_BYTES]
+            assert {(message.source, message.cluster) for message in recorder.messages} == {(node.id, "echo")}
+            for send in (node.request, node.broadcast):
+                with pytest.raises(iris.MessageTooLarge) as caught:
+                    await send("echo", bytes(MAX_MESSAGE_BYTES + 1))
+                assert (caught.value.size_bytes, caught.value.limit_bytes) == (MAX_MESSAGE_BYTES + 1, MAX_MESSAGE_BYTES)
+                for wrong in ("text", None, 5, [b"list"]):
+                    with pytest.raises(TypeError, match="a payload is bytes"):
+                        await send("echo", wrong)  # type: ignore[arg-type]
+
+    loops.run(main())
+
+
+def test_wrong_arguments_are_told_before_anything_happens(loops: Loops) -> None:
+    async def main() -> None:
+        async with iris.connect() as node:
+            for name in ("", "x" * 256, "null\0", "\ud800", b"bytes", None):
+                for call in (node.request, node.broadcast):
+                    with pytest.raises(iris.ConfigurationError):
+                        await call(name, b"")  # type: ignore[arg-type]
+                with pytest.raises(iris.ConfigurationError):
+                    node.members(name)  # type: ignore[arg-type]
+                with pytest.raises(iris.ConfigurationError):
+                    node.join(name, echo)  # type: ignore[arg-type]
+            for timeout in (0, -1.0, float("nan"), float("inf"), None, "5"):
+                with pytest.raises(iris.ConfigurationError):
+                    await node.request("echo", b"", timeout=timeout)  # type: ignore[arg-type]
+            for options in ({"concurrency": 0}, {"queue_messages": -1}):
+                with pytest.raises(iris.ConfigurationError):
+                    node.join("echo", echo, **options)  # type: ignore[arg-type]
+            with pytest.raises(iris.ConfigurationError):
+                node.join("echo", "no handler")  # type: ignore[arg-type]
+            assert node.statistics().requests == 0
+            assert not node._memberships
+
+    loops.run(main())
+
+
+def test_a_thousand_requests_at_once(loops: Loops) -> None:
+    async def main() -> None:
+        async with iris.connect() as one, iris.connect() as two, iris.connect() as node:
+            await one.join("echo", echo)
+            await two.join("echo", shout)
+            payloads = [f"request {number}".encode() for number in range(1_000)]
+            replies = await asyncio.gather(*(node.request("echo", payload, timeout=30.0) for payload in payloads))
+            assert [reply.lower() for reply in replies] == payloads
+            statistics = node.statistics()
+            assert (statistics.requests, statistics.replies) == (1_000, 1_000)
+            executed = [server.statistics().executed for server in (one, two)]
+            assert sum(executed) == 1_000
+            assert min(executed) > 50, "both were asked"
+            assert not {reason for reason in statistics.drops if reason != "datagram"}, "those are beacons of other networks"
+
+    loops.run(main())
+
+
+def test_broadcasts_reach_every_member_in_order(loops: Loops) -> None:
+    async def main() -> None:
+        async with iris.connect() as one, iris.connect() as two, iris.connect() as node:
+            recorders = [Recorder(), Recorder(), Recorder()]
+            assert await node.broadcast("all", b"nobody") == 0
+            for member, recorder in zip((one, two, node), recorders, strict=True):
+                await member.join("all", recorder)
+            payloads = [bytes(number % 7 * 9_000) + str(number).encode() for number in range(300)]
+            for payload in payloads:
+                assert await node.broadcast("all", payload) == 3
+            await loops.until(lambda: all(len(recorder.messages) == 300 for recorder in recorders))
+            for recorder in recorders:
+                assert [message.payload for message in recorder.messages] == payloads
+
+    loops.run(main())
+
+
+# -- the end
+
+
+def test_closing_twice_and_using_what_is_closed(loops: Loops) -> None:
+    async def main() -> None:
+        async with iris.connect() as other:
+            await other.join("echo", echo)
+            node = await iris.connect()
+            membership = await node.join("mine", echo)
+            members = node.members("echo")
+            asking = asyncio.create_task(node.request("nobody yet", b"", idempotent=True))
+            await asyncio.sleep(0)
+            await asyncio.gather(node.close(), node.close())
+            await node.close()
+            await membership.leave()
+            with pytest.raises(iris.NodeClosed):
+                await asking
+            for use in (node.request, node.broadcast):
+                with pytest.raises(iris.NodeClosed):
+                    await use("echo", b"")
+            with pytest.raises(iris.NodeClosed):
+                node.join("echo", echo)
+            with pytest.raises(iris.NodeClosed):
+                node.members("echo")
+            assert list(members) == []
+            await loops.until(lambda: len(other.nodes()) == 1)
+
+    loops.run(main())
+
+
+def test_no_file_of_a_closed_node_is_left(loop: Loops, home: Path) -> None:
+    async def main() -> None:
+        async with iris.connect() as node:
+            assert [path.name for path in (home / "state").rglob("*") if path.is_file()] == [node.id]
+        assert [path for path in (home / "state").rglob("*") if path.is_file()] == []
+
+    loop.run(main())
+
+
+def test_a_directory_that_cannot_be_written_costs_a_warning(loop: Loops, home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (home / "state").write_text("a file in the way")
+
+    async def main() -> None:
+        async with iris.connect() as one, iris.connect() as two:
+            await loop.until(lambda: len(one.nodes()) == len(two.nodes()) == 2)
+
+    loop.run(main())
+    assert "remembered peers" in caplog.text
+
+
+# -- cancellation
+
+
+def test_cancelling_any_call_at_any_step_leaves_nothing_behind(loops: Loops, caplog: pytest.LogCaptureFixture) -> None:
+    """Each call is cancelled after 0, 1, 2, ... turns of the event loop, until it ends by itself."""
+    caplog.set_level(logging.WARNING)
+
+    async def main() -> None:
+        from_here = asyncio.get_running_loop()
+        async with iris.connect() as node, iris.connect() as other:
+            await other.join("echo", Recorder())
+            await node.broadcast("echo", b"the task that takes broadcasts stays")
+            assert await node.request("echo", b"") == b""
+            await loops.until(lambda: len(node.nodes()) == 2)
+
+            async def connect() -> None:
+                await (await iris.connect()).close()
+
+            async def join() -> None:
+                await (await node.join("joined", echo)).leave()
+
+            async def members() -> None:
+                await node.members(f"new {from_here.time()}")
+
+            calls: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+                connect,
+                join,
+                members,
+                lambda: node.request("echo", b"?"),
+                lambda: node.broadcast("echo", b"!"),
+            ]
+            for call in calls:
+                sockets, tasks = loops.open_sockets(), set(asyncio.all_tasks())
+                turns = 0
+                has_ended = False
+                while not has_ended:
+                    task = asyncio.ensure_future(call())
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                        if task.done():
+                            break
+                    has_ended = task.done()
+                    task.cancel()
+                    await asyncio.wait([task])
+                    if not task.cancelled():
+                        task.result()
+                    # Turns of the loop take no time, and some calls wait for a time.
+                    turns = turns + 1 if turns < 40 else turns * 2
+                await loops.check_clean(sockets, tasks)
+                await loops.until(lambda: len(node.nodes()) == len(other.nodes()) == 2)
+                assert await node.request("echo", b"?") == b"?"
+                assert not node.members("joined")
+
+    loops.run(main())
+    assert caplog.records == []
+
+
+def test_interrupting_a_program_closes_its_node(loops: Loops) -> None:
+    async def main() -> None:
+        served: list[bytes] = []
+
+        async def program() -> None:
+            async with iris.connect() as node, node.join("echo", echo):
+                served.append(await node.request("echo", b"up"))
+                await asyncio.Event().wait()
+
+        async with iris.connect() as other:
+            task = asyncio.create_task(program())
+            await loops.until(lambda: served)
+            assert len(await other.members("echo")) == 1
+            task.cancel()  # what Ctrl-C does to the main task
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert len(other.members("echo")) == 0
+            await loops.until(lambda: len(other.nodes()) == 1)
+
+    loops.run(main())
