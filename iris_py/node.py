@@ -538,8 +538,7 @@ class NodeCore:
         idle = [group for group in self._groups.values() if not self.service.serves(group) and group not in pending]
         if idle:
             oldest = min(idle, key=lambda group: group.last_used)
-            # One more: the answers of handlers that still run are sealed under it, and may begin an epoch.
-            self._last_epoch = max(self._last_epoch, oldest.epoch + 1)
+            self._last_epoch = max(self._last_epoch, oldest.epoch)
             del self._groups[oldest.id], self._groups_by_name[oldest.name]
             self.overlay.unwatch_group(oldest.id, now)
 

@@ -641,9 +641,9 @@ def test_congestion_has_a_hysteresis() -> None:
 
 def test_the_end_is_the_last_event_also_of_a_congested_link() -> None:
     pair = opened(config=dataclasses.replace(CONFIG, queue_bytes_high=10_000))
-    Rogue(pair, pair.responder).send(frame(CLOSE, b"\x00"))
     pair.initiator.link.send_packet(UNICAST, GROUP, NONCE, body(20_000))
     assert pair.initiator.link.congested
+    pair.initiator.receive(Rogue(pair, pair.responder).record(frame(CLOSE, b"\x00")), pair.now)
     pair.drive()
     assert closed(pair.initiator).clean
     assert not pair.initiator.link.congested
