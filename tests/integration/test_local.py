@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 import iris_py as iris
+from iris_py.net.sockets import SocketNetwork
 from iris_py.packets import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -504,5 +507,61 @@ def test_interrupting_a_program_closes_its_node(loops: Loops) -> None:
                 await task
             assert len(other.members("echo")) == 0
             await loops.until(lambda: len(other.nodes()) == 1)
+
+    loops.run(main())
+
+
+class Silent(asyncio.BufferedProtocol):
+    """Keeps its transport, to end it."""
+
+    transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return bytearray(16)
+
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+def test_a_cancelled_opening_takes_no_descriptor_but_its_own(loops: Loops) -> None:
+    async def main() -> None:
+        network = SocketNetwork()
+        listener = await network.listen(Silent, "127.0.0.1", 0)
+        for turns in range(7):
+            openings: list[Coroutine[Any, Any, Any]] = [
+                network.dial(Silent, *listener.address),
+                network.listen(Silent, "127.0.0.1", 0),
+                network.open_beacons(["127.0.0.1"]),
+            ]
+            while openings:
+                opening = openings.pop()
+                task = asyncio.create_task(opening)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+                opened = None if task.cancelled() else task.result()
+                pipes = [os.pipe() for _ in range(8)]  # they take the numbers that are free now
+                del task, opening
+                gc.collect()
+                await asyncio.sleep(0.002)
+                for read_end, write_end in pipes:
+                    os.write(write_end, b"still ours")
+                    assert os.read(read_end, 10) == b"still ours"
+                    os.close(read_end)
+                    os.close(write_end)
+                if opened is not None:
+                    opened.close()
+            # And the numbers that became free serve whoever gets them next.
+            again = await network.listen(Silent, "127.0.0.1", 0)
+            _reader, writer = await asyncio.wait_for(asyncio.open_connection(*again.address), 10.0)
+            writer.close()
+            await writer.wait_closed()
+            again.close()
+        listener.close()
 
     loops.run(main())
