@@ -198,6 +198,10 @@ class Node(Closable):
         except ValueError as exc:
             raise ConfigurationError(str(exc)) from exc
         self._driver.wake()
+        self._unrested += 1
+        if self._unrested >= BROADCASTS_PER_TURN_MAX:
+            self._unrested = 0
+            await asyncio.sleep(0)
         return count
 
     def members(self, cluster: str) -> Members:
