@@ -1,0 +1,175 @@
+"""The shape of docs/design.md section 1, read from the source: import arrows, what is pure, and how large a module may be.
+
+The lint enforces the same, but its exceptions are per file; these hold for every file.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("iris_py", "overlay", "security", "spark_connector")
+LINES_MAX = 600
+
+#: Which of our packages each may import (1.1).
+ARROWS = {
+    "overlay": {"overlay"},
+    "security": {"security"},
+    "iris_py": {"iris_py", "overlay", "security"},
+    "spark_connector": {"spark_connector", "iris_py"},
+}
+
+#: What no protocol logic imports (1.2), and the modules of iris_py that are not protocol logic.
+IMPURE = {
+    "asyncio",
+    "concurrent",
+    "os",
+    "random",
+    "secrets",
+    "selectors",
+    "signal",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+}
+OUTER = ("net", "cli", "testing")
+OUTER_MODULES = {"client", "serving", "broadcasts", "membership", "config", "runner", "sync"}
+
+#: Only these touch sockets, and only these know uvloop.
+SOCKET_FOLDER = "iris_py/net"
+UVLOOP_USERS = {"iris_py/runner.py"}
+
+#: Each of these may import only what stands before it, besides modules that are in no layer.
+LAYERS = (
+    ("errors", "packets"),
+    ("handshake", "balancer"),
+    ("link",),
+    ("group",),
+    ("peers",),
+    ("patterns.request", "patterns.service"),
+    ("node",),
+    ("net.driver", "messages"),
+    ("broadcasts", "serving"),
+    ("client",),
+    ("testing", "cli"),
+)
+
+
+def sources() -> list[Path]:
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(path: Path) -> set[str]:
+    """Return every module that a file imports, wherever in the file: dotted, and with the names taken from it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{relative(path)} imports relatively"
+            assert node.module is not None
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def roots(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in imports(path)}
+
+
+def is_pure(path: Path) -> bool:
+    parts = path.relative_to(ROOT).parts
+    if parts[0] != "iris_py":
+        return parts[0] != "spark_connector"
+    return not (parts[1] in OUTER or path.stem in OUTER_MODULES)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_between_packages_point_one_way(package: str) -> None:
+    wrong = {
+        relative(path): sorted(roots(path) & set(PACKAGES) - ARROWS[package])
+        for path in sources()
+        if path.relative_to(ROOT).parts[0] == package
+    }
+    assert not {path: names for path, names in wrong.items() if names}
+
+
+def test_protocol_logic_sees_neither_the_system_nor_a_clock() -> None:
+    pure = [path for path in sources() if is_pure(path)]
+    assert len(pure) > 30
+    assert {relative(path): sorted(roots(path) & IMPURE) for path in pure if roots(path) & IMPURE} == {}
+
+
+def test_only_the_net_folder_touches_sockets_and_only_the_runner_chooses_a_loop() -> None:
+    for path in sources():
+        if "socket" in roots(path) or "asyncio_dgram" in roots(path):
+            assert relative(path).startswith(SOCKET_FOLDER), relative(path)
+        if "uvloop" in roots(path):
+            assert relative(path) in UVLOOP_USERS, relative(path)
+
+
+def test_third_parties_are_the_declared_ones() -> None:
+    allowed = {
+        "overlay": {"msgspec"},
+        "security": {"cryptography"},
+        "iris_py": {"asyncio_dgram", "cryptography", "msgspec", "rich", "typer", "click", "uvloop"},
+        "spark_connector": {"pyspark", "pyarrow"},
+    }
+    import sys
+
+    for path in sources():
+        package = path.relative_to(ROOT).parts[0]
+        foreign = roots(path) - set(sys.stdlib_module_names) - set(PACKAGES)
+        assert foreign <= allowed[package], relative(path)
+
+
+def test_the_layers_of_a_node_know_only_what_is_below() -> None:
+    rank = {f"iris_py.{name}": number for number, layer in enumerate(LAYERS) for name in layer}
+
+    def find(module: str) -> int | None:
+        while module and module not in rank:
+            module = module.rpartition(".")[0]
+        return rank.get(module)
+
+    wrong = []
+    for path in sources():
+        module = relative(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        own = find(module)
+        if own is None or module == "iris_py":
+            continue
+        for imported in imports(path):
+            other = find(imported)
+            if other is not None and other > own:
+                wrong.append(f"{module} imports {imported}")
+    assert wrong == []
+
+
+def test_users_of_the_library_in_this_repository_use_its_public_names() -> None:
+    for path in sorted((ROOT / "examples").rglob("*.py")):
+        used = {name for name in imports(path) if name.split(".")[0] in PACKAGES}
+        assert all(name.split(".")[0] == "iris_py" and name.count(".") <= 1 for name in used), relative(path)
+
+
+@pytest.mark.parametrize("path", sources(), ids=relative)
+def test_every_module_says_what_it_is_and_is_not_too_long(path: Path) -> None:
+    text = path.read_text()
+    if path.name != "__init__.py" or text.strip():
+        docstring = ast.get_docstring(ast.parse(text))
+        assert docstring, "no docstring"
+        assert docstring.strip().splitlines()[0].strip().endswith((".", ":", "?")), "its first line is no sentence"
+    assert len(text.splitlines()) <= LINES_MAX
+
+
+def test_every_source_file_belongs_to_a_package_that_is_installed() -> None:
+    for package in PACKAGES:
+        assert (ROOT / package / "py.typed").exists() or package == "spark_connector"
+        for path in (ROOT / package).rglob("*.py"):
+            assert (path.parent / "__init__.py").exists(), relative(path)

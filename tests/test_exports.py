@@ -1,0 +1,119 @@
+"""The public names: these and no others, each documented."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+import pytest
+
+import iris_py
+import iris_py.testing
+import security
+
+if TYPE_CHECKING:
+    import types
+
+PUBLIC = {
+    "Config",
+    "ConfigurationError",
+    "Handler",
+    "HandshakeError",
+    "IrisError",
+    "Member",
+    "MemberLost",
+    "Members",
+    "Membership",
+    "Message",
+    "MessageTooLarge",
+    "NoMembers",
+    "Node",
+    "NodeClosed",
+    "Overloaded",
+    "RemoteError",
+    "Request",
+    "RequestTimeout",
+    "Statistics",
+    "connect",
+    "run",
+}
+
+TESTING = {
+    "ClockError",
+    "DeadlockError",
+    "Faults",
+    "LimitError",
+    "MemoryHost",
+    "MemoryNetwork",
+    "NodeSimulation",
+    "OverlaySimulation",
+    "Record",
+    "VirtualLoop",
+    "run",
+}
+
+
+@pytest.mark.parametrize(("module", "names"), [(iris_py, PUBLIC), (iris_py.testing, TESTING)], ids=["iris_py", "testing"])
+def test_the_public_names_are_pinned(module: types.ModuleType, names: set[str]) -> None:
+    assert set(module.__all__) == names
+    assert list(module.__all__) == sorted(module.__all__, key=lambda name: (not name[0].isupper(), name))
+    for name in names:
+        assert getattr(module, name) is not None
+
+
+def test_nothing_else_looks_public() -> None:
+    visible = {name for name, value in vars(iris_py).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    assert visible == PUBLIC
+
+
+@pytest.mark.parametrize("module", [iris_py, iris_py.testing, security], ids=lambda module: module.__name__)
+def test_every_public_name_is_documented(module: types.ModuleType) -> None:
+    undocumented = []
+    for name in module.__all__:
+        value = getattr(module, name)
+        if not inspect.isclass(value) and not inspect.isfunction(value):
+            continue  # a constant, or an alias
+        if not inspect.getdoc(value):
+            undocumented.append(name)
+        if not inspect.isclass(value) or issubclass(value, BaseException):
+            continue
+        for attribute, member in vars(value).items():
+            is_described = inspect.isfunction(member) or isinstance(member, property | classmethod | staticmethod)
+            if attribute.startswith("_") or not is_described:
+                continue
+            if not inspect.getdoc(getattr(value, attribute)):
+                undocumented.append(f"{name}.{attribute}")
+    # What implements an interface of asyncio or of this library is described there.
+    inherited = {"VirtualLoop", "MemoryHost"}
+    described = "Attributes:"
+    assert [
+        name
+        for name in undocumented
+        if name.split(".")[0] not in inherited and described not in (inspect.getdoc(getattr(module, name.split(".")[0])) or "")
+    ] == []
+
+
+def test_every_error_says_what_to_do() -> None:
+    """One of each; its text has the facts, and ends with advice."""
+    errors = [
+        iris_py.HandshakeError("192.0.2.1:1", "a reason"),
+        iris_py.NoMembers("accounts", 2),
+        iris_py.RequestTimeout("accounts", 1.5, "ab" * 16),
+        iris_py.Overloaded("accounts", 3),
+        iris_py.MemberLost("accounts", "ab" * 16),
+        iris_py.MessageTooLarge(20, 10),
+        iris_py.NodeClosed(),
+    ]
+    for error in errors:
+        assert isinstance(error, iris_py.IrisError)
+        text = str(error)
+        assert text.endswith(".")
+        assert text.count(". ") >= 1 or "; " in text, text
+        for value in vars(error).values():
+            if not isinstance(value, float):
+                assert str(value)[:8] in text
+    assert issubclass(iris_py.RequestTimeout, TimeoutError)
+    kinds = [getattr(iris_py, name) for name in PUBLIC if inspect.isclass(getattr(iris_py, name))]
+    raised = [kind for kind in kinds if issubclass(kind, BaseException)]
+    assert all(issubclass(kind, iris_py.IrisError) for kind in raised)
+    assert len(raised) == 10
