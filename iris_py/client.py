@@ -166,7 +166,7 @@ class Node(Closable):
         future: asyncio.Future[bytes] = self._loop.create_future()
         try:
             request_id = self._core.request(cluster, _as_bytes(payload), timeout, idempotent, future, self._loop.time())
-        except ValueError as exc:
+        except (ValueError, OverlayError) as exc:
             raise ConfigurationError(str(exc)) from exc
         self._driver.wake()
         try:
@@ -195,7 +195,7 @@ class Node(Closable):
             while (count := self._core.broadcast(cluster, payload, self._loop.time())) is None:
                 await self._wait_for_room()
                 self._check_open()
-        except ValueError as exc:
+        except (ValueError, OverlayError) as exc:
             raise ConfigurationError(str(exc)) from exc
         self._driver.wake()
         self._unrested += 1
@@ -353,7 +353,7 @@ class Node(Closable):
     def _group(self, cluster: str) -> Group:
         try:
             return self._core.group(cluster, self._loop.time())
-        except ValueError as exc:
+        except (ValueError, OverlayError) as exc:
             raise ConfigurationError(str(exc)) from exc
 
     def _look(self, cluster: str) -> tuple[Member, ...]:
