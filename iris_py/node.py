@@ -406,10 +406,7 @@ class NodeCore:
     def _receive_broadcast(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
         if not self.service.serves(group):
             self.count_drop("broadcast_to_no_member")
-        if self.service.serves(group):
-            self.service.receive_broadcast(group, peer, message_id, payload)
-        else:
-            self.count_drop("not_a_member")
+        self.service.receive_broadcast(group, peer, message_id, payload)
 
     def _receive_unknown(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
         self.count_drop("unknown_kind")
