@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import iris_py as iris
+from iris_py.broadcasts import QUEUE_BYTES_MAX
 from iris_py.link import LinkConfig
 from iris_py.testing import NodeSimulation, VirtualLoop, run
 
@@ -567,24 +568,68 @@ def test_a_reader_that_stops_breaks_the_wait_of_a_broadcast() -> None:
     simulate(scenario, bandwidth_bytes_s=1e6)
 
 
-def test_a_broadcast_handler_that_is_too_slow_loses_the_newest_and_counts_them() -> None:
+def test_a_broadcast_handler_that_is_stuck_holds_up_nobody_in_bounded_memory() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        may_go_on = asyncio.Event()
+
+        class Stuck(Recorder):
+            async def on_broadcast(self, message: iris.Message) -> None:
+                await may_go_on.wait()
+                await super().on_broadcast(message)
+
+        sender, receiver = await simulation.start_nodes(2)
+        handler = Stuck()
+        membership = await receiver.join("accounts", handler)
+        for number in range(100):
+            await sender.broadcast("accounts", number.to_bytes(2, "big") + bytes(1024 * 1024))
+            if number % 10 == 0:
+                started = now()
+                assert await sender.request("accounts", b"?") == b"?"
+                assert now() - started < 1.0
+        await simulation.until(lambda: receiver.statistics().drops)
+        await asyncio.sleep(1.0)
+        may_go_on.set()
+        await membership.leave()
+        taken = [int.from_bytes(payload[:2], "big") for payload in handler.broadcasts]
+        assert taken == sorted(set(taken))
+        assert len(taken) + receiver.statistics().drops["broadcast_queue_full"] == 100
+        assert sum(map(len, handler.broadcasts)) <= QUEUE_BYTES_MAX + 2 * 1024 * 1024
+
+    simulate(scenario)
+
+
+def test_a_broadcast_handler_that_is_slower_than_the_sender_slows_it_down() -> None:
     async def scenario(simulation: NodeSimulation) -> None:
         class Slow(Recorder):
             async def on_broadcast(self, message: iris.Message) -> None:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.0001)
                 await super().on_broadcast(message)
 
         sender, receiver = await simulation.start_nodes(2)
         handler = Slow()
-        membership = await receiver.join("accounts", handler)
-        for number in range(3_000):
-            await sender.broadcast("accounts", str(number).encode())
-        await membership.leave(timeout=60.0)
-        taken = [int(payload) for payload in handler.broadcasts]
-        assert taken == sorted(set(taken))
-        assert len(taken) + receiver.statistics().drops["broadcast_queue_full"] == 3_000
+        await receiver.join("accounts", handler)
+        for number in range(5_000):
+            await sender.broadcast("accounts", str(number).encode() + bytes(2_000))
+        await simulation.until(lambda: len(handler.broadcasts) == 5_000)
+        assert [int(payload.rstrip(b"\0")) for payload in handler.broadcasts] == list(range(5_000))
+        assert receiver.statistics().drops == {}
 
     simulate(scenario)
+
+
+def test_broadcasts_that_come_after_the_leave_are_counted() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        sender, receiver = await simulation.start_nodes(2)
+        handler = Recorder()
+        membership = await receiver.join("accounts", handler)
+        for _ in range(400):  # so many that the news of the leave overtakes the last of them
+            await sender.broadcast("accounts", bytes(2_000))
+        await membership.leave()
+        await asyncio.sleep(5.0)
+        assert len(handler.broadcasts) < 400
+        assert len(handler.broadcasts) + receiver.statistics().drops["broadcast_to_no_member"] == 400
+
+    simulate(scenario, bandwidth_bytes_s=1e6)
 
 
 def test_a_sender_that_never_rests_does_not_stop_the_event_loop() -> None:
