@@ -19,41 +19,40 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iris_py.handshake import HANDSHAKE_BYTES_MAX, LinkHandshake, ProtocolError
+from iris_py.lanes import (
+    CLOSE,
+    CONTROL,
+    FRAGMENT,
+    FRAGMENT_END,
+    FRAME,
+    HELLO,
+    PACKET_HEADER_BYTES,
+    PACKET_KINDS,
+    PING,
+    PONG,
+    RECORD_BYTES,
+    Lanes,
+)
 from security import AuthenticationError, RecordOpener, RecordSealer
 
 if TYPE_CHECKING:
     from security import Keyring
 
-HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST, FRAGMENT, FRAGMENT_END = range(9)
-_PACKET_KINDS = frozenset((UNICAST, MULTICAST))
-
 _LENGTH = struct.Struct(">I")
-_FRAME = struct.Struct(">BI")
-_PONG = _FRAME.pack(PONG, 0)
-_PACKET = struct.Struct(">BI16s12s")
-_PACKET_HEADER_BYTES = 28  # group and nonce
 _TAG_BYTES = 16
 
 #: Bytes of a link id: the first of the handshake hash, which both sides know and nobody can choose.
 LINK_ID_BYTES = 8
 NO_LINK = bytes(LINK_ID_BYTES)
 
-#: Records are filled to about this size. Measured on loopback: 16 KiB 1.3 million 1 KiB messages/s, 32 KiB 1.85 steadily,
-#: 64 KiB 0.95 to 1.8 from run to run (the receive buffer no longer stays in the cache).
-RECORD_BYTES = 32 * 1024
-#: A frame over this goes to the bulk lane, in pieces of this size.
-FRAGMENT_BYTES = RECORD_BYTES
 #: Largest sealed record that is read: a full record, one frame that closed it, and the control frames before it.
 RECORD_BYTES_MAX = 4 * RECORD_BYTES
 #: Largest packet that is put together from fragments: the largest message (16 MiB) and room for its headers.
 PACKET_BYTES_MAX = 16 * 1024 * 1024 + 128 * 1024
-#: After this many full records of interactive frames one record of bulk is sent, so that bulk cannot starve.
-BULK_EVERY = 4
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,6 @@ class Link:
         self.initiator = initiator
         self.id = NO_LINK
         self.state = LinkState.HANDSHAKE
-        self.queued_bytes = 0
         self.congested = False
         self._hello = hello
         self._config = config
@@ -168,19 +166,8 @@ class Link:
         )
         self._sealer: RecordSealer | None = None
         self._opener: RecordOpener | None = None
-        # Things to send, by lane. Invariant: queued_bytes counts the packets and overlay messages in them, without the headers
-        # of their frames. An entry of _full is one record's worth of interactive frames.
         self._raw: list[bytes] = self._handshake.data_to_send()
-        self._control: list[bytes | memoryview] = []
-        self._parts: list[bytes | memoryview] = []
-        self._parts_bytes = 0
-        self._full: deque[tuple[list[bytes | memoryview], int]] = deque()
-        # (FRAGMENT or FRAGMENT_END, piece, kind of the whole, how many interactive records go before it)
-        self._bulk: deque[tuple[int, bytes | memoryview, int, int]] = deque()
-        self._bulk_kinds = [0] * 9  # large frames in the bulk lane by kind
-        self._interactive_sent = 0  # records' worth of interactive frames that were sent
-        self._interactive_since_bulk = 0
-        self._pong_waits = False
+        self._lanes = Lanes()
         self._close_reason: CloseReason | None = None
         self._close_sent = False
         self._closing_since = now  # when the time to close was last extended
@@ -190,6 +177,11 @@ class Link:
         self._whole = bytearray()
         self._last_received = now
         self._deadline: float | None = now + config.handshake_timeout_s
+
+    @property
+    def queued_bytes(self) -> int:
+        """The packets and overlay messages that wait to be sent, without the headers of their frames."""
+        return self._lanes.queued_bytes
 
     # -- in
 
@@ -266,14 +258,14 @@ class Link:
         if now >= ends_at:
             self._end(f"nothing heard for {config.keepalive_timeout_s:g} s")
         elif now >= asks_at:
-            self._send_control(PING, b"")
+            self._lanes.add_signal(PING, b"")
             self._deadline = min(now + config.keepalive_interval_s, ends_at)
         else:
             self._deadline = asks_at
 
     def _give_up_closing(self, now: float) -> None:
         """End a link that closes too slowly; one that still moves what was queued, on either side, gets more time."""
-        if self.queued_bytes < self._closing_bytes or self._last_received > self._closing_since:
+        if self._lanes.queued_bytes < self._closing_bytes or self._last_received > self._closing_since:
             self._become_closing(now)
         else:
             self._end("the peer did not answer the close")
@@ -292,9 +284,9 @@ class Link:
         assert self.state is LinkState.IDENTIFIED
         if self.initiator:
             self.state = LinkState.CONFIRMING
-            self._send_control(HELLO, replaces + self._hello)
+            self._lanes.add_signal(HELLO, replaces + self._hello)
         else:
-            self._send_control(PONG, b"")
+            self._lanes.add_signal(PONG)
             self._become_open(now)
 
     def close(self, reason: CloseReason, now: float) -> None:
@@ -312,12 +304,8 @@ class Link:
     def send_control(self, message: bytes) -> None:
         """Send an overlay message, ahead of all packets. Overlay messages keep their order."""
         if self.state is LinkState.OPEN:
-            if len(message) > FRAGMENT_BYTES or self._bulk_kinds[CONTROL]:
-                self._queue_bulk(CONTROL, b"", memoryview(message))
-            else:
-                self.queued_bytes += len(message)
-                self._send_control(CONTROL, message)
-            if self.queued_bytes > self._config.queue_bytes_high:
+            self._lanes.add_control(message)
+            if self._lanes.queued_bytes > self._config.queue_bytes_high:
                 self._handle_full()
 
     def send_packet(self, kind: int, group: bytes, nonce: bytes, sealed: bytes) -> None:
@@ -328,18 +316,8 @@ class Link:
         """
         if self.state is not LinkState.OPEN:
             return
-        size = _PACKET_HEADER_BYTES + len(sealed)
-        if size > FRAGMENT_BYTES or (kind == MULTICAST and self._bulk_kinds[MULTICAST]):
-            self._queue_bulk(kind, group + nonce, memoryview(sealed))
-        else:
-            self.queued_bytes += size
-            parts_bytes = self._parts_bytes + size
-            if parts_bytes > RECORD_BYTES and self._parts:
-                self._full.append((self._parts, self._parts_bytes))
-                self._parts, parts_bytes = [], size
-            self._parts += (_PACKET.pack(kind, size, group, nonce), sealed)
-            self._parts_bytes = parts_bytes
-        if self.queued_bytes > self._config.queue_bytes_high:
+        self._lanes.add_packet(kind, group, nonce, sealed)
+        if self._lanes.queued_bytes > self._config.queue_bytes_high:
             self._handle_full()
 
     # -- out
@@ -368,7 +346,7 @@ class Link:
             sealed = sealer.seal(body)
             out += (_LENGTH.pack(len(sealed)), sealed)
             sent += len(sealed)
-        if self.congested and self.queued_bytes < self._config.queue_bytes_high // 4:
+        if self.congested and self._lanes.queued_bytes < self._config.queue_bytes_high // 4:
             self.congested = False
             self._events.append(LinkDrained())
         return out
@@ -385,78 +363,28 @@ class Link:
         """Tell whether :meth:`data_to_send` would return something."""
         if self._close_sent or self.state is LinkState.CLOSED:
             return False
-        return bool(self._parts or self._control or self._full or self._bulk or self._raw or self._close_reason is not None)
+        return bool(self._lanes or self._raw or self._close_reason is not None)
 
     # -- sending
 
-    def _send_control(self, kind: int, body: bytes) -> None:
-        self._control += (_FRAME.pack(kind, len(body)), body)
-
     def _handle_full(self) -> None:
         self.congested = True
-        if self.queued_bytes > self._config.queue_bytes_max:
+        if self._lanes.queued_bytes > self._config.queue_bytes_max:
             self._end("the peer does not read")
 
     def _next_record(self) -> bytes | None:
-        """Fill one record from the lanes: control, interactive, bulk; None when there is nothing, or after CLOSE."""
+        """Return the body of the next record; None when there is nothing, or after CLOSE."""
         if self._close_sent:
             return None
-        frames: list[bytes | memoryview] = []
-        size = 0
-        if self._control:
-            frames, size = self._take_control()
-        bulk = self._bulk
-        bulk_turn = self._interactive_since_bulk >= BULK_EVERY and bool(bulk) and bulk[0][3] <= self._interactive_sent
-        if size < RECORD_BYTES and not bulk_turn and (self._full or self._parts):
-            if self._full:
-                parts, parts_bytes = self._full.popleft()
-            else:
-                parts, parts_bytes = self._parts, self._parts_bytes
-                self._parts, self._parts_bytes = [], 0
-            self._interactive_sent += 1
-            self._interactive_since_bulk += 1
-            frames = frames + parts if frames else parts
-            size += parts_bytes
-            self.queued_bytes -= parts_bytes
-        if bulk and size < RECORD_BYTES // 2 and bulk[0][3] <= self._interactive_sent:
-            frame, piece, kind, _after = bulk.popleft()
-            self._bulk_kinds[kind] -= frame == FRAGMENT_END
-            self.queued_bytes -= len(piece)
-            self._interactive_since_bulk = 0
-            frames = [*frames, _FRAME.pack(frame, len(piece)), piece]
+        frames = self._lanes.take_record()
         if not frames:
             if self._close_reason is None:
                 return None
             self._close_sent = True
-            frames = [_FRAME.pack(CLOSE, 1), bytes((self._close_reason,))]
+            frames = [FRAME.pack(CLOSE, 1), bytes((self._close_reason,))]
             if self._peer_closed:
                 self._end("closed", clean=True)
         return b"".join(frames)
-
-    def _take_control(self) -> tuple[list[bytes | memoryview], int]:
-        """Take control frames for one record: (frames, size). To join a thousand groups fills several records."""
-        control = self._control
-        size = at = 0
-        while at < len(control) and size < RECORD_BYTES:
-            size += len(control[at]) + len(control[at + 1])
-            if control[at] == _PONG:
-                self._pong_waits = False
-            elif control[at][0] == CONTROL:
-                self.queued_bytes -= len(control[at + 1])
-            at += 2
-        self._control = control[at:]
-        return control[:at], size
-
-    def _queue_bulk(self, kind: int, head: bytes, rest: memoryview) -> None:
-        """Cut a large frame into fragments; the first carries the kind and the head."""
-        first: bytes | memoryview = b"".join((bytes((kind,)), head, rest[:FRAGMENT_BYTES]))
-        pieces = [first, *(rest[at : at + FRAGMENT_BYTES] for at in range(FRAGMENT_BYTES, len(rest), FRAGMENT_BYTES))]
-        # The order of multicasts: a large one does not pass the smaller ones that were queued before it.
-        after = self._interactive_sent + len(self._full) + bool(self._parts) if kind == MULTICAST else 0
-        self.queued_bytes += 1 + len(head) + len(rest)
-        self._bulk_kinds[kind] += 1
-        self._bulk.extend((FRAGMENT, piece, kind, after) for piece in pieces[:-1])
-        self._bulk.append((FRAGMENT_END, pieces[-1], kind, after))
 
     # -- receiving
 
@@ -480,14 +408,14 @@ class Link:
         offset, end = 0, len(record)
         view = memoryview(record)
         while offset < end:
-            if end - offset < _FRAME.size:
+            if end - offset < FRAME.size:
                 raise ProtocolError("a truncated frame")
-            kind, length = _FRAME.unpack_from(record, offset)
-            offset += _FRAME.size
+            kind, length = FRAME.unpack_from(record, offset)
+            offset += FRAME.size
             stop = offset + length
             if stop > end:
                 raise ProtocolError("a frame longer than its record")
-            if kind in _PACKET_KINDS:
+            if kind in PACKET_KINDS:
                 self._receive_packet(kind, view[offset:stop])
             else:
                 self._receive_frame(kind, record[offset:stop], now)
@@ -498,7 +426,7 @@ class Link:
     def _receive_packet(self, kind: int, body: memoryview) -> None:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
             raise ProtocolError("a packet before the link was open")
-        if len(body) < _PACKET_HEADER_BYTES + _TAG_BYTES:
+        if len(body) < PACKET_HEADER_BYTES + _TAG_BYTES:
             raise ProtocolError("a truncated packet")
         self._packets.append((kind, bytes(body[:16]), bytes(body[16:28]), body[28:]))
 
@@ -518,9 +446,7 @@ class Link:
         elif self.state is LinkState.IDENTIFIED:
             raise ProtocolError("a frame before the link was open")
         elif kind == PING:
-            if not self._pong_waits:  # one answers many: who asks and does not read shall not fill our memory
-                self._pong_waits = True
-                self._send_control(PONG, b"")
+            self._lanes.add_pong()
         elif kind == CONTROL:
             self._packets.append((CONTROL, body, b"", b""))
         elif kind in (FRAGMENT, FRAGMENT_END):
@@ -535,7 +461,7 @@ class Link:
         if kind == FRAGMENT_END:
             whole = memoryview(self._whole)
             self._whole = bytearray()
-            if whole and whole[0] in _PACKET_KINDS:
+            if whole and whole[0] in PACKET_KINDS:
                 self._receive_packet(whole[0], whole[1:])
             elif whole and whole[0] == CONTROL:
                 self._packets.append((CONTROL, bytes(whole[1:]), b"", b""))
@@ -565,7 +491,7 @@ class Link:
     def _become_closing(self, now: float) -> None:
         self.state = LinkState.CLOSING
         self._closing_since = now
-        self._closing_bytes = self.queued_bytes
+        self._closing_bytes = self._lanes.queued_bytes
         self._deadline = now + self._config.close_timeout_s
 
     def _end(self, reason: str, *, clean: bool = False, refused: bool = False, duplicate: bool = False) -> None:
@@ -573,9 +499,7 @@ class Link:
             return
         self.state = LinkState.CLOSED
         self._deadline = None
-        self._full.clear()
-        self._bulk.clear()
-        self._raw, self._parts, self._control, self._whole = [], [], [], bytearray()
-        self.queued_bytes = 0
+        self._lanes.clear()
+        self._raw, self._whole = [], bytearray()
         self.congested = False
         self._events.append(LinkClosed(clean, reason, refused, duplicate))

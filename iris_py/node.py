@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from iris_py import packets
 from iris_py.errors import IrisError, MessageTooLarge
 from iris_py.group import BODY_BYTES, Group, Member, Peer
-from iris_py.link import CONTROL, MULTICAST, UNICAST, CloseReason, Link, LinkClosed, LinkConfig
+from iris_py.lanes import CONTROL, MULTICAST, UNICAST
+from iris_py.link import CloseReason, Link, LinkClosed, LinkConfig
 from iris_py.patterns.request import Requester
 from iris_py.patterns.service import Registration, Service, ServiceEvent
 from iris_py.peers import DialFailed, DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers

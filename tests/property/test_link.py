@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from iris_py.handshake import ProtocolError
-from iris_py.link import CONTROL, FRAGMENT_BYTES, MULTICAST, RECORD_BYTES_MAX, UNICAST, CloseReason, Link, LinkClosed, LinkState
+from iris_py.lanes import CONTROL, FRAGMENT_BYTES, MULTICAST, UNICAST
+from iris_py.link import RECORD_BYTES_MAX, CloseReason, Link, LinkClosed, LinkState
 from iris_py.testing.pair import LinkPair
 from security import Keyring, Secret
 
@@ -132,10 +133,11 @@ class LinkMachine(RuleBasedStateMachine):
     def counts_are_exact(self) -> None:
         for side in (0, 1):
             link = self.end(side).link
-            control = sum(len(body) for header, body in _pairs(link._control) if header[0] == CONTROL)
-            full = sum(size for _parts, size in link._full)
-            bulk = sum(len(piece) for _frame, piece, _kind, _after in link._bulk)
-            assert link.queued_bytes == control + full + link._parts_bytes + bulk
+            lanes = link._lanes
+            control = sum(len(body) for header, body in _pairs(lanes._control) if header[0] == CONTROL)
+            full = sum(size for _parts, size in lanes._full)
+            bulk = sum(len(piece) for _frame, piece, _kind, _after in lanes._bulk)
+            assert link.queued_bytes == control + full + lanes._parts_bytes + bulk
             if not link.has_output():
                 assert link.queued_bytes == 0
 

@@ -8,7 +8,7 @@ import pytest
 
 from iris_py import link as link_module
 from iris_py.handshake import HANDSHAKE_BYTES_MAX
-from iris_py.link import (
+from iris_py.lanes import (
     BULK_EVERY,
     CLOSE,
     CONTROL,
@@ -16,15 +16,17 @@ from iris_py.link import (
     FRAGMENT_BYTES,
     FRAGMENT_END,
     HELLO,
-    LINK_ID_BYTES,
     MULTICAST,
-    NO_LINK,
-    PACKET_BYTES_MAX,
     PING,
     PONG,
     RECORD_BYTES,
-    RECORD_BYTES_MAX,
     UNICAST,
+)
+from iris_py.link import (
+    LINK_ID_BYTES,
+    NO_LINK,
+    PACKET_BYTES_MAX,
+    RECORD_BYTES_MAX,
     CloseReason,
     Link,
     LinkClosed,

@@ -10,7 +10,8 @@ import pytest
 from iris_py import node as node_module
 from iris_py import packets
 from iris_py.errors import IrisError, MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
-from iris_py.link import FRAGMENT_BYTES, MULTICAST, UNICAST, LinkConfig, LinkState
+from iris_py.lanes import FRAGMENT_BYTES, MULTICAST, UNICAST
+from iris_py.link import LinkConfig, LinkState
 from iris_py.node import DialRefused, NodeCore, RoomMade, check_size
 from iris_py.packets import MAX_MESSAGE_BYTES, MESSAGE
 from iris_py.patterns.service import (
@@ -291,7 +292,7 @@ def test_a_hundred_requests_of_one_turn_travel_in_a_few_records() -> None:
         net.request(other, bytes(500), token=number)
     other.flush(net.now)
     (link,) = other.peers.links()
-    assert not link._bulk  # a body stays within a record, in the interactive lane
+    assert not link._lanes._bulk  # a body stays within a record, in the interactive lane
     net.cores.drive()
     assert net.cores.records == {"node:1": 0, "node:2": 2}
     for execution in net.started(one):
