@@ -62,7 +62,9 @@ def print_report(outcome: Outcome, members: Sequence[CrewMember]) -> None:
     for heading in ("cluster", "plain"):
         table.add_column(heading, justify="right")
     for name, value in totals.items():
-        table.add_row(name.removeprefix("size_"), f"{value:,}", f"{plain[name]:,}", style="" if value == plain[name] else "bold red")
+        table.add_row(
+            name.removeprefix("size_"), f"{value:,}", f"{plain[name]:,}", style="" if value == plain[name] else "bold red"
+        )
     console.print(table)
     if outcome.inventory.skipped:
         left_out = ", ".join(f"{number:,} {reason}" for reason, number in sorted(outcome.inventory.skipped.items()))
