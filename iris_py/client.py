@@ -302,6 +302,7 @@ class Node(Closable):
     async def _join(
         self, group: Group, handler: Handler | RequestFunction, concurrency: int, queue_messages: int, inline: bool
     ) -> Membership:
+        self._check_open()  # again: an Opening may be awaited much later than it was made
         registration = Registration(group, None, concurrency, queue_messages)
         server = Server(
             self._core,

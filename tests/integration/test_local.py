@@ -394,8 +394,11 @@ def test_closing_twice_and_using_what_is_closed(loops: Loops) -> None:
             members = node.members("echo")
             asking = asyncio.create_task(node.request("nobody yet", b"", idempotent=True))
             await asyncio.sleep(0)
+            late = node.join("late", echo)
             await asyncio.gather(node.close(), node.close())
             await node.close()
+            with pytest.raises(iris.NodeClosed):
+                await late
             await membership.leave()
             with pytest.raises(iris.NodeClosed):
                 await asking
