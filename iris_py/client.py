@@ -423,7 +423,9 @@ class Node(Closable):
 
     def _handle_refused(self, event: DialRefused) -> None:
         if event.address not in self._refused:
-            logger.warning("%s is not a node of this network: %s", event.address, event.reason)
+            # Of an address that nobody configured this says little: a node that ends in the middle of a handshake looks alike.
+            level = logging.WARNING if event.address in self._config.seeds else logging.DEBUG
+            logger.log(level, "%s is not a node of this network: %s", event.address, event.reason)
         self._refused[event.address] = event.reason
 
     def _handle_nobody_there(self, address: str) -> None:
