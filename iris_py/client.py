@@ -422,10 +422,12 @@ class Node(Closable):
         _resolve(waiters)
 
     def _handle_refused(self, event: DialRefused) -> None:
+        if event.address not in self._config.seeds:
+            # Nobody vouched for it, so it says little: a node that ends in the middle of a handshake looks alike.
+            logger.debug("%s is not a node of this network: %s", event.address, event.reason)
+            return
         if event.address not in self._refused:
-            # Of an address that nobody configured this says little: a node that ends in the middle of a handshake looks alike.
-            level = logging.WARNING if event.address in self._config.seeds else logging.DEBUG
-            logger.log(level, "%s is not a node of this network: %s", event.address, event.reason)
+            logger.warning("%s is not a node of this network: %s", event.address, event.reason)
         self._refused[event.address] = event.reason
 
     def _handle_nobody_there(self, address: str) -> None:
