@@ -37,6 +37,8 @@ class Member(iris.Handler):
 
 async def main(cluster: str, log: str) -> None:
     ended = asyncio.Event()
+    # The debug mode finds what is forgotten; how slow a busy machine is would only be noise on the standard error.
+    asyncio.get_running_loop().slow_callback_duration = 60.0
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     async with iris.connect() as node:
