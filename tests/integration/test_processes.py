@@ -6,7 +6,7 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
@@ -44,6 +44,8 @@ class Load:
                 reply = await self._node.request("works", payload, idempotent=self._idempotent, timeout=30.0)
             except iris.IrisError as exc:
                 self.errors.append(exc)
+                if len(self.errors) > 10 * LANES:
+                    raise
             else:
                 assert reply == payload
                 self.replies += 1
@@ -54,8 +56,17 @@ class Load:
         await self._loops.until(lambda: self.replies >= goal, f"{replies} more replies")
 
     async def stop(self) -> None:
+        """Let the lanes come to their end."""
         self._is_over = True
         await asyncio.gather(*self._tasks)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 async def find(node: iris.Node, loops: Loops, members: list[MemberProcess]) -> None:
@@ -69,17 +80,17 @@ def test_killing_a_member_costs_idempotent_requests_nothing(loops: Loops, crew: 
     async def main() -> None:
         async with iris.connect() as node:
             await find(node, loops, members)
-            load = Load(node, loops, idempotent=True)
-            await load.pass_by(300)
-            members[0].send_signal(signal.SIGKILL)
-            await load.pass_by(600)
-            await load.stop()
-            assert load.errors == []
-            assert load.replies == len(load.asked)
-            await find(node, loops, members[1:])
-            statistics = node.statistics()
-            assert 0 < statistics.retries <= LANES
-            assert statistics.replies == statistics.requests == len(load.asked)
+            async with Load(node, loops, idempotent=True) as load:
+                await load.pass_by(300)
+                members[0].send_signal(signal.SIGKILL)
+                await load.pass_by(600)
+                await load.stop()
+                assert load.errors == []
+                assert load.replies == len(load.asked)
+                await find(node, loops, members[1:])
+                statistics = node.statistics()
+                assert 0 < statistics.retries <= LANES
+                assert statistics.replies == statistics.requests == len(load.asked)
 
     loops.run(main())
 
@@ -90,17 +101,17 @@ def test_killing_a_member_fails_only_what_it_held(loop: Loops, crew: Crew) -> No
     async def main() -> None:
         async with iris.connect() as node:
             await find(node, loop, members)
-            load = Load(node, loop, idempotent=False)
-            await load.pass_by(300)
-            members[0].send_signal(signal.SIGKILL)
-            await load.pass_by(600)
-            await load.stop()
-            assert 0 < len(load.errors) <= LANES
-            for error in load.errors:
-                assert isinstance(error, iris.MemberLost)
-                assert error.member == members[0].id
-            assert load.replies + len(load.errors) == len(load.asked)
-            assert node.statistics().retries == 0
+            async with Load(node, loop, idempotent=False) as load:
+                await load.pass_by(300)
+                members[0].send_signal(signal.SIGKILL)
+                await load.pass_by(600)
+                await load.stop()
+                assert 0 < len(load.errors) <= LANES
+                for error in load.errors:
+                    assert isinstance(error, iris.MemberLost)
+                    assert error.member == members[0].id
+                assert load.replies + len(load.errors) == len(load.asked)
+                assert node.statistics().retries == 0
 
     loop.run(main())
     executed = Counter(crew.executed())
@@ -113,16 +124,16 @@ def test_twenty_graceful_leaves_under_load_fail_nothing_and_repeat_nothing(loop:
     async def main() -> list[bytes]:
         async with iris.connect() as node:
             await find(node, loop, members)
-            load = Load(node, loop, idempotent=False)
-            fresh = crew.begin("works")
-            for _ in range(20):
-                members.append(await asyncio.to_thread(fresh.wait_until_serving))
+            async with Load(node, loop, idempotent=False) as load:
                 fresh = crew.begin("works")
-                await load.pass_by(50)
-                await asyncio.to_thread(members.pop(0).leave)
-            await load.stop()
-            assert load.errors == []
-            return load.asked
+                for _ in range(20):
+                    members.append(await asyncio.to_thread(fresh.wait_until_serving))
+                    fresh = crew.begin("works")
+                    await load.pass_by(50)
+                    await asyncio.to_thread(members.pop(0).leave)
+                await load.stop()
+                assert load.errors == []
+                return load.asked
 
     asked = loop.run(main())
     assert Counter(crew.executed()) == Counter(asked)
@@ -134,21 +145,21 @@ def test_a_stopped_member_is_out_within_seconds_and_comes_back(loop: Loops, crew
     async def main() -> None:
         async with iris.connect() as node:
             await find(node, loop, members)
-            load = Load(node, loop, idempotent=True)
-            await load.pass_by(100)
-            stopped_at = time.monotonic()
-            members[1].send_signal(signal.SIGSTOP)
-            await find(node, loop, [members[0], members[2]])
-            took = time.monotonic() - stopped_at
-            assert took >= KEEPALIVE_TIMEOUT_S - KEEPALIVE_INTERVAL_S, "it was given up too early"
-            assert took < 3 * (KEEPALIVE_TIMEOUT_S + KEEPALIVE_INTERVAL_S), "a machine this slow would be new"
-            await load.pass_by(200)
-            members[1].send_signal(signal.SIGCONT)
-            await find(node, loop, members)
-            await load.pass_by(200)
-            await load.stop()
-            assert load.errors == []
-            assert node.statistics().retries > 0
+            async with Load(node, loop, idempotent=True) as load:
+                await load.pass_by(100)
+                stopped_at = time.monotonic()
+                members[1].send_signal(signal.SIGSTOP)
+                await find(node, loop, [members[0], members[2]])
+                took = time.monotonic() - stopped_at
+                assert took >= KEEPALIVE_TIMEOUT_S - KEEPALIVE_INTERVAL_S, "it was given up too early"
+                assert took < 3 * (KEEPALIVE_TIMEOUT_S + KEEPALIVE_INTERVAL_S), "a machine this slow would be new"
+                await load.pass_by(200)
+                members[1].send_signal(signal.SIGCONT)
+                await find(node, loop, members)
+                await load.pass_by(200)
+                await load.stop()
+                assert load.errors == []
+                assert node.statistics().retries > 0
 
     try:
         loop.run(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import struct
 from random import Random
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from iris_py.opening import Opening
     from tests.integration.conftest import Loops, Proxy
 
-SECRET = Secret(Random("the secret of these tests").randbytes(32))
+SECRET = Secret(os.urandom(32))  # beacons reach the whole machine: two runs of these tests must not meet
 CLUSTER = "a cluster name that must stay secret"
 ZONE = "zone-that-must-stay-secret/a"
 BLOCK_BYTES = 16
