@@ -71,7 +71,7 @@ class ViewChanged(msgspec.Struct, frozen=True):
     """All members, the local node among them if it joined; of a group of more than VIEW_MAX a sample of so many. It is a copy:
     keep it, but do not change it."""
     size: int = 0
-    """How many members the group has. Of a group with a sample it may be a few per cent old."""
+    """How many members the group has. Of a group with a sample it may be 3 % off for some seconds."""
     is_watched: bool = True
     """Whether changes will be told. If not, for the group has WATCHERS_MAX watchers already, cast to it rather than send to
     its members, and call `use_group` before choosing one."""
@@ -113,14 +113,5 @@ class ProtocolViolated(msgspec.Struct, frozen=True):
 
 
 Event: TypeAlias = (
-    DialRequested
-    | PeerJoined
-    | PeerLost
-    | GroupJoined
-    | GroupLeft
-    | ViewChanged
-    | Cast
-    | Settled
-    | Departed
-    | ProtocolViolated
+    DialRequested | PeerJoined | PeerLost | GroupJoined | GroupLeft | ViewChanged | Cast | Settled | Departed | ProtocolViolated
 )

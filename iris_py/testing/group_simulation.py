@@ -1,0 +1,449 @@
+"""A simulation of the groups layer alone, over a perfect ring: everybody knows at once what the ring is.
+
+Sent messages arrive in order per pair of nodes, routed ones in any order. What is under way to a node that crashes is lost; what
+is routed to one is lost or reaches its heir. A death is noticed by its neighbours in the ring and by those who keep a link.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left, insort
+from collections import deque
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from overlay.counters import Counters
+from overlay.events import Cast, GroupJoined, GroupLeft, ViewChanged
+from overlay.group_config import GroupConfig
+from overlay.group_io import AnswerTo, HandoverDone, RouteTo, SendTo
+from overlay.group_layer import GroupLayer
+from overlay.ids import ID_BYTES, GroupId, NodeId
+from overlay.messages import NodeInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from overlay.events import Event
+    from overlay.group_io import GroupOutput, Path
+
+LEAF_HALF = 8
+RING_SIZE = 1 << (8 * ID_BYTES)
+
+
+def position(key: bytes) -> int:
+    """Return where a key is on the ring."""
+    return int.from_bytes(key, "big")
+
+
+def distance(a: int, b: int) -> int:
+    """Return the shorter way round the ring."""
+    way = (a - b) % RING_SIZE
+    return min(way, RING_SIZE - way)
+
+
+class PerfectRing:
+    """Hold who is in a ring: the truth that every node of it knows."""
+
+    def __init__(self) -> None:
+        self.positions: list[int] = []
+        self.infos: dict[int, NodeInfo] = {}
+
+    def add(self, info: NodeInfo) -> None:
+        """Add a node."""
+        insort(self.positions, position(info.id))
+        self.infos[position(info.id)] = info
+
+    def remove(self, node: NodeId) -> None:
+        """Remove a node."""
+        del self.positions[bisect_left(self.positions, position(node))]
+        del self.infos[position(node)]
+
+    def root(self, key: bytes) -> NodeInfo:
+        """Return the nearest node; on a tie that with the smaller position."""
+        target, count = position(key), len(self.positions)
+        index = bisect_left(self.positions, target)
+        near = [self.positions[(index + step) % count] for step in (-1, 0)]
+        return self.infos[min(near, key=lambda other: (distance(other, target), other))]
+
+    def leaves(self, node: NodeId) -> list[NodeInfo]:
+        """Return the neighbours of a node."""
+        count = len(self.positions)
+        index = bisect_left(self.positions, position(node))
+        steps = range(-min(LEAF_HALF, (count - 1) // 2), min(LEAF_HALF, count // 2) + 1)
+        return [self.infos[self.positions[(index + step) % count]] for step in steps if step]
+
+
+class NodeRing:
+    """Show a node its ring."""
+
+    def __init__(self, node: SimulatedNode) -> None:
+        self._node = node
+
+    def is_root(self, key: bytes) -> bool:
+        """Return whether the node is the root of a key."""
+        node = self._node
+        return node.is_active and node.ring.root(key).id == node.info.id
+
+    def replicas(self, key: bytes, count: int) -> list[NodeInfo]:
+        """Return the neighbours nearest to a key."""
+        target = position(key)
+        leaves = self._node.ring.leaves(self._node.info.id) if self._node.info.id in self._node.members_of_ring() else []
+        return sorted(leaves, key=lambda info: distance(position(info.id), target))[:count]
+
+
+class SimulatedNode:
+    """Hold a node and what happened to it."""
+
+    def __init__(self, simulation: GroupSimulation, info: NodeInfo, side: int) -> None:
+        self.info = info
+        self.side = side
+        self.simulation = simulation
+        self.is_live = True
+        self.is_active = False
+        self.is_stalled = False
+        self.counters = Counters()
+        rng = random.Random(simulation.rng.getrandbits(64))
+        self.layer = GroupLayer(info, simulation.config, rng, NodeRing(self), self.counters)
+        self.waiting: deque[Callable[[], None]] = deque()
+        self.buffered: list[tuple[bytes, bytes, NodeInfo]] = []
+        self.handovers: set[NodeId] = set()
+        self.log: list[tuple[float, Event]] = []
+        self.views: dict[GroupId, ViewChanged] = {}
+        self.casts: list[Cast] = []
+        self.joined: dict[GroupId, float] = {}
+        self.wanted: dict[GroupId, float] = {}
+        self.watched: dict[GroupId, float] = {}
+        self.timer: float | None = None
+        self.down_copies: dict[bytes, int] = {}
+
+    @property
+    def ring(self) -> PerfectRing:
+        """Return the ring that the node is in."""
+        return self.simulation.rings[self.side]
+
+    def members_of_ring(self) -> set[NodeId]:
+        """Return who is in the ring of this node."""
+        return self.simulation.in_ring[self.side]
+
+
+class GroupSimulation:
+    """Run nodes in virtual time."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        config: GroupConfig | None = None,
+        latency_s: tuple[float, float] = (0.001, 0.02),
+        detection_s: tuple[float, float] = (0.05, 0.5),
+    ) -> None:
+        """Create an empty network.
+
+        Args:
+            seed: Everything random follows from it.
+            config: The constants of all nodes.
+            latency_s: How long a hop takes.
+            detection_s: How long the ring takes to notice a crash.
+        """
+        self.rng = random.Random(seed)
+        self.config = config or GroupConfig()
+        self.now = 0.0
+        self.nodes: dict[NodeId, SimulatedNode] = {}
+        self.rings: dict[int, PerfectRing] = {0: PerfectRing()}
+        self.in_ring: dict[int, set[NodeId]] = {0: set()}
+        self.disturbed_at = 0.0
+        self.messages = 0
+        self.bytes = 0
+        self._latency_s = latency_s
+        self._detection_s = detection_s
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._steps = 0
+        self._last: dict[tuple[NodeId, NodeId], float] = {}
+
+    # Faults and starts
+
+    def start_node(self, *, side: int = 0) -> SimulatedNode:
+        """Start a node: its neighbours hand over, then it is active."""
+        info = NodeInfo(NodeId(self.rng.randbytes(ID_BYTES)), (f"node-{len(self.nodes)}:1",))
+        node = self.nodes[info.id] = SimulatedNode(self, info, side)
+        self.enter(node)
+        return node
+
+    def enter(self, node: SimulatedNode) -> None:
+        """Put a node into the ring of its side."""
+        ring = node.ring
+        before = self._leaf_sets(node.side, position(node.info.id))
+        ring.add(node.info)
+        self.in_ring[node.side].add(node.info.id)
+        neighbours = [self.nodes[info.id] for info in ring.leaves(node.info.id)]
+        self._tell_leaves(before, node.side)
+        node.handovers = {other.info.id for other in neighbours if other.is_active and not other.is_stalled}
+        for other in neighbours:
+            if other.is_active:
+                self._input(other, lambda other=other: other.layer.handover_wanted(node.info, self.now))
+        self._at(self.now + 1.0, lambda: self._activate(node))
+        if not node.handovers:
+            self._activate(node)
+
+    def crash(self, node: SimulatedNode) -> None:
+        """Kill a node; its neighbours notice a little later."""
+        self.disturbed_at = self.now
+        node.is_live = node.is_active = False
+        if not node.is_stalled:
+            self._at(self.now + self.rng.uniform(*self._detection_s), lambda: self._notice(node, node.side))
+
+    def stall(self, node: SimulatedNode, duration_s: float) -> None:
+        """Stop the process of a node for a while: 3 s later it is taken for dead."""
+        self.disturbed_at = self.now
+        node.is_stalled = True
+        self._at(self.now + 3.0, lambda: self._notice(node, node.side) if node.is_stalled or not node.is_live else None)
+        self._at(self.now + duration_s, lambda: self._resume(node))
+
+    def split(self) -> None:
+        """Cut the network into two halves at random."""
+        self.disturbed_at = self.now
+        self.rings[1], self.in_ring[1] = PerfectRing(), set()
+        away = [node for node in self.nodes.values() if node.info.id in self.in_ring[0] and self.rng.random() < 0.5]
+        for node in away:
+            node.side = 1
+        self._at(self.now + self.rng.uniform(*self._detection_s), lambda: self._notice_split(away))
+
+    def heal(self) -> None:
+        """Make the network one again: both rings become one at once."""
+        self.disturbed_at = self.now
+        for node in [node for node in self.nodes.values() if node.side == 1]:
+            was_in_ring = node.info.id in self.in_ring[1]
+            if was_in_ring:
+                before = self._leaf_sets(1, position(node.info.id))
+                self.rings[1].remove(node.info.id)
+                self.in_ring[1].discard(node.info.id)
+                self._tell_leaves(before, 1)
+            node.side = 0
+            if was_in_ring and node.is_live:
+                before = self._leaf_sets(0, position(node.info.id))
+                self.rings[0].add(node.info)
+                self.in_ring[0].add(node.info.id)
+                self._tell_leaves(before, 0)
+                leaves = self.rings[0].leaves(node.info.id)
+                self._input(node, lambda node=node, leaves=leaves: node.layer.leaves_changed(leaves, [], self.now))
+
+    # Time
+
+    def run_for(self, duration_s: float, check: Callable[[], None] | None = None, every_s: float = 0.25) -> None:
+        """Let time pass, with a check now and then."""
+        end = self.now + duration_s
+        next_check = self.now + every_s
+        while True:
+            upto = min(end, next_check)
+            while self._heap and self._heap[0][0] <= upto:
+                self.now, _, action = heappop(self._heap)
+                action()
+            self.now = upto
+            if upto == next_check:
+                next_check += every_s
+                if check is not None:
+                    check()
+            if upto == end:
+                return
+
+    # Commands
+
+    def join(self, node: SimulatedNode, group: GroupId, attributes: bytes = b"") -> None:
+        """Make a node a member."""
+        node.wanted[group] = self.now
+        self._input(node, lambda: node.layer.join_group(group, attributes, self.now))
+
+    def leave(self, node: SimulatedNode, group: GroupId) -> None:
+        """End a membership."""
+        node.wanted.pop(group, None)
+        self._input(node, lambda: node.layer.leave_group(group, self.now))
+
+    def watch(self, node: SimulatedNode, group: GroupId) -> None:
+        """Watch a group."""
+        node.watched[group] = self.now
+        self._input(node, lambda: node.layer.watch_group(group, self.now))
+
+    def cast(self, node: SimulatedNode, group: GroupId, payload: bytes) -> None:
+        """Cast to a group."""
+        self._input(node, lambda: node.layer.cast(group, payload, self.now))
+
+    # Queries
+
+    def live_nodes(self, side: int | None = None) -> list[SimulatedNode]:
+        """Return the nodes that run."""
+        return [node for node in self.nodes.values() if node.is_live and side in (None, node.side)]
+
+    def directories(self, group: GroupId, side: int = 0) -> list[SimulatedNode]:
+        """Return the nodes of a side that take themselves for the root of a group."""
+        return [node for node in self.live_nodes(side) if not node.is_stalled and node.layer.directory_of(group) is not None]
+
+    def fingerprint(self) -> list[tuple[float, str]]:
+        """Return everything that happened, for comparisons."""
+        return [(time, repr(event)) for node in self.nodes.values() for time, event in node.log]
+
+    # Inside
+
+    def _at(self, when: float, action: Callable[[], None]) -> None:
+        self._steps += 1
+        heappush(self._heap, (when, self._steps, action))
+
+    def _latency(self) -> float:
+        return self.rng.uniform(*self._latency_s)
+
+    def _input(self, node: SimulatedNode, action: Callable[[], None]) -> None:
+        """Give a node an input, and apply what it puts out."""
+        if not node.is_live:
+            return
+        if node.is_stalled:
+            node.waiting.append(action)
+            return
+        action()
+        self._apply(node)
+
+    def _apply(self, node: SimulatedNode) -> None:
+        for output in node.layer.outputs_to_send():
+            self._apply_output(node, output)
+        for event in node.layer.events_received():
+            node.log.append((self.now, event))
+            if isinstance(event, ViewChanged):
+                node.views[event.group] = event
+            elif isinstance(event, Cast):
+                node.casts.append(event)
+            elif isinstance(event, GroupJoined):
+                node.joined[event.group] = self.now
+            elif isinstance(event, GroupLeft):
+                node.joined.pop(event.group, None)
+        deadline = node.layer.deadline()
+        if deadline is not None and (node.timer is None or deadline < node.timer):
+            node.timer = max(deadline, self.now)
+            self._at(node.timer, lambda: self._fire(node, node.timer))
+
+    def _fire(self, node: SimulatedNode, when: float | None) -> None:
+        if node.timer is None or self.now < node.timer:
+            return
+        node.timer = None
+        self._input(node, lambda: node.layer.handle_timeout(self.now))
+
+    def _apply_output(self, node: SimulatedNode, output: GroupOutput) -> None:
+        if isinstance(output, HandoverDone):
+            joiner = self.nodes[output.to.id]
+            joiner.handovers.discard(node.info.id)
+            if not joiner.handovers:
+                self._at(self.now + 2 * self._latency_s[1], lambda: self._activate(joiner))
+            return
+        self.messages += 1
+        self.bytes += len(output.payload)
+        if isinstance(output, RouteTo):
+            delay = self._latency() + self._latency() + self._latency()
+            self._at(self.now + delay, lambda: self._route(node, output.key, output.payload, 0))
+        elif isinstance(output, SendTo):
+            pair = (node.info.id, output.info.id)
+            when = max(self.now + self._latency(), self._last.get(pair, 0.0))
+            self._last[pair] = when
+            self._at(when, lambda: self._send(node, output.info.id, output.payload))
+        else:
+            assert isinstance(output, AnswerTo)
+            self._at(self.now + 3 * self._latency(), lambda: self._send(node, output.path[0], output.payload))
+
+    def _send(self, source: SimulatedNode, receiver: NodeId, payload: bytes) -> None:
+        node = self.nodes[receiver]
+        if node.side == source.side and (source.is_live or self.rng.random() < 0.5):
+            self._input(node, lambda: node.layer.received(source.info, payload, self.now))
+
+    def _route(self, source: SimulatedNode, key: bytes, payload: bytes, attempts: int) -> None:
+        if not self.rings[source.side].positions:
+            return
+        root = self.nodes[self.rings[source.side].root(key).id]
+        if not root.is_live or (root.is_stalled and attempts < 30) or root.side != source.side:
+            # The hop before notices, and tries again until the ring is repaired; or it died with the hop.
+            if attempts < 40 and self.rng.random() < 0.99:
+                self._at(self.now + 0.1, lambda: self._route(source, key, payload, attempts + 1))
+        elif not root.is_active:
+            root.buffered.append((key, payload, source.info))
+        else:
+            path: Path = (source.info.id,)
+            self._input(root, lambda: root.layer.delivered(key, payload, source.info, path, self.now))
+
+    def _activate(self, node: SimulatedNode) -> None:
+        if node.is_active or not node.is_live:
+            return
+        node.is_active = True
+        self._input(node, lambda: node.layer.activated(self.now))
+        buffered, node.buffered = node.buffered, []
+        for key, payload, source in buffered:
+            self._route(self.nodes[source.id], key, payload, 0)
+
+    def _resume(self, node: SimulatedNode) -> None:
+        node.is_stalled = False
+        if not node.is_live:
+            return
+        waiting, node.waiting = node.waiting, deque()
+        for action in waiting:
+            self._input(node, action)
+        node.timer = None
+        self._input(node, lambda: node.layer.handle_timeout(self.now))
+        if node.info.id not in self.in_ring[node.side]:
+            before = self._leaf_sets(node.side, position(node.info.id))
+            node.ring.add(node.info)
+            self.in_ring[node.side].add(node.info.id)
+            self._tell_leaves(before, node.side)
+            self._input(node, lambda: node.layer.leaves_changed([], [], self.now))
+
+    def _notice(self, node: SimulatedNode, side: int) -> None:
+        """Take a dead node out of the ring, and tell those who have to do with it."""
+        if node.info.id not in self.in_ring[side]:
+            return
+        self._remove(node, side)
+
+    def _remove(self, node: SimulatedNode, side: int) -> None:
+        before = self._leaf_sets(side, position(node.info.id))
+        self.rings[side].remove(node.info.id)
+        self.in_ring[side].discard(node.info.id)
+        for other in [other for other in self.nodes.values() if other.is_live and other.side == side and other is not node]:
+            leaves = before.get(other.info.id)
+            is_leaf = leaves is not None and any(info.id == node.info.id for info in leaves)
+            if is_leaf or other.layer.needs(node.info.id):
+                self._input(other, lambda other=other: other.layer.peer_dead(node.info.id, self.now))
+        self._tell_leaves(before, side)
+
+    def _notice_split(self, away: list[SimulatedNode]) -> None:
+        for node in away:
+            if node.side == 1 and node.info.id in self.in_ring[0]:
+                if node.is_live:
+                    self.rings[1].add(node.info)
+                    self.in_ring[1].add(node.info.id)
+                self._remove(node, 0)
+        here = [other for other in self.live_nodes(0) if other.info.id in self.in_ring[0]]
+        for node in self.live_nodes(1):
+            for other in here:
+                if node.layer.needs(other.info.id):
+                    self._input(node, lambda node=node, other=other: node.layer.peer_dead(other.info.id, self.now))
+                elif other.info.id in {info.id for info in self._old_neighbours(node, here)}:
+                    self._input(node, lambda node=node, other=other: node.layer.peer_dead(other.info.id, self.now))
+            self._input(node, lambda node=node: node.layer.leaves_changed([], [], self.now))
+
+    def _old_neighbours(self, node: SimulatedNode, here: list[SimulatedNode]) -> list[NodeInfo]:
+        ring = PerfectRing()
+        for other in [*here, node]:
+            ring.add(other.info)
+        return ring.leaves(node.info.id)[LEAF_HALF // 2 : -LEAF_HALF // 2]
+
+    def _leaf_sets(self, side: int, where: int) -> dict[NodeId, list[NodeInfo]]:
+        """Return the leaf sets of those around a position."""
+        ring = self.rings[side]
+        count = len(ring.positions)
+        index = bisect_left(ring.positions, where)
+        around = {ring.positions[(index + step) % count] for step in range(-LEAF_HALF - 1, LEAF_HALF + 2)} if count else set()
+        return {ring.infos[other].id: ring.leaves(ring.infos[other].id) for other in sorted(around)}
+
+    def _tell_leaves(self, before: dict[NodeId, list[NodeInfo]], side: int) -> None:
+        for node_id, old in before.items():
+            if node_id not in self.in_ring[side]:
+                continue
+            node = self.nodes[node_id]
+            new = self.rings[side].leaves(node_id)
+            old_ids, new_ids = {info.id for info in old}, {info.id for info in new}
+            if old_ids != new_ids and node.is_live:
+                added = [info for info in new if info.id not in old_ids]
+                removed = [info.id for info in old if info.id not in new_ids]
+                self._input(node, lambda node=node, a=added, r=removed: node.layer.leaves_changed(a, r, self.now))

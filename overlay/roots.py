@@ -1,0 +1,464 @@
+"""The root side of a node: the directories of the groups whose root it is, and copies of those of its neighbours.
+
+Theory of operation. A directory lives at the node that the ring calls the root of its group, and moves with that: a message for
+a group whose root is another node is passed on through the ring. When a neighbour becomes the root, the directory is sent
+to it, and kept here until it has acknowledged; what is left here is a copy. When the local node becomes the root of a group that it has a copy of,
+the copy becomes the directory, in a new epoch, and all watchers are told. A directory that arrives where there is one is merged
+into it. So after any split and any number of takeovers all that is known ends at one node.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from overlay.copies import GROUPS_MAX, Copies, HeldCopy
+from overlay.directory import Directory, Outcome, accusation_of, is_accusation, next_epoch
+from overlay.followers import Follower, Kind
+from overlay.group_messages import (
+    BATCH_MAX,
+    Accuse,
+    Accused,
+    Applied,
+    CastDown,
+    CastUp,
+    Check,
+    Copied,
+    Copy,
+    Drop,
+    MemberRecord,
+    Register,
+    Unregister,
+    Unwatch,
+    Watch,
+)
+from overlay.group_root import GroupRoot
+from overlay.ids import NodeId
+from overlay.sequences import Sequence
+from overlay.timers import DeadlineTable
+
+if TYPE_CHECKING:
+    from overlay.config import Rng
+    from overlay.counters import Counters
+    from overlay.group_config import GroupConfig
+    from overlay.group_io import Outbox, Path, Ring
+    from overlay.ids import GroupId
+    from overlay.messages import NodeInfo
+
+COPIES: Final = 2
+"""Neighbours that keep a copy: with three at random dying at once, of 1,000 nodes, one directory in 10^8 is lost, and then
+renewals bring it back."""
+
+SOURCES_MAX: Final = 1024
+"""Sources whose casts are put in order at once, of all groups. Beyond, the one silent for longest is forgotten."""
+
+CHECK_S: Final = 0.5
+"""A member is looked for in the ring at most so often. Less than the ring takes to repair would not help."""
+
+_NOBODY: Final = NodeId(b"")
+_PENDING: Final = 3
+_HANDOVER: Final = 4
+_HELD: Final = 5
+_ORDER: Final = 6
+_CHECK: Final = 7
+
+
+class Roots:
+    """Keep directories, and copies of directories."""
+
+    __slots__ = (
+        "_applied",
+        "_config",
+        "_counters",
+        "_dirty",
+        "_local",
+        "_orders",
+        "_outbox",
+        "_refresh_at",
+        "_ring",
+        "_rng",
+        "_sweep_at",
+        "_timers",
+        "copies",
+        "roots",
+    )
+
+    def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, ring: Ring, outbox: Outbox, counters: Counters) -> None:
+        self.roots: dict[GroupId, GroupRoot] = {}
+        self.copies = Copies(config.expiry_s)
+        self._local = local
+        self._config = config
+        self._rng = rng
+        self._ring = ring
+        self._outbox = outbox
+        self._counters = counters
+        # Groups with something to send at the end of the turn.
+        self._dirty: dict[GroupId, None] = {}
+        # Acknowledgements of this turn.
+        self._applied: dict[NodeId, tuple[NodeInfo, list[tuple[GroupId, int, int]]]] = {}
+        self._timers: DeadlineTable[tuple[int, GroupId, NodeId]] = DeadlineTable()
+        self._orders: dict[tuple[GroupId, NodeId], Sequence[CastUp]] = {}
+        self._sweep_at: float | None = None
+        self._refresh_at = 0.0
+
+    # Messages. Each for a group whose root is elsewhere is passed on.
+
+    def register(self, message: Register, now: float) -> None:
+        """Handle registrations and renewals."""
+        for item in message.items:
+            root = self._root_for(item.group, Register(message.info, [item]), now)
+            if root is None:
+                continue
+            record = MemberRecord(message.info, item.attributes, item.stamp)
+            outcome = root.register(record, now + self._config.expiry_s)
+            if outcome is Outcome.ACCUSED:
+                tombstone = root.directory.tombstones[message.info.id]
+                self._outbox.send(message.info, Accused(message.info.id, tombstone[0]))
+            elif outcome is Outcome.FULL:
+                self._counters.registrations_refused += 1
+            elif outcome is not Outcome.OUTDATED:
+                version = root.directory.members[message.info.id].version
+                self._wait(root, message.info, item.stamp, version, now)
+
+    def unregister(self, message: Unregister, now: float) -> None:
+        """Handle that a node left groups."""
+        for group, stamp in message.items:
+            root = self._root_for(group, Unregister(message.info, [(group, stamp)]), now)
+            if root is not None:
+                root.remove(message.info.id, stamp, now + self._config.expiry_s)
+                self._wait(root, message.info, stamp, root.directory.version, now)
+
+    def accuse(self, message: Accuse, now: float) -> None:
+        """Handle that a member was declared dead. It is told, in case it is not."""
+        root = self._root_for(message.group, message, now, is_creating=False)
+        if root is None:
+            return
+        if root.accuse(message.node, message.stamp, now + self._config.expiry_s):
+            root.remove_watcher(message.node)
+            self._outbox.route(message.node, Accused(message.node, accusation_of(message.stamp)))
+        self._dirty[message.group] = None
+
+    def doubt(self, group: GroupId, node: NodeId, now: float) -> None:
+        """Handle that somebody cannot reach a member: ask the ring whether it lives."""
+        root = self.roots.get(group)
+        member = root.directory.members.get(node) if root is not None else None
+        if member is not None and (_CHECK, group, node) not in self._timers:
+            self._timers.set((_CHECK, group, node), now + CHECK_S)  # All its users may doubt it at once.
+            self._outbox.route(node, Check(self._local, Accuse(node, member.record.stamp, group)))
+
+    def watch(self, message: Watch, path: Path | None, now: float) -> None:
+        """Handle questions for views."""
+        for group, version in message.items:
+            root = self._root_for(group, Watch(message.info, [(group, version)]), now)
+            if root is not None and not root.watch(message.info, version, now + self._config.expiry_s, path):
+                if path is None:
+                    self._outbox.send(message.info, root.view_unwatched())
+                else:
+                    self._outbox.answer(path, root.view_unwatched())
+
+    def unwatch(self, message: Unwatch) -> None:
+        """Handle that a node watches groups no more."""
+        for group in message.groups:
+            root = self.roots.get(group)
+            if root is not None:
+                root.remove_watcher(message.node)
+                self._dirty[group] = None
+
+    def cast(self, message: CastUp, now: float) -> None:
+        """Handle a cast of some node."""
+        root = self._root_for(message.group, message, now)
+        if root is None:
+            return
+        key = (message.group, message.info.id)
+        order = self._orders.pop(key, None)
+        if order is None:
+            order = Sequence()
+            if len(self._orders) >= SOURCES_MAX:
+                del self._orders[next(iter(self._orders))]
+        self._orders[key] = order  # The last is the one used last.
+        self._send_down(root, order.accept(message.sequence, message, now, self._config.reorder_s), now)
+        self._set_order_timer(key, order)
+
+    def acknowledge(self, kind: Kind, group: GroupId, node: NodeId, version: int, now: float) -> None:
+        """Handle what a follower has now."""
+        root = self.roots.get(group)
+        if root is None:
+            return
+        if root.successor is not None and kind is Kind.COPY and root.successor.info.id == node:
+            self._finish_handover(root, version, now)
+            return
+        follower = root.followers.acknowledge(kind, node, version)
+        if follower is not None:
+            self._timers.cancel((kind, group, node))
+            if kind is Kind.PARENT and follower.told >= follower.wants and not root.tree.children(node):
+                root.followers.remove(kind, node)
+            self._dirty[group] = None
+
+    def copy(self, source: NodeInfo, message: Copy, now: float) -> None:
+        """Handle a copy of a directory, or a directory that is handed over."""
+        if message.group not in self.roots and not self._has_room():
+            self._counters.registrations_refused += 1
+            return
+        version, whole = self.copies.receive(source.id, message, now)
+        if version is not None:
+            self._outbox.send(source, Copied(message.group, version))
+        if whole is not None and (message.group in self.roots or self._ring.is_root(message.group)):
+            self._take_over(message.group, now)
+        self._start_sweeping(now)
+
+    def drop(self, group: GroupId, owner: NodeId) -> None:
+        """Handle that a copy is not kept up to date any more."""
+        self.copies.drop(group, owner)
+
+    # The ring
+
+    def ring_changed(self, now: float) -> None:
+        """Take over, hand over, and place copies as the ring is now."""
+        for group in [group for group in self.copies.held if self._ring.is_root(group)]:
+            self._take_over(group, now)
+        for root in list(self.roots.values()):
+            self._place(root, now)
+
+    def peer_dead(self, peer: NodeId, now: float) -> None:
+        """Handle that a node is dead: it follows nothing. Whether it is dead as a member, the ring has to say."""
+        for group, root in self.roots.items():
+            root.remove_watcher(peer)
+            if root.followers.remove(Kind.COPY, peer) is not None or peer in root.directory.members:
+                self._dirty[group] = None
+            self.doubt(group, peer, now)
+
+    # Time
+
+    def handle_timeout(self, now: float) -> None:
+        """Send again what was not acknowledged, complete what waited for too long, and forget what expired."""
+        for kind, group, node in self._timers.expired(now):
+            root = self.roots.get(group)
+            if root is None:
+                continue
+            self._dirty[group] = None
+            if kind == _HANDOVER:
+                self._place(root, now)
+            elif kind == _ORDER:
+                order = self._orders.get((group, node))
+                if order is not None:
+                    self._send_down(root, order.expire(now, self._config.reorder_s), now)
+                    self._set_order_timer((group, node), order)
+            elif kind < _PENDING:
+                follower = root.followers.members[kind].get(node)
+                if follower is not None and follower.told < follower.sent:
+                    follower.attempts += 1
+                    root.followers.forget_told(Kind(kind), follower, max(follower.wants, root.directory.version))
+        if self._sweep_at is not None and now >= self._sweep_at:
+            self._sweep(now)
+
+    def deadline(self) -> float | None:
+        """Return the earliest time to call `handle_timeout`."""
+        timers = self._timers.deadline()
+        if timers is None or (self._sweep_at is not None and self._sweep_at < timers):
+            return self._sweep_at
+        return timers
+
+    def flush(self, now: float) -> None:
+        """Send what this turn changed."""
+        dirty, self._dirty = self._dirty, {}
+        for group in dirty:
+            root = self.roots.get(group)
+            if root is None or root.successor is not None:
+                continue
+            for kind, follower in root.flush():
+                delay = min(self._config.resend_s_max, self._config.resend_s * 2**follower.attempts)
+                self._timers.set((kind, group, follower.info.id), now + delay)
+            root.release_casts(now, self._config.replay_s)
+            if root.held:
+                self._timers.set((_HELD, group, _NOBODY), root.held[0].deadline)
+            done, late = root.followers.completed(now)
+            self._counters.changes_unconfirmed += late
+            for pending in done:
+                self._apply(pending.info, group, pending.stamp, len(root.directory.members))
+            if root.followers.pendings:
+                self._timers.set((_PENDING, group, _NOBODY), root.followers.pendings[0].deadline)
+        applied, self._applied = self._applied, {}
+        for info, items in applied.values():
+            for start in range(0, len(items), BATCH_MAX):
+                self._outbox.send(info, Applied(self._local, items[start : start + BATCH_MAX]))
+
+    # Queries
+
+    def is_settled(self) -> bool:
+        """Return whether all followers know all, and nothing waits: the node may go."""
+        return not any(root.followers.unsettled or root.held for root in self.roots.values() if root.successor is None)
+
+    def needs(self, peer: NodeId) -> bool:
+        """Return whether a node follows a directory here, or is the child of a root or a member of a small group."""
+        for root in self.roots.values():
+            if any(peer in followers for followers in root.followers.members):
+                return True
+            if peer in root.tree and root.tree.parent(peer) is None and peer in root.directory.members:
+                return True
+        return False
+
+    # Inside
+
+    def _root_for(self, group: GroupId, message: object, now: float, *, is_creating: bool = True) -> GroupRoot | None:
+        """Return the directory of a group if it is here, and mark it changed; else pass the message on."""
+        if not self._ring.is_root(group):
+            assert isinstance(message, Register | Unregister | Accuse | Watch | CastUp)
+            self._outbox.route(group, message)
+            return None
+        if group in self.copies.held:
+            self._take_over(group, now)
+        root = self.roots.get(group)
+        if root is None:
+            if not is_creating:
+                return None
+            if not self._has_room():
+                self._counters.registrations_refused += 1
+                return None
+            root = self._add(Directory(group, 1), now)
+        elif root.successor is not None:
+            self._place(root, now)
+        self._dirty[group] = None
+        return root
+
+    def _has_room(self) -> bool:
+        return len(self.roots) < GROUPS_MAX
+
+    def _add(self, directory: Directory, now: float) -> GroupRoot:
+        root = self.roots[directory.group] = GroupRoot(directory, self._local, self._rng, self._outbox)
+        root.set_copies(self._ring.replicas(directory.group, COPIES))
+        self._dirty[directory.group] = None
+        self._start_sweeping(now)
+        return root
+
+    def _take_over(self, group: GroupId, now: float) -> None:
+        """Make a copy the directory, or a part of it."""
+        held = self.copies.held.pop(group)
+        expires = now + self._config.expiry_s
+        root = self.roots.get(group)
+        if root is None:
+            directory = held.directory
+            # The owner did not tell of every renewal: whoever does not renew within two periods is gone.
+            for member in directory.members.values():
+                member.expires = now + 2 * self._config.renew_s
+            directory.version = next_epoch(directory.version)
+            directory.begin_epoch()
+            root = self._add(directory, now)
+            for info in held.watchers.values():
+                root.watch(info, 0, expires, None)
+            return
+        before = (root.directory.version, len(root.directory.members))
+        for node, (stamp, tombstone_expires) in held.directory.tombstones.items():
+            was = root.directory.members.get(node)
+            if root.remove(node, stamp, tombstone_expires) and was is not None and is_accusation(stamp):
+                self._outbox.route(node, Accused(node, stamp))
+        for member in held.directory.members.values():
+            if root.register(member.record, member.expires) is Outcome.ACCUSED:
+                # One side of a split took it for dead, the other knows better: let it say so itself.
+                node = member.record.info.id
+                self._outbox.route(node, Accused(node, root.directory.tombstones[node][0]))
+        watchers = root.followers.members[Kind.WATCHER]
+        new_watchers = [info for info in held.watchers.values() if info.id not in watchers]
+        if before != (root.directory.version, len(root.directory.members)) or new_watchers:
+            root.begin_epoch(held.directory.version)
+        for info in new_watchers:
+            root.watch(info, 0, expires, None)
+        self._dirty[group] = None
+        if root.successor is not None:
+            # What came just now was not handed over yet.
+            root.successor = None
+            self._timers.cancel((_HANDOVER, group, _NOBODY))
+            self._place(root, now)
+
+    def _place(self, root: GroupRoot, now: float) -> None:
+        """Keep a directory where the ring wants it."""
+        group = root.directory.group
+        self._dirty[group] = None
+        nearest = self._ring.replicas(group, COPIES)
+        if self._ring.is_root(group) or not nearest:
+            if root.successor is not None:
+                # Back again; the other one may have been told things since.
+                root.successor = None
+                self._timers.cancel((_HANDOVER, group, _NOBODY))
+                root.begin_epoch()
+            for info in root.set_copies(nearest):
+                self._outbox.send(info, Drop(group))
+            return
+        target = nearest[0]
+        successor = root.successor
+        if successor is not None and successor.info.id == target.id and (_HANDOVER, group, _NOBODY) in self._timers:
+            return
+        root.successor = Follower(target, 0.0)
+        root.successor.sent = root.directory.version
+        # Who waits asks again, the new root.
+        root.followers.pendings.clear()
+        for message in root.copy_parts():
+            self._outbox.send(target, message)
+        self._timers.set((_HANDOVER, group, _NOBODY), now + self._config.resend_s)
+
+    def _finish_handover(self, root: GroupRoot, version: int, now: float) -> None:
+        successor = root.successor
+        assert successor is not None
+        if version != successor.sent:
+            return  # It is sent again.
+        group = root.directory.group
+        self._timers.cancel((_HANDOVER, group, _NOBODY))
+        for kind in Kind:
+            for node in root.followers.members[kind]:
+                self._timers.cancel((kind, group, node))
+        for cast in root.held:
+            message = cast.cast
+            self._outbox.route(group, CastUp(cast.source, group, message.sequence, message.payload))
+        del self.roots[group]
+        watchers = {node: watcher.info for node, watcher in root.followers.members[Kind.WATCHER].items()}
+        expires = now + self._config.expiry_s
+        self.copies.held[group] = HeldCopy(root.directory, watchers, successor.info.id, expires)
+
+    def _wait(self, root: GroupRoot, info: NodeInfo, stamp: int, version: int, now: float) -> None:
+        """Acknowledge a registration or its end when all followers know it."""
+        if root.followers.unsettled:
+            root.followers.wait(info, stamp, version, now + self._config.told_timeout_s)
+        else:
+            self._apply(info, root.directory.group, stamp, len(root.directory.members))
+
+    def _apply(self, info: NodeInfo, group: GroupId, stamp: int, size: int) -> None:
+        self._applied.setdefault(info.id, (info, []))[1].append((group, stamp, size))
+
+    def _send_down(self, root: GroupRoot, messages: list[CastUp], now: float) -> None:
+        for message in messages:
+            cast = CastDown(message.group, message.info.id, message.sequence, False, message.payload)
+            root.cast(message.info, cast, now, self._config.told_timeout_s)
+
+    def _set_order_timer(self, key: tuple[GroupId, NodeId], order: Sequence[CastUp]) -> None:
+        if order.deadline is None:
+            self._timers.cancel((_ORDER, *key))
+        else:
+            self._timers.set((_ORDER, *key), order.deadline)
+
+    def _start_sweeping(self, now: float) -> None:
+        if self._sweep_at is None:
+            self._sweep_at = now + self._config.sweep_s
+            self._refresh_at = now + self._config.renew_s
+
+    def _sweep(self, now: float) -> None:
+        self.copies.expire(now)
+        is_refresh = now >= self._refresh_at
+        if is_refresh:
+            self._refresh_at = now + self._config.renew_s
+        for group, root in list(self.roots.items()):
+            root.expire(now)
+            self._dirty[group] = None
+            self._place(root, now)
+            if root.successor is None and is_refresh:
+                root.refresh_copies()
+            directory = root.directory
+            if not (directory.members or directory.tombstones or root.followers.members[Kind.WATCHER] or root.held):
+                for info in root.set_copies(()):
+                    self._outbox.send(info, Drop(group))
+                del self.roots[group]
+        for key in [key for key, order in self._orders.items() if order.used_at + self._config.renew_s < now]:
+            del self._orders[key]
+        for group in [group for group in self.copies.held if self._ring.is_root(group)]:
+            self._take_over(group, now)
+        if self.roots or len(self.copies) or self._orders:
+            self._sweep_at = now + self._config.sweep_s * (0.9 + 0.2 * self._rng.random())
+        else:
+            self._sweep_at = None
