@@ -116,7 +116,8 @@ class Casts:
         elif len(target.outgoing) >= OUTGOING_MAX:
             target.outgoing.popleft()
             self._counters.casts_lost += 1
-        message = CastUp(self._local, group, target.sequence, payload)
+        base = target.outgoing[0].sequence if target.outgoing else target.sequence
+        message = CastUp(self._local, group, target.sequence, base, payload)
         target.sequence += 1
         target.outgoing.append(message)
         self._send_up(target, message)
@@ -182,6 +183,10 @@ class Casts:
                 target.root = None
                 if target.outgoing:
                     self._resend.set(group, now)
+        self.doubt(peer)
+
+    def doubt(self, peer: NodeId) -> None:
+        """Report a child that cannot be reached: the root knows who takes its place."""
         for group, inner in self._inner.items():
             if any(child.id == peer for child in inner.children) and inner.root.id != peer:
                 self._outbox.send(inner.root, Doubt(group, peer))

@@ -52,19 +52,20 @@ class Executors:
 
     def place(self, neighbours: Sequence[NodeInfo], groups: Iterable[GroupId], stamp: int, *, is_again: bool = False) -> None:
         """Make the nearest neighbours the executors; those who are new learn all groups, with `is_again` the others too."""
-        whole = list(groups)
-        wanted = {info.id: info for info in neighbours} if whole else {}
+        wanted = {info.id: info for info in neighbours}
         for node, info in self._executors.items():
             if node not in wanted:
-                self._outbox.send(info, Entrust(stamp, True, [], []))
-        for node, info in wanted.items():
-            if is_again or node not in self._executors:
-                self._outbox.send(info, Entrust(stamp, True, whole, []))
+                self._outbox.send(info, Entrust(stamp, False, True, [], []))
+        new = [info for node, info in wanted.items() if is_again or node not in self._executors]
+        if new:
+            message = Entrust(stamp, True, True, list(groups), [])
+            for info in new:
+                self._outbox.send(info, message)
         self._executors = wanted
 
     def change(self, stamp: int, added: list[GroupId], dropped: list[GroupId]) -> None:
         """Tell the executors that the local node joined or left groups."""
-        message = Entrust(stamp, False, added, dropped)
+        message = Entrust(stamp, True, False, added, dropped)
         for info in self._executors.values():
             self._outbox.send(info, message)
 
@@ -72,10 +73,10 @@ class Executors:
         """Handle the groups of a neighbour."""
         if message.is_whole:
             self._trusts.pop(source, None)
+        if not message.is_needed:
+            return
         trust = self._trusts.get(source)
         if trust is None:
-            if not message.groups:
-                return
             if len(self._trusts) >= ENTRUSTED_MAX:
                 del self._trusts[next(iter(self._trusts))]
             trust = self._trusts[source] = _Trust()
@@ -84,8 +85,6 @@ class Executors:
             trust.groups[group] = None
         for group in message.dropped:
             trust.groups.pop(group, None)
-        if not trust.groups:
-            del self._trusts[source]
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
         """Accuse a dead neighbour at the roots of its groups."""

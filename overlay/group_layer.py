@@ -44,6 +44,7 @@ from overlay.group_messages import (
     decode_group_message,
     encode_group_message,
 )
+from overlay.ids import NodeId
 from overlay.memberships import Memberships
 from overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo, check_membership
 from overlay.roots import Roots
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from overlay.events import Event
     from overlay.group_config import GroupConfig
     from overlay.group_io import GroupOutput, Path, Ring
-    from overlay.ids import GroupId, NodeId
+    from overlay.ids import GroupId
 
 
 class GroupLayer:
@@ -144,8 +145,15 @@ class GroupLayer:
             self._finish_turn(now)
 
     def undeliverable(self, key: bytes, payload: bytes, now: float) -> None:
-        """Handle that the ring gave a message up: whoever sent it notices that nobody acknowledged it."""
+        """Handle that the ring gave a message up.
+
+        What has to arrive is sent again for want of an acknowledgement. But the receiver may be a member that is dead without
+        anybody having reported it.
+        """
         self._counters.messages_undeliverable += 1
+        self._roots.doubt_everywhere(NodeId(key), now)
+        self._casts.doubt(NodeId(key))
+        self._finish_turn(now)
 
     def leaves_changed(self, added: list[NodeInfo], removed: list[NodeId], now: float) -> None:
         """Handle a change of the leaf set."""
@@ -196,8 +204,7 @@ class GroupLayer:
             raise TooManyGroupsError(GROUPS_PER_NODE_MAX, "joins")
         self._memberships.join(group, attributes, now)
         self._executors.change(self._memberships.stamp, [group], [])
-        if len(groups) == 1:
-            self._place_executors()
+        self._place_executors()
         self._finish_turn(now)
 
     def leave_group(self, group: GroupId, now: float) -> None:
@@ -214,6 +221,7 @@ class GroupLayer:
         """
         check_membership(group)
         self._watches.watch(group, now)
+        self._place_executors()
         self._finish_turn(now)
 
     def use_group(self, group: GroupId, now: float) -> None:
@@ -224,6 +232,7 @@ class GroupLayer:
     def unwatch_group(self, group: GroupId, now: float) -> None:
         """Stop watching a group; harmless if it is not watched."""
         self._watches.unwatch(group)
+        self._place_executors()
         self._finish_turn(now)
 
     def cast(self, group: GroupId, payload: bytes, now: float) -> None:
@@ -330,12 +339,12 @@ class GroupLayer:
         self._memberships.leave(group, now)
         if was_member:
             self._executors.change(self._memberships.stamp, [], [group])
-            if not self._memberships.groups:
-                self._place_executors()
+            self._place_executors()
 
     def _place_executors(self, *, is_again: bool = False) -> None:
         groups = self._memberships.groups
-        neighbours = self._ring.replicas(self._local.id, EXECUTORS) if groups and self._is_active else ()
+        is_needed = self._is_active and (groups or self._watches.groups)
+        neighbours = self._ring.replicas(self._local.id, EXECUTORS) if is_needed else ()
         self._executors.place(neighbours, groups, self._memberships.stamp, is_again=is_again)
 
     def _is_told(self) -> bool:

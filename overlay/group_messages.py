@@ -116,10 +116,12 @@ class Accused(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class Entrust(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Ask a neighbour to accuse the sender at the roots of its groups when it dies."""
+    """Ask a neighbour to accuse the sender at the roots of its groups when it dies, and to tell it when that was wrong."""
 
     stamp: _Number
     """The highest stamp of the sender."""
+    is_needed: bool
+    """Whether there is anything to do: a node that only watches has to be told as well."""
     is_whole: bool
     """Whether to forget what was entrusted before."""
     groups: _Groups
@@ -288,6 +290,8 @@ class CastUp(msgspec.Struct, frozen=True, array_like=True, tag=18):
     """The group."""
     sequence: _Number
     """One more than the source's last cast to this group; the upper half changes when the source starts over."""
+    base: _Number
+    """The first one that no root has taken: a new root waits for it, as messages through the ring may overtake each other."""
     payload: Annotated[bytes, Meta(max_length=CAST_BYTES_MAX)]
     """What is cast."""
 

@@ -145,6 +145,11 @@ class Roots:
             self._timers.set((_CHECK, group, node), now + CHECK_S)  # All its users may doubt it at once.
             self._outbox.route(node, Check(self._local, Accuse(node, member.record.stamp, group)))
 
+    def doubt_everywhere(self, node: NodeId, now: float) -> None:
+        """Handle that the local node cannot reach another one."""
+        for group in self.roots:
+            self.doubt(group, node, now)
+
     def watch(self, message: Watch, path: Path | None, now: float) -> None:
         """Handle questions for views."""
         for group, version in message.items:
@@ -175,7 +180,8 @@ class Roots:
             if len(self._orders) >= SOURCES_MAX:
                 del self._orders[next(iter(self._orders))]
         self._orders[key] = order  # The last is the one used last.
-        self._send_down(root, order.accept(message.sequence, message, now, self._config.reorder_s), now)
+        ready = order.accept(message.sequence, message, now, self._config.reorder_s, message.base)
+        self._send_down(root, ready, now)
         self._set_order_timer(key, order)
 
     def acknowledge(self, kind: Kind, group: GroupId, node: NodeId, version: int, now: float) -> None:
@@ -201,7 +207,7 @@ class Roots:
         version, whole = self.copies.receive(source.id, message, now)
         if version is not None:
             self._outbox.send(source, Copied(message.group, version))
-        if whole is not None and (message.group in self.roots or self._ring.is_root(message.group)):
+        if whole is not None and self._ring.is_root(message.group):
             self._take_over(message.group, now)
         self._start_sweeping(now)
 
@@ -224,7 +230,7 @@ class Roots:
             root.remove_watcher(peer)
             if root.followers.remove(Kind.COPY, peer) is not None or peer in root.directory.members:
                 self._dirty[group] = None
-            self.doubt(group, peer, now)
+        self.doubt_everywhere(peer, now)
 
     # Time
 
@@ -246,6 +252,7 @@ class Roots:
                 follower = root.followers.members[kind].get(node)
                 if follower is not None and follower.told < follower.sent:
                     follower.attempts += 1
+                    self.doubt(group, node, now)
                     root.followers.forget_told(Kind(kind), follower, max(follower.wants, root.directory.version))
         if self._sweep_at is not None and now >= self._sweep_at:
             self._sweep(now)
@@ -345,7 +352,7 @@ class Roots:
             for info in held.watchers.values():
                 root.watch(info, 0, expires, None)
             return
-        before = (root.directory.version, len(root.directory.members))
+        before = root.directory.version
         for node, (stamp, tombstone_expires) in held.directory.tombstones.items():
             was = root.directory.members.get(node)
             if root.remove(node, stamp, tombstone_expires) and was is not None and is_accusation(stamp):
@@ -357,15 +364,12 @@ class Roots:
                 self._outbox.route(node, Accused(node, root.directory.tombstones[node][0]))
         watchers = root.followers.members[Kind.WATCHER]
         new_watchers = [info for info in held.watchers.values() if info.id not in watchers]
-        if before != (root.directory.version, len(root.directory.members)) or new_watchers:
+        if root.directory.version != before or new_watchers or held.directory.version >= before:
             root.begin_epoch(held.directory.version)
         for info in new_watchers:
             root.watch(info, 0, expires, None)
         self._dirty[group] = None
         if root.successor is not None:
-            # What came just now was not handed over yet.
-            root.successor = None
-            self._timers.cancel((_HANDOVER, group, _NOBODY))
             self._place(root, now)
 
     def _place(self, root: GroupRoot, now: float) -> None:
@@ -404,13 +408,13 @@ class Roots:
         for kind in Kind:
             for node in root.followers.members[kind]:
                 self._timers.cancel((kind, group, node))
-        for cast in root.held:
-            message = cast.cast
-            self._outbox.route(group, CastUp(cast.source, group, message.sequence, message.payload))
+        for _, info, cast in root.held:
+            self._outbox.route(group, CastUp(info, group, cast.sequence, cast.sequence, cast.payload))
         del self.roots[group]
         watchers = {node: watcher.info for node, watcher in root.followers.members[Kind.WATCHER].items()}
-        expires = now + self._config.expiry_s
-        self.copies.held[group] = HeldCopy(root.directory, watchers, successor.info.id, expires)
+        if group not in self.copies.held:  # The new root may have sent its copy already.
+            expires = now + self._config.expiry_s
+            self.copies.held[group] = HeldCopy(root.directory, watchers, successor.info.id, expires)
 
     def _wait(self, root: GroupRoot, info: NodeInfo, stamp: int, version: int, now: float) -> None:
         """Acknowledge a registration or its end when all followers know it."""

@@ -32,9 +32,19 @@ class Sequence(Generic[T]):
         """Return whether a cast was not seen before."""
         return self.expected is None or (number >= self.expected and number not in self._held)
 
-    def accept(self, number: int, item: T, now: float, reorder_s: float) -> list[T]:
-        """Handle a cast; return those whose turn has come."""
+    def accept(self, number: int, item: T, now: float, reorder_s: float, base: int | None = None) -> list[T]:
+        """Handle a cast; return those whose turn has come.
+
+        Args:
+            number: Its number.
+            item: The cast.
+            now: Monotonic seconds.
+            reorder_s: How long it may wait for earlier ones.
+            base: The first number that may still come, if the source tells.
+        """
         self.used_at = now
+        if base is not None and self.expected is None:
+            self.expected = base
         if self.expected is None or number >> STAMP_SHIFT > self.expected >> STAMP_SHIFT:
             # The source starts over; what it sent before precedes this.
             earlier = [self._held[held] for held in sorted(self._held)]

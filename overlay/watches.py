@@ -130,6 +130,10 @@ class Watches:
             self._changed[message.group] = None
         watch.version, watch.size, watch.members = message.version, message.size, members
         watch.is_watched = message.is_watched
+        for node, stamp in watch.masked.items():
+            if self._is_masked(watch, node, stamp):
+                # The root that was told may have died with it.
+                self._outbox.send(message.root, Doubt(message.group, node))
         self._answered(message.group, watch, message.root, now)
 
     def change(self, source: NodeInfo, message: Change, now: float) -> None:

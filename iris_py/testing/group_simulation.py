@@ -82,7 +82,7 @@ class NodeRing:
     def is_root(self, key: bytes) -> bool:
         """Return whether the node is the root of a key."""
         node = self._node
-        return node.is_active and node.ring.root(key).id == node.info.id
+        return node.is_active and bool(node.ring.positions) and node.ring.root(key).id == node.info.id
 
     def replicas(self, key: bytes, count: int) -> list[NodeInfo]:
         """Return the neighbours nearest to a key."""
@@ -96,7 +96,9 @@ class SimulatedNode:
 
     def __init__(self, simulation: GroupSimulation, info: NodeInfo, side: int) -> None:
         self.info = info
+        # Who it can reach, and what it believes about that.
         self.side = side
+        self.ring_id = side
         self.simulation = simulation
         self.is_live = True
         self.is_active = False
@@ -119,11 +121,11 @@ class SimulatedNode:
     @property
     def ring(self) -> PerfectRing:
         """Return the ring that the node is in."""
-        return self.simulation.rings[self.side]
+        return self.simulation.rings[self.ring_id]
 
     def members_of_ring(self) -> set[NodeId]:
         """Return who is in the ring of this node."""
-        return self.simulation.in_ring[self.side]
+        return self.simulation.in_ring[self.ring_id]
 
 
 class GroupSimulation:
@@ -149,8 +151,8 @@ class GroupSimulation:
         self.config = config or GroupConfig()
         self.now = 0.0
         self.nodes: dict[NodeId, SimulatedNode] = {}
-        self.rings: dict[int, PerfectRing] = {0: PerfectRing()}
-        self.in_ring: dict[int, set[NodeId]] = {0: set()}
+        self.rings: dict[int, PerfectRing] = {0: PerfectRing(), 1: PerfectRing()}
+        self.in_ring: dict[int, set[NodeId]] = {0: set(), 1: set()}
         self.disturbed_at = 0.0
         self.messages = 0
         self.bytes = 0
@@ -172,11 +174,11 @@ class GroupSimulation:
     def enter(self, node: SimulatedNode) -> None:
         """Put a node into the ring of its side."""
         ring = node.ring
-        before = self._leaf_sets(node.side, position(node.info.id))
+        before = self._leaf_sets(node.ring_id, position(node.info.id))
         ring.add(node.info)
-        self.in_ring[node.side].add(node.info.id)
+        node.members_of_ring().add(node.info.id)
         neighbours = [self.nodes[info.id] for info in ring.leaves(node.info.id)]
-        self._tell_leaves(before, node.side)
+        self._tell_leaves(before)
         node.handovers = {other.info.id for other in neighbours if other.is_active and not other.is_stalled}
         for other in neighbours:
             if other.is_active:
@@ -190,42 +192,28 @@ class GroupSimulation:
         self.disturbed_at = self.now
         node.is_live = node.is_active = False
         if not node.is_stalled:
-            self._at(self.now + self.rng.uniform(*self._detection_s), lambda: self._notice(node, node.side))
+            self._at(self.now + self.rng.uniform(*self._detection_s), lambda: self._notice(node))
 
     def stall(self, node: SimulatedNode, duration_s: float) -> None:
         """Stop the process of a node for a while: 3 s later it is taken for dead."""
         self.disturbed_at = self.now
         node.is_stalled = True
-        self._at(self.now + 3.0, lambda: self._notice(node, node.side) if node.is_stalled or not node.is_live else None)
+        self._at(self.now + 3.0, lambda: self._notice(node) if node.is_stalled or not node.is_live else None)
         self._at(self.now + duration_s, lambda: self._resume(node))
 
     def split(self) -> None:
         """Cut the network into two halves at random."""
         self.disturbed_at = self.now
-        self.rings[1], self.in_ring[1] = PerfectRing(), set()
-        away = [node for node in self.nodes.values() if node.info.id in self.in_ring[0] and self.rng.random() < 0.5]
-        for node in away:
-            node.side = 1
-        self._at(self.now + self.rng.uniform(*self._detection_s), lambda: self._notice_split(away))
+        for node in self.nodes.values():
+            node.side = int(self.rng.random() < 0.5)
+        self._at(self.now + self.rng.uniform(*self._detection_s), self._arrange)
 
     def heal(self) -> None:
         """Make the network one again: both rings become one at once."""
         self.disturbed_at = self.now
-        for node in [node for node in self.nodes.values() if node.side == 1]:
-            was_in_ring = node.info.id in self.in_ring[1]
-            if was_in_ring:
-                before = self._leaf_sets(1, position(node.info.id))
-                self.rings[1].remove(node.info.id)
-                self.in_ring[1].discard(node.info.id)
-                self._tell_leaves(before, 1)
+        for node in self.nodes.values():
             node.side = 0
-            if was_in_ring and node.is_live:
-                before = self._leaf_sets(0, position(node.info.id))
-                self.rings[0].add(node.info)
-                self.in_ring[0].add(node.info.id)
-                self._tell_leaves(before, 0)
-                leaves = self.rings[0].leaves(node.info.id)
-                self._input(node, lambda node=node, leaves=leaves: node.layer.leaves_changed(leaves, [], self.now))
+        self._at(self.now + self.rng.uniform(*self._detection_s), self._arrange)
 
     # Time
 
@@ -271,7 +259,7 @@ class GroupSimulation:
 
     def live_nodes(self, side: int | None = None) -> list[SimulatedNode]:
         """Return the nodes that run."""
-        return [node for node in self.nodes.values() if node.is_live and side in (None, node.side)]
+        return [node for node in self.nodes.values() if node.is_live and side in (None, node.ring_id)]
 
     def directories(self, group: GroupId, side: int = 0) -> list[SimulatedNode]:
         """Return the nodes of a side that take themselves for the root of a group."""
@@ -351,12 +339,12 @@ class GroupSimulation:
             self._input(node, lambda: node.layer.received(source.info, payload, self.now))
 
     def _route(self, source: SimulatedNode, key: bytes, payload: bytes, attempts: int) -> None:
-        if not self.rings[source.side].positions:
+        if not source.ring.positions:
             return
-        root = self.nodes[self.rings[source.side].root(key).id]
-        if not root.is_live or (root.is_stalled and attempts < 30) or root.side != source.side:
+        root = self.nodes[source.ring.root(key).id]
+        if not root.is_live or root.is_stalled or root.side != source.side:
             # The hop before notices, and tries again until the ring is repaired; or it died with the hop.
-            if attempts < 40 and self.rng.random() < 0.99:
+            if attempts < 100 and self.rng.random() < 0.99:
                 self._at(self.now + 0.1, lambda: self._route(source, key, payload, attempts + 1))
         elif not root.is_active:
             root.buffered.append((key, payload, source.info))
@@ -382,51 +370,46 @@ class GroupSimulation:
             self._input(node, action)
         node.timer = None
         self._input(node, lambda: node.layer.handle_timeout(self.now))
-        if node.info.id not in self.in_ring[node.side]:
-            before = self._leaf_sets(node.side, position(node.info.id))
+        if node.info.id not in node.members_of_ring():
+            before = self._leaf_sets(node.ring_id, position(node.info.id))
             node.ring.add(node.info)
-            self.in_ring[node.side].add(node.info.id)
-            self._tell_leaves(before, node.side)
+            node.members_of_ring().add(node.info.id)
+            self._tell_leaves(before)
             self._input(node, lambda: node.layer.leaves_changed([], [], self.now))
 
-    def _notice(self, node: SimulatedNode, side: int) -> None:
-        """Take a dead node out of the ring, and tell those who have to do with it."""
-        if node.info.id not in self.in_ring[side]:
+    def _notice(self, node: SimulatedNode) -> None:
+        """Take a dead node out of its ring, and tell those who have to do with it."""
+        if node.info.id not in node.members_of_ring():
             return
-        self._remove(node, side)
-
-    def _remove(self, node: SimulatedNode, side: int) -> None:
-        before = self._leaf_sets(side, position(node.info.id))
-        self.rings[side].remove(node.info.id)
-        self.in_ring[side].discard(node.info.id)
-        for other in [other for other in self.nodes.values() if other.is_live and other.side == side and other is not node]:
-            leaves = before.get(other.info.id)
-            is_leaf = leaves is not None and any(info.id == node.info.id for info in leaves)
+        before = self._leaf_sets(node.ring_id, position(node.info.id))
+        node.ring.remove(node.info.id)
+        node.members_of_ring().discard(node.info.id)
+        for other in self.live_nodes():
+            if other.ring_id != node.ring_id or other is node:
+                continue
+            is_leaf = any(info.id == node.info.id for info in before.get(other.info.id, ()))
             if is_leaf or other.layer.needs(node.info.id):
                 self._input(other, lambda other=other: other.layer.peer_dead(node.info.id, self.now))
-        self._tell_leaves(before, side)
+        self._tell_leaves(before)
 
-    def _notice_split(self, away: list[SimulatedNode]) -> None:
-        for node in away:
-            if node.side == 1 and node.info.id in self.in_ring[0]:
-                if node.is_live:
-                    self.rings[1].add(node.info)
-                    self.in_ring[1].add(node.info.id)
-                self._remove(node, 0)
-        here = [other for other in self.live_nodes(0) if other.info.id in self.in_ring[0]]
-        for node in self.live_nodes(1):
-            for other in here:
-                if node.layer.needs(other.info.id):
-                    self._input(node, lambda node=node, other=other: node.layer.peer_dead(other.info.id, self.now))
-                elif other.info.id in {info.id for info in self._old_neighbours(node, here)}:
-                    self._input(node, lambda node=node, other=other: node.layer.peer_dead(other.info.id, self.now))
-            self._input(node, lambda node=node: node.layer.leaves_changed([], [], self.now))
-
-    def _old_neighbours(self, node: SimulatedNode, here: list[SimulatedNode]) -> list[NodeInfo]:
-        ring = PerfectRing()
-        for other in [*here, node]:
-            ring.add(other.info)
-        return ring.leaves(node.info.id)[LEAF_HALF // 2 : -LEAF_HALF // 2]
+    def _arrange(self) -> None:
+        """Put every node into the ring of its side, and tell all of them."""
+        members = [node for node in self.nodes.values() if node.info.id in node.members_of_ring()]
+        before = {node.info.id: node.ring.leaves(node.info.id) for node in members}
+        for node in members:
+            node.ring.remove(node.info.id)
+            node.members_of_ring().discard(node.info.id)
+        for node in members:
+            node.ring_id = node.side
+            node.ring.add(node.info)
+            node.members_of_ring().add(node.info.id)
+        for node in members:
+            gone = [other.info.id for other in members if other.side != node.side]
+            leaves = {info.id for info in before[node.info.id]}
+            for peer in gone:
+                if peer in leaves or node.layer.needs(peer):
+                    self._input(node, lambda node=node, peer=peer: node.layer.peer_dead(peer, self.now))
+        self._tell_leaves(before)
 
     def _leaf_sets(self, side: int, where: int) -> dict[NodeId, list[NodeInfo]]:
         """Return the leaf sets of those around a position."""
@@ -436,12 +419,12 @@ class GroupSimulation:
         around = {ring.positions[(index + step) % count] for step in range(-LEAF_HALF - 1, LEAF_HALF + 2)} if count else set()
         return {ring.infos[other].id: ring.leaves(ring.infos[other].id) for other in sorted(around)}
 
-    def _tell_leaves(self, before: dict[NodeId, list[NodeInfo]], side: int) -> None:
+    def _tell_leaves(self, before: dict[NodeId, list[NodeInfo]]) -> None:
         for node_id, old in before.items():
-            if node_id not in self.in_ring[side]:
-                continue
             node = self.nodes[node_id]
-            new = self.rings[side].leaves(node_id)
+            if node_id not in node.members_of_ring():
+                continue
+            new = node.ring.leaves(node_id)
             old_ids, new_ids = {info.id for info in old}, {info.id for info in new}
             if old_ids != new_ids and node.is_live:
                 added = [info for info in new if info.id not in old_ids]
