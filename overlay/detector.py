@@ -144,7 +144,7 @@ class Detector:
             return
         if watch.stage is Stage.DIRECT and not watch.is_checked and not watch.is_dead:
             # It lives, and its answer will tell the round trip: of busy peers the routing table wants that most of all.
-            watch.heard_at = now
+            watch.is_heard = True
         else:
             if watch.stage is Stage.SUSPECTED or watch.is_dead:
                 # If it is behind a NAT, it is mapped elsewhere by now. Its next ping tells where.
@@ -257,7 +257,7 @@ class Detector:
             if watch.stage is Stage.IDLE:
                 probing.begin(watch, now)
         elif watch.stage is Stage.DIRECT:
-            watch.heard_at = now
+            watch.is_heard = True
         elif watch.stage is not Stage.IDLE and not watch.is_checked:
             probing.receive_other_sign(watch)
 

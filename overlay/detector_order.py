@@ -53,13 +53,16 @@ class ProbeOrder:
         return left_out
 
     def next_other(self, is_free: Callable[[Contact], bool]) -> Contact | None:
-        """Return the contact, but the neighbour, whose turn it is; None if nobody is free."""
+        """Return the contact whose turn it is, passing over those that are not free; None if nobody is.
+
+        Probe the neighbour first: then it is not free.
+        """
         for _ in range(2):
             robin = self._round_robin
             while robin:
                 peer = robin.pop()
                 contact = self.contacts[peer]
-                if peer != self.neighbour and is_free(contact):
+                if is_free(contact):
                     return contact
             robin.extend(self.contacts)
             for last in range(len(robin) - 1, 0, -1):

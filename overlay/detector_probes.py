@@ -76,7 +76,7 @@ class Probing:
         self._counters.probes += 1
         watch.stage = Stage.DIRECT
         watch.started_at = now
-        watch.heard_at = -inf
+        watch.is_heard = False
         watch.sequence = self.next_sequence()
         watch.multiplier = 1 + self.health
         watch.is_drained = False
@@ -105,7 +105,7 @@ class Probing:
     def _end_direct(self, watch: Watch, now: float) -> None:
         if watch.is_dead:
             self.bury(watch)
-        elif watch.heard_at >= watch.started_at and not watch.is_checked:
+        elif watch.is_heard and not watch.is_checked:
             self.revive(watch, None)
         elif watch.contact.id == self._order.neighbour or watch.is_checked or watch.confirmations:
             self._turn_to_helpers(watch, now)

@@ -66,12 +66,12 @@ class Watch:
     __slots__ = (
         "confirmations",
         "contact",
-        "heard_at",
         "incarnation",
         "is_checked",
         "is_dead",
         "is_deaf",
         "is_drained",
+        "is_heard",
         "multiplier",
         "round",
         "rtt_deviation_s",
@@ -97,7 +97,8 @@ class Watch:
         # Of this probe: all its pings and requests carry one sequence, so a late answer to any of them still counts.
         self.sequence = -1
         self.started_at = -inf
-        self.heard_at = -inf
+        # It showed that it lives, but did not answer yet.
+        self.is_heard = False
         # 1 + the local health when the probe began.
         self.multiplier = 1
         # Of a suspicion. Rounds are those sent; confirmations the other suspectors, at most as many as are wanted.

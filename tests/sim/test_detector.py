@@ -356,7 +356,8 @@ def test_when_a_fifth_stops_at_once_their_neighbours_find_out_in_time() -> None:
 
 
 def test_the_living_are_not_accused_at_one_percent_loss() -> None:
-    # 10 node-hours here; `python tests/sim/test_detector.py 1000 0.01` runs as many node-hours as are asked for.
+    # 10 node-hours here; `PYTHONPATH=. python tests/sim/test_detector.py 1000 0.01` runs as many as are asked for. Of 1,000
+    # node-hours each: no false death at 1 % loss (no suspicion either), none at 10 % (5,544 suspicions, all refuted).
     ring = Ring(50, seed=12, faults=Faults(0.01, repeats=0.01))
     ring.run_for(10 * 3600 / 50)
     assert not ring.deaths()

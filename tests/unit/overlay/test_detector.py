@@ -29,7 +29,7 @@ from overlay.detector_order import ProbeOrder
 from overlay.errors import MessageError
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo, encode_beacon
-from overlay.suspicion import probe_timeout_s, smooth_rtt, suspicion_s
+from overlay.suspicion import Stage, probe_timeout_s, smooth_rtt, suspicion_s
 
 CONFIG = DetectorConfig()
 LOCAL = NodeId(b"l" * 16)
@@ -51,7 +51,6 @@ class Harness:
         self.detector.set_contacts(self.neighbour, self.others, self.now)
         self.events: list[DetectorEvent] = []
         self.silent: set[NodeId] = set()
-        # Helpers answer nothing, unless told.
         self.incarnations: dict[NodeId, int] = {}
 
     def take(self) -> list[tuple[tuple[str, int], DetectorMessage]]:
@@ -196,6 +195,21 @@ def test_a_detector_survives_damaged_datagrams(message: DetectorMessage, at: int
     harness.run_for(5.0)
 
 
+def long_number(number: int) -> bytes:
+    return b"\xcf" + number.to_bytes(8, "big")
+
+
+LONG_REQUEST = (
+    b"\xdd\0\0\0\x07"
+    + long_number(67)
+    + long_number(1)
+    + (b"\xc6\0\0\0\x10" + b"i" * 16) * 2
+    + b"\xc4\0"
+    + long_number(1)
+    + b"\xc0"
+)
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -209,6 +223,8 @@ def test_a_detector_survives_damaged_datagrams(message: DetectorMessage, at: int
         msgspec.msgpack.encode([66, 1, b"1" * 16, INCARNATION_MAX + 1]),
         msgspec.msgpack.encode([67, 1, b"1" * 16, b"2" * 16, b"h" * 17, 1]),
         msgspec.msgpack.encode([67, 1, b"1" * 16, b"2" * 16, b"host", 65536]),
+        # Valid, but for its size: every number and length is written longer than needed.
+        LONG_REQUEST,
         encode_detector_message(Ack(1, LOCAL, 0)) + b"\0",
         encode_detector_message(Ack(1, LOCAL, 0)) + bytes(70),
     ],
@@ -317,11 +333,49 @@ def test_helpers_are_three_different_living_contacts_out_of_the_first() -> None:
     harness = Harness(others=100)
     harness.silent = {harness.neighbour.id}
     sent = harness.run_for(1.9)
-    helpers = [address for when, address, m in sent if type(m) is PingRequest]
+    helpers = [address for _, address, m in sent if type(m) is PingRequest]
     near = {other.address for other in harness.others[:16]}
     assert len(helpers) >= 6
     assert set(helpers) <= near
     assert all(len(set(helpers[at : at + 3])) == 3 for at in range(0, len(helpers), 3))
+
+
+def test_neither_the_dead_nor_the_silent_one_itself_are_asked_for_help() -> None:
+    harness = Harness(others=4)
+    harness.silent = {contact(number).id for number in (1, 2, 3)}
+    harness.detector.refused(contact(2).id, harness.now)
+    harness.detector.refused(contact(3).id, harness.now)
+    sent = harness.run_for(2.0)
+    helpers = [address for _, address, m in sent if type(m) is PingRequest and m.target == contact(1).id]
+    assert len(helpers) >= 4
+    assert set(helpers) == {contact(4).address, contact(5).address}
+
+
+def test_others_are_pinged_twice_before_helpers_are_bothered() -> None:
+    harness = Harness(others=3)
+    peer = harness.others[1]
+    harness.silent = {peer.id}
+    about = [m for _, _, m in harness.run_for(4.9) if isinstance(m, (Ping, PingRequest)) and m.target == peer.id]
+    assert [type(m) for m in about[:6]] == [Ping] * 3 + [PingRequest] * 3
+
+
+def test_a_link_that_delivers_while_the_ping_is_under_way_spares_the_helpers() -> None:
+    harness = Harness()
+    harness.silent = {harness.neighbour.id}
+    sent = []
+    for _ in range(100):
+        sent.extend(harness.run_for(0.1))
+        harness.detector.heard_from(harness.neighbour.id, harness.now)
+    assert not [m for _, _, m in sent if type(m) is PingRequest]
+    # Its answer still tells the round trip.
+    watch = harness.detector._probing.watches[harness.neighbour.id]
+    while watch.stage is not Stage.DIRECT:
+        harness.run_for(0.05)
+    harness.events.clear()
+    harness.detector.heard_from(harness.neighbour.id, harness.now)
+    harness.give(Ack(watch.sequence, harness.neighbour.id, 0))
+    harness.take()
+    assert [type(event) for event in harness.events] == [Alive]
 
 
 def test_an_answer_through_a_helper_is_life() -> None:
@@ -375,6 +429,11 @@ def test_a_link_keeps_a_peer_alive_whose_datagrams_are_dropped_at_few_datagrams(
     assert Dead(harness.neighbour.id) not in harness.events
     # Helpers are asked once, until it is known that only the link speaks for it.
     assert sum(type(m) is PingRequest for _, _, m in sent) <= 6
+    # An answer to a ping ends that.
+    harness.silent = set()
+    harness.run_for(3.0)
+    harness.silent = {harness.neighbour.id}
+    assert any(type(m) is PingRequest for _, _, m in harness.run_for(1.9))
     harness.run_for(5.0)
     assert harness.verdicts()[-1] == Dead(harness.neighbour.id)
 
@@ -551,6 +610,25 @@ def test_independent_confirmations_shorten_a_suspicion() -> None:
     assert time_of_death(Harness(), [(b"a", 0), (b"b", 0), (b"c", 0), (b"d", 0)]) == pytest.approx(0.45, abs=0.02)
 
 
+def test_confirmations_belong_to_one_probe_and_are_bounded() -> None:
+    harness = Harness()
+    harness.run_for(3.0)
+    peer = harness.neighbour
+    harness.silent = {peer.id}
+    while Suspected(peer.id) not in harness.events:
+        harness.run_for(0.01)
+    for number in range(50):
+        harness.give(PingRequest(5, contact(100 + number).id, peer.id, b"", 0, 0))
+    watch = harness.detector._probing.watches[peer.id]
+    assert len(watch.confirmations) == CONFIG.confirmations
+    harness.silent = set()
+    harness.run_for(1.0)
+    assert harness.verdicts()[-1] == Alive(peer.id, None)
+    harness.events.clear()
+    # The next suspicion lasts for its whole time.
+    assert time_of_death(harness, []) == pytest.approx(0.9, abs=0.02)
+
+
 def test_accusations_that_were_refuted_confirm_nothing() -> None:
     assert time_of_death(Harness(), [(b"a", 0), (b"b", 1)], incarnation=2) == pytest.approx(0.9, abs=0.02)
     assert time_of_death(Harness(), [(b"a", 2), (b"b", 3)], incarnation=2) < 0.7
@@ -575,11 +653,12 @@ def test_a_check_takes_about_a_second() -> None:
         harness.events.clear()
         harness.silent = {peer.id}
         start = harness.now
-        harness.detector.check(peer, start)
+        # The owner asks again and again: that changes nothing.
+        for step in range(10):
+            harness.detector.check(peer, harness.now)
+            harness.run_until(start + step / 10)
         harness.run_until(start + CONFIG.check_s_max - 0.01)
         assert harness.verdicts() == [Suspected(peer.id)]
-        # The owner asks again and again: that changes nothing.
-        harness.detector.check(peer, harness.now)
         harness.run_until(start + CONFIG.check_s_max + 0.001)
         assert harness.verdicts() == [Suspected(peer.id), Dead(peer.id)]
 
@@ -763,6 +842,65 @@ def test_a_check_of_who_has_no_address_asks_others() -> None:
 
 
 # Doubt about oneself.
+
+
+def test_nobody_is_suspected_in_the_period_after_a_stall() -> None:
+    harness = Harness()
+    harness.run_for(3.0)
+    due = harness.detector.deadline()
+    assert due is not None
+    harness.silent = {harness.neighbour.id, *(other.id for other in harness.others)}
+    harness.now = due + 0.6
+    harness.detector.handle_timeout(harness.now)
+    # Well again at once, so nothing but the period protects the others.
+    harness.detector._probing.change_health(-1)
+    harness.detector.check(contact(500), harness.now)
+    harness.silent.add(contact(500).id)
+    harness.run_for(0.99)
+    assert harness.verdicts() == []
+    harness.run_for(0.5)
+    assert {Suspected(harness.neighbour.id), Suspected(contact(500).id)} <= set(harness.events)
+
+
+def test_a_stall_is_no_round_trip() -> None:
+    harness = Harness()
+    harness.run_for(3.0)
+    due = harness.detector.deadline()
+    assert due is not None
+    harness.now = due
+    harness.detector.handle_timeout(due)
+    pings = harness.take()
+    harness.events.clear()
+    # The answers wait in the socket while the process stands still.
+    harness.now = due + 5.0
+    harness.answer(pings)
+    later = harness.take()
+    assert {m.target for _, m in later if type(m) is Ping} == {m.target for _, m in pings if type(m) is Ping}
+    harness.now += 0.01
+    harness.answer(later)
+    harness.take()
+    assert len(harness.events) == 2
+    assert all(type(event) is Alive and event.rtt_s == pytest.approx(0.01) for event in harness.events)
+
+
+def test_a_silent_peer_among_others_is_not_our_failure_and_a_wrong_suspicion_is() -> None:
+    harness = Harness()
+    harness.run_for(3.0)
+    harness.silent = {harness.neighbour.id}
+    while Suspected(harness.neighbour.id) not in harness.events:
+        harness.run_for(0.01)
+        assert harness.detector.local_health == 0
+    request = next(m for _, _, m in harness.run_for(0.35) if type(m) is PingRequest)
+    harness.give(Ack(request.sequence, harness.neighbour.id, 1))
+    assert harness.detector.local_health == 1
+
+
+def test_who_has_one_contact_cannot_tell_whose_failure_it_is() -> None:
+    harness = Harness(others=0)
+    harness.run_for(3.0)
+    harness.silent = {harness.neighbour.id}
+    harness.run_for(20.0)
+    assert harness.detector.local_health == 0
 
 
 def test_a_stall_keeps_suspicions_from_maturing_and_accuses_nobody_for_a_period() -> None:
