@@ -5,14 +5,37 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from overlay.directory import Directory
+from overlay.group_messages import COPY_MEMBERS_MAX, COPY_REMOVED_MAX, Copy
 
 if TYPE_CHECKING:
-    from overlay.group_messages import Copy
+    from collections.abc import Iterable
+
     from overlay.ids import GroupId, NodeId
     from overlay.messages import NodeInfo
 
 GROUPS_MAX: Final = 65_536
 """Directories of a node, and copies as many. With ids at random, a node of a network with that many groups per node has them."""
+
+
+def copy_parts(directory: Directory, watchers: Iterable[NodeInfo]) -> list[Copy]:
+    """Return the messages that carry a whole directory."""
+    records = [member.record for member in directory.members.values()]
+    removed = [(node, stamp) for node, (stamp, _) in directory.tombstones.items()]
+    count = max(1, -(-len(records) // COPY_MEMBERS_MAX), -(-len(removed) // COPY_REMOVED_MAX))
+    return [
+        Copy(
+            directory.group,
+            0,
+            directory.version,
+            part == 0,
+            part == count - 1,
+            records[part * COPY_MEMBERS_MAX : (part + 1) * COPY_MEMBERS_MAX],
+            removed[part * COPY_REMOVED_MAX : (part + 1) * COPY_REMOVED_MAX],
+            list(watchers) if part == 0 else [],
+            [],
+        )
+        for part in range(count)
+    ]
 
 
 class HeldCopy:
@@ -65,35 +88,36 @@ class Copies:
     def __len__(self) -> int:
         return len(self.held) + len(self._parts)
 
-    def receive(self, source: NodeId, message: Copy, now: float) -> tuple[int | None, HeldCopy | None]:
+    def receive(self, source: NodeId, message: Copy, now: float) -> tuple[int | None, bool]:
         """Apply a message.
 
         Returns:
-            The version to acknowledge, None if more parts follow; and the copy, if it is now whole.
+            The version to acknowledge, None if more parts follow; and whether the copy now holds more than what was sent.
         """
         group, expires = message.group, now + self._expiry_s
         held = self.held.get(group)
         if message.base:
             if held is None or held.owner != source or held.directory.version != message.base:
-                return 0, None
+                return 0, False
             held.apply(message, expires)
             held.directory.version = message.version
-            return message.version, held
+            return message.version, False
         if message.is_first and (held is not None or len(self) < GROUPS_MAX):
             self._parts[group, source] = HeldCopy(Directory(group, 0), {}, source, expires)
         part = self._parts.get((group, source))
         if part is None:
-            return (0 if message.is_last else None), None
+            return (0 if message.is_last else None), False
         part.apply(message, expires)
         if not message.is_last:
-            return None, None
+            return None, False
         del self._parts[group, source]
+        count = len(part.directory.members)
         if held is not None and held.owner != source:
-            # Two nodes took themselves for the root. What each was told is true until somebody knows better.
+            # The old root did not hand over, or there were two. What each was told is true until somebody knows better.
             part.merge(held)
         part.directory.version = message.version
         self.held[group] = part
-        return message.version, part
+        return message.version, len(part.directory.members) > count
 
     def expire(self, now: float) -> None:
         """Forget copies that their owners do not keep up to date."""

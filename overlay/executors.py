@@ -1,7 +1,7 @@
 """The last will of a node: its neighbours in the ring know its groups, and report its death to their roots.
 
-They watch each other anyway, and a root need not watch its members. A node that was taken for dead by mistake is told as soon as
-it is back among the neighbours.
+They watch each other anyway, and a root need not watch its members. A node that was taken for dead by mistake is told as soon
+as it is back among the neighbours.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from overlay.directory import accusation_of
 from overlay.group_messages import Accuse, Accused, Entrust
+from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,7 +27,11 @@ ENTRUSTED_MAX: Final = 64
 """Nodes whose groups are known here: the leaves, 16, and those who have not heard yet that they are leaves no more."""
 
 ACCUSED_S: Final = 180.0
-"""How long an accused node is told so when it comes back. Then its registrations have expired everywhere, and it renews them anyway."""
+"""How long an accused node is told so when it comes back. After that it has renewed its registrations, and was told then."""
+
+
+REPEAT_S: Final = 4.0
+"""After this time an accusation is repeated, once: the root may have died with it, but hardly the next one, too."""
 
 
 class _Trust:
@@ -40,7 +45,7 @@ class _Trust:
 class Executors:
     """Entrust neighbours with the groups of the local node, and keep theirs."""
 
-    __slots__ = ("_accused", "_executors", "_outbox", "_trusts")
+    __slots__ = ("_accused", "_deadlines", "_executors", "_outbox", "_repeated", "_trusts")
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -49,6 +54,9 @@ class Executors:
         self._trusts: dict[NodeId, _Trust] = {}
         # What they were accused of, and until when they may come back.
         self._accused: dict[NodeId, tuple[int, float]] = {}
+        # What will be repeated. Invariant: the same nodes have a deadline.
+        self._repeated: dict[NodeId, list[Accuse]] = {}
+        self._deadlines: DeadlineTable[NodeId] = DeadlineTable()
 
     def place(self, neighbours: Sequence[NodeInfo], groups: Iterable[GroupId], stamp: int, *, is_again: bool = False) -> None:
         """Make the nearest neighbours the executors; those who are new learn all groups, with `is_again` the others too."""
@@ -92,8 +100,12 @@ class Executors:
         trust = self._trusts.pop(peer, None)
         if trust is None:
             return
-        for group in trust.groups:
-            self._outbox.route(group, Accuse(peer, accusation_of(trust.stamp), group))
+        accusations = [Accuse(peer, accusation_of(trust.stamp), group) for group in trust.groups]
+        for accusation in accusations:
+            self._outbox.route(accusation.group, accusation)
+        if accusations:
+            self._repeated[peer] = accusations
+            self._deadlines.set(peer, now + REPEAT_S)
         for node in [node for node, (_, expires) in self._accused.items() if expires <= now]:
             del self._accused[node]
         if len(self._accused) >= ENTRUSTED_MAX:
@@ -106,5 +118,15 @@ class Executors:
         if accusation is not None:
             self._outbox.send(info, Accused(info.id, accusation[0]))
 
+    def handle_timeout(self, now: float) -> None:
+        """Repeat accusations."""
+        for peer in self._deadlines.expired(now):
+            for accusation in self._repeated.pop(peer):
+                self._outbox.route(accusation.group, accusation)
+
+    def deadline(self) -> float | None:
+        """Return the earliest time to call `handle_timeout`."""
+        return self._deadlines.deadline()
+
     def __len__(self) -> int:
-        return len(self._trusts) + len(self._accused)
+        return len(self._trusts) + len(self._accused) + len(self._repeated)

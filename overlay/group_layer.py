@@ -184,6 +184,7 @@ class GroupLayer:
         self._watches.handle_timeout(now)
         self._memberships.handle_timeout(now)
         self._casts.handle_timeout(now)
+        self._executors.handle_timeout(now)
         self._finish_turn(now)
 
     # Commands
@@ -293,6 +294,7 @@ class GroupLayer:
             self._watches.deadline(),
             self._memberships.deadline(),
             self._casts.deadline(),
+            self._executors.deadline(),
             self._departs_at,
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)

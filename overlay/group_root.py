@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from overlay.copies import copy_parts
 from overlay.directory import Outcome, accusation_of
 from overlay.followers import Follower, Followers, Kind
 from overlay.group_messages import (
     COPY_MEMBERS_MAX,
-    COPY_REMOVED_MAX,
     VIEW_MAX,
     WATCHERS_MAX,
     CastDown,
@@ -210,25 +210,7 @@ class GroupRoot:
 
     def copy_parts(self) -> list[Copy]:
         """Return the whole directory, in parts."""
-        directory = self.directory
-        records = [member.record for member in directory.members.values()]
-        removed = [(node, stamp) for node, (stamp, _) in directory.tombstones.items()]
-        watchers = [watcher.info for watcher in self.followers.members[Kind.WATCHER].values()]
-        count = max(1, -(-len(records) // COPY_MEMBERS_MAX), -(-len(removed) // COPY_REMOVED_MAX))
-        return [
-            Copy(
-                directory.group,
-                0,
-                directory.version,
-                part == 0,
-                part == count - 1,
-                records[part * COPY_MEMBERS_MAX : (part + 1) * COPY_MEMBERS_MAX],
-                removed[part * COPY_REMOVED_MAX : (part + 1) * COPY_REMOVED_MAX],
-                watchers if part == 0 else [],
-                [],
-            )
-            for part in range(count)
-        ]
+        return copy_parts(self.directory, [watcher.info for watcher in self.followers.members[Kind.WATCHER].values()])
 
     # Casts
 

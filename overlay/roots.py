@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from overlay.copies import GROUPS_MAX, Copies, HeldCopy
+from overlay.copies import GROUPS_MAX, Copies, HeldCopy, copy_parts
 from overlay.directory import Directory, Outcome, accusation_of, is_accusation, next_epoch
 from overlay.followers import Follower, Kind
 from overlay.group_messages import (
@@ -204,11 +204,16 @@ class Roots:
         if message.group not in self.roots and not self._has_room():
             self._counters.registrations_refused += 1
             return
-        version, whole = self.copies.receive(source.id, message, now)
+        version, is_more = self.copies.receive(source.id, message, now)
         if version is not None:
             self._outbox.send(source, Copied(message.group, version))
-        if whole is not None and self._ring.is_root(message.group):
-            self._take_over(message.group, now)
+            if version and self._ring.is_root(message.group):
+                self._take_over(message.group, now)
+            elif is_more:
+                # The new root was not told by the old one: tell it.
+                held = self.copies.held[message.group]
+                for part in copy_parts(held.directory, held.watchers.values()):
+                    self._outbox.send(source, part)
         self._start_sweeping(now)
 
     def drop(self, group: GroupId, owner: NodeId) -> None:
