@@ -30,11 +30,13 @@ FollowerKey: TypeAlias = tuple[Kind, "NodeId"]
 class Follower:
     """Hold what a follower knows."""
 
-    __slots__ = ("attempts", "expires", "info", "is_stale", "path", "sample", "sent", "told", "wants")
+    __slots__ = ("attempts", "expires", "info", "is_stale", "path", "sample", "sent", "stamp", "told", "wants")
 
     def __init__(self, info: NodeInfo, expires: float) -> None:
         self.info = info
         self.expires = expires
+        # A watcher's own, when it asked last; 0 if only another root knew it.
+        self.stamp = 0
         # Invariant: told <= sent; a message is under way while told < sent.
         self.wants = 0
         self.sent = -1

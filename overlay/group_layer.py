@@ -178,6 +178,11 @@ class GroupLayer:
         self._casts.peer_dead(peer, now)
         self._finish_turn(now)
 
+    def link_lost(self, peer: NodeId, now: float) -> None:
+        """Handle that the link to a peer ended: that says nothing about its life, but messages may be lost."""
+        self._watches.link_lost(peer, now)
+        self._finish_turn(now)
+
     def handle_timeout(self, now: float) -> None:
         """Handle that time has come; harmless if early."""
         self._roots.handle_timeout(now)
@@ -392,6 +397,7 @@ class GroupLayer:
 
     def _handle_accused(self, message: Accused, source: NodeInfo, path: Path | None, now: float) -> None:
         if message.node == self._local.id and self._memberships.accused(message.stamp, now):
+            self._watches.stamp = self._memberships.stamp
             self._place_executors(is_again=True)
             self._watches.ask_all(now)
 

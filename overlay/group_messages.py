@@ -164,6 +164,8 @@ class Watch(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
     info: NodeInfo
     """The watcher."""
+    stamp: _Number
+    """Its highest stamp: an earlier incarnation that is accused takes its watch with it, this one not."""
     items: Annotated[list[tuple[_GroupId, _Number]], Meta(max_length=BATCH_MAX)]
     """The groups, and the version that the watcher has from this root; 0 for none."""
 

@@ -149,7 +149,7 @@ class GroupRoot:
 
     # Watchers
 
-    def watch(self, info: NodeInfo, version: int, expires: float, path: tuple[NodeId, ...] | None) -> bool:
+    def watch(self, info: NodeInfo, stamp: int, version: int, expires: float, path: tuple[NodeId, ...] | None) -> bool:
         """Add a watcher, or answer one that renews. Return whether there was room."""
         watchers = self.followers.members[Kind.WATCHER]
         watcher = watchers.get(info.id)
@@ -160,7 +160,7 @@ class GroupRoot:
                 return False
             watcher = watchers[info.id] = Follower(info, expires)
             self._log_watcher(info.id)
-        watcher.info, watcher.expires = info, expires
+        watcher.info, watcher.stamp, watcher.expires = info, max(stamp, watcher.stamp), expires
         if version == 0 or version != watcher.told:
             watcher.path = path
             self.followers.forget_told(Kind.WATCHER, watcher, self.directory.version)

@@ -16,6 +16,7 @@ from overlay.directory import Directory, Outcome, accusation_of, is_accusation, 
 from overlay.followers import Follower, Kind
 from overlay.group_messages import (
     BATCH_MAX,
+    VIEW_MAX,
     Accuse,
     Accused,
     Applied,
@@ -133,7 +134,9 @@ class Roots:
         if root is None:
             return
         if root.accuse(message.node, message.stamp, now + self._config.expiry_s):
-            root.remove_watcher(message.node)
+            watcher = root.followers.members[Kind.WATCHER].get(message.node)
+            if watcher is not None and watcher.stamp <= accusation_of(message.stamp):
+                root.remove_watcher(message.node)
             self._outbox.route(message.node, Accused(message.node, accusation_of(message.stamp)))
         self._dirty[message.group] = None
 
@@ -153,8 +156,9 @@ class Roots:
     def watch(self, message: Watch, path: Path | None, now: float) -> None:
         """Handle questions for views."""
         for group, version in message.items:
-            root = self._root_for(group, Watch(message.info, [(group, version)]), now)
-            if root is not None and not root.watch(message.info, version, now + self._config.expiry_s, path):
+            root = self._root_for(group, Watch(message.info, message.stamp, [(group, version)]), now)
+            expires = now + self._config.expiry_s
+            if root is not None and not root.watch(message.info, message.stamp, version, expires, path):
                 if path is None:
                     self._outbox.send(message.info, root.view_unwatched())
                 else:
@@ -355,7 +359,8 @@ class Roots:
             directory.begin_epoch()
             root = self._add(directory, now)
             for info in held.watchers.values():
-                root.watch(info, 0, expires, None)
+                root.watch(info, 0, 0, expires, None)
+            self._announce(root, now)
             return
         before = root.directory.version
         for node, (stamp, tombstone_expires) in held.directory.tombstones.items():
@@ -371,11 +376,22 @@ class Roots:
         new_watchers = [info for info in held.watchers.values() if info.id not in watchers]
         if root.directory.version != before or new_watchers or held.directory.version >= before:
             root.begin_epoch(held.directory.version)
+            self._announce(root, now)
         for info in new_watchers:
-            root.watch(info, 0, expires, None)
+            root.watch(info, 0, 0, expires, None)
         self._dirty[group] = None
         if root.successor is not None:
             self._place(root, now)
+
+    def _announce(self, root: GroupRoot, now: float) -> None:
+        """Tell the members of a small group who its root is now: they watch it, and it finds out who died with the old one.
+
+        The members of a large one learn it when they renew: a link to each would be too much.
+        """
+        members = root.directory.members
+        if len(members) <= VIEW_MAX:
+            for member in members.values():
+                self._wait(root, member.record.info, member.record.stamp, member.version, now)
 
     def _place(self, root: GroupRoot, now: float) -> None:
         """Keep a directory where the ring wants it."""

@@ -55,10 +55,13 @@ class Watches:
         "_resend",
         "_rng",
         "groups",
+        "stamp",
     )
 
     def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, outbox: Outbox) -> None:
         self.groups: dict[GroupId, _Watch] = {}
+        # Of the local node's memberships.
+        self.stamp = 0
         self._local = local
         self._config = config
         self._rng = rng
@@ -171,6 +174,12 @@ class Watches:
                 watch.root = None
                 self._resend.set(group, now + self._config.repair_jitter_s * self._rng.random())
 
+    def link_lost(self, peer: NodeId, now: float) -> None:
+        """Handle that a link ended: what the root sent through it may be lost, and it may think that this node is dead."""
+        for group, watch in self.groups.items():
+            if watch.root is not None and watch.root.id == peer:
+                self._resend.set(group, now + self._config.repair_jitter_s * self._rng.random())
+
     def ask_all(self, now: float) -> None:
         """Ask for all views, or renew the watches."""
         batches: dict[NodeId, tuple[NodeInfo, list[tuple[GroupId, int]]]] = {}
@@ -182,7 +191,7 @@ class Watches:
                 self._expect(group, watch, now)
         for root, items in batches.values():
             for start in range(0, len(items), BATCH_MAX):
-                self._outbox.send(root, Watch(self._local, items[start : start + BATCH_MAX]))
+                self._outbox.send(root, Watch(self._local, self.stamp, items[start : start + BATCH_MAX]))
 
     def handle_timeout(self, now: float) -> None:
         """Ask again, renew, and believe again in members that were dead from here."""
@@ -252,7 +261,7 @@ class Watches:
         if not self._is_active:
             return
         # Version 0: whoever is the root now sends everything. An own higher version tells it where to begin.
-        self._outbox.route(group, Watch(self._local, [(group, 0)]))
+        self._outbox.route(group, Watch(self._local, self.stamp, [(group, 0)]))
         self._expect(group, watch, now)
 
     def _expect(self, group: GroupId, watch: _Watch, now: float) -> None:

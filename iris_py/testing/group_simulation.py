@@ -337,6 +337,9 @@ class GroupSimulation:
         node = self.nodes[receiver]
         if node.side == source.side and (source.is_live or self.rng.random() < 0.5):
             self._input(node, lambda: node.layer.received(source.info, payload, self.now))
+        if node.side != source.side or not node.is_live:
+            when = self.now + self._detection_s[1]
+            self._at(when, lambda: self._input(source, lambda: source.layer.undeliverable(receiver, payload, self.now)))
 
     def _route(self, source: SimulatedNode, key: bytes, payload: bytes, attempts: int) -> None:
         if not source.ring.positions:
@@ -371,6 +374,7 @@ class GroupSimulation:
         node.timer = None
         self._input(node, lambda: node.layer.handle_timeout(self.now))
         if node.info.id not in node.members_of_ring():
+            node.ring_id = node.side
             before = self._leaf_sets(node.ring_id, position(node.info.id))
             node.ring.add(node.info)
             node.members_of_ring().add(node.info.id)
