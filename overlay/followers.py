@@ -9,11 +9,19 @@ all followers were told the version that it is in.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from overlay.ids import NodeId
     from overlay.messages import NodeInfo
+
+
+ATTEMPTS_WAITED_MAX: Final = 2
+"""Nobody waits for a follower that left so many messages unanswered, over 4 s: it is likely to be dead, and each join would last
+for a second."""
+
+ATTEMPTS_MAX: Final = 5
+"""A watcher that left so many messages unanswered, over 45 s, is forgotten. If it lives it renews its watch."""
 
 
 class Kind(IntEnum):
@@ -128,7 +136,7 @@ class Followers:
         waiting = {
             key: min(follower.wants, version)
             for key, follower in self.unsettled.items()
-            if follower.told < min(follower.wants, version)
+            if follower.told < min(follower.wants, version) and follower.attempts < ATTEMPTS_WAITED_MAX
         }
         self.pendings.append(Pending(info, stamp, waiting, deadline))
 

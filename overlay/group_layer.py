@@ -34,6 +34,7 @@ from overlay.group_messages import (
     Doubt,
     Drop,
     Entrust,
+    Forgotten,
     GroupMessage,
     Register,
     Told,
@@ -432,18 +433,19 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     View: lambda layer, message, source, path, now: layer._watches.view(message, now),
     Change: lambda layer, message, source, path, now: layer._watches.change(source, message, now),
     Told: lambda layer, message, source, path, now: layer._roots.acknowledge(
-        Kind.WATCHER, message.group, source.id, message.version, now
+        Kind.WATCHER, message.group, source, message.version, now
     ),
     Copy: lambda layer, message, source, path, now: layer._roots.copy(source, message, now),
     Copied: lambda layer, message, source, path, now: layer._roots.acknowledge(
-        Kind.COPY, message.group, source.id, message.version, now
+        Kind.COPY, message.group, source, message.version, now
     ),
     Drop: lambda layer, message, source, path, now: layer._roots.drop(message.group, source.id),
     Children: lambda layer, message, source, path, now: layer._casts.adopt(message),
     Adopted: lambda layer, message, source, path, now: layer._roots.acknowledge(
-        Kind.PARENT, message.group, source.id, message.version, now
+        Kind.PARENT, message.group, source, message.version, now
     ),
     CastUp: lambda layer, message, source, path, now: layer._roots.cast(message, now),
     CastTaken: lambda layer, message, source, path, now: layer._casts.taken(message),
     CastDown: GroupLayer._handle_cast_down,
+    Forgotten: lambda layer, message, source, path, now: layer._watches.forgotten(source.id, message.group, now),
 }

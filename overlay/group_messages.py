@@ -322,6 +322,13 @@ class CastDown(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """What is cast."""
 
 
+class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """Tell a node that acknowledged a view that it is no watcher: it was taken for dead, or the root is one no more."""
+
+    group: _GroupId
+    """The group."""
+
+
 GroupMessage: TypeAlias = (
     Register
     | Unregister
@@ -344,6 +351,7 @@ GroupMessage: TypeAlias = (
     | CastUp
     | CastTaken
     | CastDown
+    | Forgotten
 )
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from overlay.copies import GROUPS_MAX, Copies, HeldCopy, copy_parts
 from overlay.directory import Directory, Outcome, accusation_of, is_accusation, next_epoch
-from overlay.followers import Follower, Kind
+from overlay.followers import ATTEMPTS_MAX, Follower, Kind
 from overlay.group_messages import (
     BATCH_MAX,
     VIEW_MAX,
@@ -26,6 +26,7 @@ from overlay.group_messages import (
     Copied,
     Copy,
     Drop,
+    Forgotten,
     MemberRecord,
     Register,
     Unregister,
@@ -188,9 +189,11 @@ class Roots:
         self._send_down(root, ready, now)
         self._set_order_timer(key, order)
 
-    def acknowledge(self, kind: Kind, group: GroupId, node: NodeId, version: int, now: float) -> None:
+    def acknowledge(self, kind: Kind, group: GroupId, source: NodeInfo, version: int, now: float) -> None:
         """Handle what a follower has now."""
-        root = self.roots.get(group)
+        root, node = self.roots.get(group), source.id
+        if kind is Kind.WATCHER and (root is None or node not in root.followers.members[kind]):
+            self._outbox.send(source, Forgotten(group))
         if root is None:
             return
         if root.successor is not None and kind is Kind.COPY and root.successor.info.id == node:
@@ -262,6 +265,9 @@ class Roots:
                 if follower is not None and follower.told < follower.sent:
                     follower.attempts += 1
                     self.doubt(group, node, now)
+                    if kind == Kind.WATCHER and follower.attempts >= ATTEMPTS_MAX:
+                        root.remove_watcher(node)
+                        continue
                     root.followers.forget_told(Kind(kind), follower, max(follower.wants, root.directory.version))
         if self._sweep_at is not None and now >= self._sweep_at:
             self._sweep(now)

@@ -158,6 +158,13 @@ class Watches:
         # With another base it does not apply: the acknowledgement says what is here.
         self._answered(message.group, watch, source, now)
 
+    def forgotten(self, source: NodeId, group: GroupId, now: float) -> None:
+        """Handle that the root does not know this watcher."""
+        watch = self.groups.get(group)
+        if watch is not None and watch.root is not None and watch.root.id == source:
+            watch.root = None
+            self._ask(group, watch, now)
+
     def peer_dead(self, peer: NodeId, now: float) -> None:
         """Handle that a node is dead: as a root it is left, as a member it is doubted."""
         for group, watch in self.groups.items():
