@@ -186,6 +186,10 @@ class GroupLayer:
 
     def handle_timeout(self, now: float) -> None:
         """Handle that time has come; harmless if early."""
+        deadline = self.deadline()
+        if deadline is not None and now - deadline > self._config.stall_s and self._is_active:
+            # This process stood still. Others took it for dead, and those who would tell it may be gone.
+            self._begin_incarnation(self._memberships.stamp, now)
         self._roots.handle_timeout(now)
         self._watches.handle_timeout(now)
         self._memberships.handle_timeout(now)
@@ -342,6 +346,13 @@ class GroupLayer:
     def _handle(self, message: GroupMessage, source: NodeInfo, path: Path | None, now: float) -> None:
         _HANDLERS[type(message)](self, message, source, path, now)
 
+    def _begin_incarnation(self, stamp: int, now: float) -> None:
+        """Say everything again, if what was said up to a stamp does not count any more."""
+        if self._memberships.accused(stamp, now):
+            self._watches.stamp = self._memberships.stamp
+            self._place_executors(is_again=True)
+            self._watches.ask_all(now)
+
     def _leave_group(self, group: GroupId, now: float) -> None:
         was_member = group in self._memberships.groups
         self._memberships.leave(group, now)
@@ -397,10 +408,8 @@ class GroupLayer:
     # Messages
 
     def _handle_accused(self, message: Accused, source: NodeInfo, path: Path | None, now: float) -> None:
-        if message.node == self._local.id and self._memberships.accused(message.stamp, now):
-            self._watches.stamp = self._memberships.stamp
-            self._place_executors(is_again=True)
-            self._watches.ask_all(now)
+        if message.node == self._local.id:
+            self._begin_incarnation(message.stamp, now)
 
     def _handle_applied(self, message: Applied, source: NodeInfo, path: Path | None, now: float) -> None:
         self._memberships.applied(message)
