@@ -136,7 +136,7 @@ class Roots:
             return
         if root.accuse(message.node, message.stamp, now + self._config.expiry_s):
             watcher = root.followers.members[Kind.WATCHER].get(message.node)
-            if watcher is not None and watcher.stamp <= accusation_of(message.stamp):
+            if watcher is not None and 0 < watcher.stamp <= accusation_of(message.stamp):
                 root.remove_watcher(message.node)
             self._outbox.route(message.node, Accused(message.node, accusation_of(message.stamp)))
         self._dirty[message.group] = None
