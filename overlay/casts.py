@@ -176,17 +176,13 @@ class Casts:
             del self._sources[key]
             self._gaps.cancel(key)
 
-    def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Handle that a node is dead: a root is left, a child is reported."""
+    def peer_lost(self, peer: NodeId, now: float) -> None:
+        """Handle that a node is dead or cannot be reached: a root is left, a child is reported."""
         for group, target in self._targets.items():
             if target.root is not None and target.root.id == peer:
                 target.root = None
                 if target.outgoing:
                     self._resend.set(group, now)
-        self.doubt(peer)
-
-    def doubt(self, peer: NodeId) -> None:
-        """Report a child that cannot be reached: the root knows who takes its place."""
         for group, inner in self._inner.items():
             if any(child.id == peer for child in inner.children) and inner.root.id != peer:
                 self._outbox.send(inner.root, Doubt(group, peer))

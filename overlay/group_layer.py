@@ -148,12 +148,15 @@ class GroupLayer:
     def undeliverable(self, key: bytes, payload: bytes, now: float) -> None:
         """Handle that the ring gave a message up.
 
-        What has to arrive is sent again for want of an acknowledgement. But the receiver may be a member that is dead without
-        anybody having reported it.
+        What has to arrive is sent again for want of an acknowledgement. But the receiver may be dead without anybody having
+        reported it: what came from it late made it look alive.
         """
         self._counters.messages_undeliverable += 1
-        self._roots.doubt_everywhere(NodeId(key), now)
-        self._casts.doubt(NodeId(key))
+        peer = NodeId(key)
+        self._roots.doubt_everywhere(peer, now)
+        self._watches.lose_root(peer, now)
+        self._memberships.lose_root(peer, now)
+        self._casts.peer_lost(peer, now)
         self._finish_turn(now)
 
     def leaves_changed(self, added: list[NodeInfo], removed: list[NodeId], now: float) -> None:
@@ -175,8 +178,8 @@ class GroupLayer:
         self._executors.peer_dead(peer, now)
         self._roots.peer_dead(peer, now)
         self._watches.peer_dead(peer, now)
-        self._memberships.peer_dead(peer, now)
-        self._casts.peer_dead(peer, now)
+        self._memberships.lose_root(peer, now)
+        self._casts.peer_lost(peer, now)
         self._finish_turn(now)
 
     def link_lost(self, peer: NodeId, now: float) -> None:

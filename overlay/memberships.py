@@ -142,8 +142,8 @@ class Memberships:
         self._register_all(now)
         return True
 
-    def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Handle that a node is dead: if it was a root, go to its heir."""
+    def lose_root(self, peer: NodeId, now: float) -> None:
+        """Handle that a node is dead or cannot be reached: if it was a root, go to its heir."""
         for memberships in (self.groups, self._leaving):
             for group, membership in memberships.items():
                 if membership.root is not None and membership.root.id == peer:

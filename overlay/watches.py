@@ -166,7 +166,7 @@ class Watches:
             self._ask(group, watch, now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Handle that a node is dead: as a root it is left, as a member it is doubted."""
+        """Handle that a node is dead: as a member it is doubted, as a root it is left."""
         for group, watch in self.groups.items():
             record = watch.members.get(peer)
             if record is not None and peer not in watch.masked:
@@ -177,6 +177,11 @@ class Watches:
                     self._outbox.route(group, Doubt(group, peer))
                 elif watch.root.id != peer:
                     self._outbox.send(watch.root, Doubt(group, peer))
+        self.lose_root(peer, now)
+
+    def lose_root(self, peer: NodeId, now: float) -> None:
+        """Handle that a node cannot be reached: if it is a root, ask who is it now."""
+        for group, watch in self.groups.items():
             if watch.root is not None and watch.root.id == peer:
                 watch.root = None
                 self._resend.set(group, now + self._config.repair_jitter_s * self._rng.random())
