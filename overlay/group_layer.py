@@ -416,7 +416,7 @@ class GroupLayer:
 
     def _handle_applied(self, message: Applied, source: NodeInfo, path: Path | None, now: float) -> None:
         self._memberships.applied(message)
-        for group, _, _ in message.items:
+        for group, *_ in message.items:
             if group not in self._memberships.groups:
                 self._casts.forget(group)
 

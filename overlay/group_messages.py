@@ -102,8 +102,8 @@ class Applied(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
     root: NodeInfo
     """Who acknowledges: the next renewals go there directly."""
-    items: Annotated[list[tuple[_GroupId, _Number, _Number]], Meta(max_length=BATCH_MAX)]
-    """Group, stamp, and number of members."""
+    items: Annotated[list[tuple[_GroupId, _Number, _Number, bool]], Meta(max_length=BATCH_MAX)]
+    """Group, stamp, number of members, and whether the receiver is one of them: an old copy may say so by mistake."""
 
 
 class Accused(msgspec.Struct, frozen=True, array_like=True, tag=3):

@@ -120,8 +120,11 @@ class Memberships:
 
     def applied(self, message: Applied) -> None:
         """Handle that a root applied registrations, or their ends."""
-        for group, stamp, size in message.items:
+        for group, stamp, size, is_member in message.items:
             membership = self.groups.get(group) or self._leaving.get(group)
+            if membership is None and is_member:
+                # An old copy became the directory, or a registration came late.
+                self._outbox.send(message.root, Unregister(self._local, [(group, self.stamp)]))
             if membership is None or membership.stamp != stamp:
                 continue
             membership.root, membership.size = message.root, size

@@ -96,7 +96,7 @@ class Roots:
         # Groups with something to send at the end of the turn.
         self._dirty: dict[GroupId, None] = {}
         # Acknowledgements of this turn.
-        self._applied: dict[NodeId, tuple[NodeInfo, list[tuple[GroupId, int, int]]]] = {}
+        self._applied: dict[NodeId, tuple[NodeInfo, list[tuple[GroupId, int, int, bool]]]] = {}
         self._timers: DeadlineTable[tuple[int, GroupId, NodeId]] = DeadlineTable()
         self._orders: dict[tuple[GroupId, NodeId], Sequence[CastUp]] = {}
         self._sweep_at: float | None = None
@@ -295,7 +295,7 @@ class Roots:
             done, late = root.followers.completed(now)
             self._counters.changes_unconfirmed += late
             for pending in done:
-                self._apply(pending.info, group, pending.stamp, len(root.directory.members))
+                self._apply(root, pending.info, pending.stamp)
             if root.followers.pendings:
                 self._timers.set((_PENDING, group, _NOBODY), root.followers.pendings[0].deadline)
         applied, self._applied = self._applied, {}
@@ -438,6 +438,9 @@ class Roots:
         for _, info, cast in root.held:
             self._outbox.route(group, CastUp(info, group, cast.sequence, cast.sequence, cast.payload))
         del self.roots[group]
+        for info in root.set_copies(()):
+            if info.id != successor.info.id:
+                self._outbox.send(info, Drop(group))
         watchers = {node: watcher.info for node, watcher in root.followers.members[Kind.WATCHER].items()}
         if group not in self.copies.held:  # The new root may have sent its copy already.
             expires = now + self._config.expiry_s
@@ -448,10 +451,12 @@ class Roots:
         if root.followers.unsettled:
             root.followers.wait(info, stamp, version, now + self._config.told_timeout_s)
         else:
-            self._apply(info, root.directory.group, stamp, len(root.directory.members))
+            self._apply(root, info, stamp)
 
-    def _apply(self, info: NodeInfo, group: GroupId, stamp: int, size: int) -> None:
-        self._applied.setdefault(info.id, (info, []))[1].append((group, stamp, size))
+    def _apply(self, root: GroupRoot, info: NodeInfo, stamp: int) -> None:
+        directory = root.directory
+        item = (directory.group, stamp, len(directory.members), info.id in directory.members)
+        self._applied.setdefault(info.id, (info, []))[1].append(item)
 
     def _send_down(self, root: GroupRoot, messages: list[CastUp], now: float) -> None:
         for message in messages:
