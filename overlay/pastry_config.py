@@ -31,13 +31,17 @@ class PastryConfig:
     """After this many attempts whose only answer was "I am joining too", a node starts a ring of its own and merges later. Too
     small: many rings to merge after a start of many nodes. Too large: such a start waits that much longer."""
 
+    join_alone_delay_s: float = 0.4
+    """How long a node waits for a contact that is joining as well, before it may start a ring of its own. Too small: it does so
+    although the contact is almost done. Too large: a start of many nodes takes that much longer."""
+
     repair_retry_s: float = 0.5
-    """How soon a leaf set that is still short after a repair asks again. Too small: traffic while the neighbours repair too. Too
-    large: the ring stays thin."""
+    """How soon a leaf set that is still short after a repair asks again. Too small: traffic while the neighbours repair too.
+    Too large: the ring stays thin."""
 
     repair_attempts: int = 4
-    """How often, before a short leaf set is believed to be all there is. Too small: a wide gap after a mass failure is taken for
-    the end of the ring. Too large: keys in such a gap wait longer."""
+    """How often, before a short leaf set is believed to be all there is. Too small: a wide gap after a mass failure is taken
+    for the end of the ring. Too large: keys in such a gap wait longer."""
 
     exchange_interval_s: float = 60.0
     """The time between exchanges with one leaf and one entry of the table. Too small: traffic of idle nodes. Too large: what
@@ -73,5 +77,5 @@ class PastryConfig:
     ones linger."""
 
     dead_memory_s: float = 120.0
-    """How long a dead node is not believed alive by hearsay. Too small: dead nodes are probed again whenever a neighbour that did
-    not notice mentions them. Too large: after a partition, less is learned by hearsay."""
+    """How long a dead node is not believed alive by hearsay. Too small: dead nodes are probed again whenever a neighbour that
+    did not notice mentions them. Too large: after a partition, less is learned by hearsay."""

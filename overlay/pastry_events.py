@@ -60,7 +60,7 @@ class HandoverWanted(msgspec.Struct, frozen=True):
     """Ask the owner to hand over what it keeps for keys whose root is now another node.
 
     Send it with `Pastry.send`, then call `Pastry.handover_done`: the node is told that it is the root only then (after
-    `PastryConfig.handover_timeout_s` at the latest). What was handed over before travels on the same link, so it is there first.
+    `PastryConfig.handover_timeout_s` at the latest). What was handed over travels on the same link, so it is there first.
     """
 
     to: NodeInfo

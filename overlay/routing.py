@@ -1,0 +1,462 @@
+"""Moving messages to the root of their key, hop by hop (Castro, Costa, Rowstron, DSN 2004, sections 3.2 and 4.1).
+
+The leaf set decides when it covers the key; the table brings a message nearer otherwise. Every hop is acknowledged, and
+whoever forwarded a message keeps it until then: if the hop fails or is silent, the message goes another way. **The last hop is
+never passed over**: as long as the root may live, nobody else may deliver its keys. It is tried again until it answers or is
+declared dead; only if nothing can be given to it from here (it may be one that nobody can dial) it goes through another leaf.
+What cannot be decided yet, because this node is still joining or a side of its leaf set is gone, is **held**.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from overlay.arrivals import Arrivals
+from overlay.ids import is_nearer, position, shared_digits
+from overlay.pastry_events import Delivered, Undeliverable
+from overlay.ring import Timer
+from overlay.routing_messages import (
+    ACKNOWLEDGEMENTS_MAX,
+    PATH_LENGTH_MAX,
+    ROWS_TOLD_MAX,
+    Direct,
+    Got,
+    Kind,
+    Routed,
+    RowAsk,
+    decode_ring_message,
+    encode_ring_message,
+)
+
+if TYPE_CHECKING:
+    from overlay.ids import NodeId
+    from overlay.messages import NodeInfo
+    from overlay.ring import Ring
+
+PENDING_MAX: Final = 8192
+"""Messages that wait for an acknowledgement. When full, the oldest is no longer watched over (and counted)."""
+
+HELD_MAX: Final = 1024
+"""Messages that wait until their root is known. When full, the oldest is dropped (and counted)."""
+
+HELD_S_MAX: Final = 30.0
+"""How long they wait. A join or a repair takes a few seconds at the worst; later their senders have given up."""
+
+HOP_TIMES_MAX: Final = 256
+"""Peers whose acknowledgement times are remembered; the one not used for longest is forgotten."""
+
+ROW_ASKED_S: Final = 10.0
+"""How often a row of the table is asked for because a message missed an entry: there may be none in the whole ring."""
+
+RELAY_ATTEMPTS: Final = 3
+"""Attempts for a relayed message. Its receiver is probably gone, since it could not be reached directly."""
+
+
+class Pending:
+    """Remember a message that this node forwarded and that was not acknowledged."""
+
+    __slots__ = ("attempts", "hop", "message", "sent_at", "tried")
+
+    def __init__(self, message: Routed, attempts: int, tried: tuple[NodeId, ...]) -> None:
+        self.message = message
+        self.attempts = attempts
+        self.tried = tried  # Hops that it could not be given to, or that were silent.
+        self.hop: NodeInfo | None = None
+        self.sent_at = 0.0
+
+
+class Router:
+    """Forward, deliver, acknowledge, and send again."""
+
+    __slots__ = (
+        "_acknowledgements",
+        "_held",
+        "_hop_times",
+        "_missing_row",
+        "_number",
+        "_pending",
+        "_ring",
+        "_row_asked",
+        "_seen",
+        "_sequence",
+        "arrived",
+    )
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        # What reached its root here and is not for the layer above, for Pastry to take.
+        self.arrived: list[Routed] = []
+        self._pending: dict[int, Pending] = {}
+        self._held: list[tuple[float, Pending]] = []
+        self._acknowledgements: dict[NodeId, list[int]] = {}
+        self._hop_times: OrderedDict[NodeId, tuple[float, float]] = OrderedDict()
+        self._seen = Arrivals()
+        # Repairs of the table that a message showed to be needed.
+        self._missing_row: int | None = None
+        self._row_asked: dict[int, float] = {}
+        # Ids are never used again, so both may start at zero.
+        self._sequence = 0
+        self._number = 0
+
+    def originate(
+        self,
+        kind: Kind,
+        key: bytes,
+        payload: bytes,
+        now: float,
+        *,
+        excludes_source: bool = False,
+        first: NodeInfo | None = None,
+        tried: tuple[NodeId, ...] = (),
+    ) -> None:
+        """Route something that starts here.
+
+        Args:
+            kind: What it is for.
+            key: Where to.
+            payload: What it carries.
+            now: Monotonic seconds.
+            excludes_source: See `Routed`.
+            first: The first hop, instead of the one that the local tables tell.
+            tried: Nodes not to go through.
+        """
+        self._number += 1
+        message = Routed(0, kind, key, self._ring.local, self._number, (), excludes_source, payload)
+        pending = Pending(message, 0, tried)
+        if first is not None:
+            self._forward(pending, first, now)
+        else:
+            self._dispatch(pending, now)
+
+    def receive(self, peer: NodeId, message: Routed, now: float) -> None:
+        """Handle a routed message of a peer."""
+        ring = self._ring
+        if ring.newcomers:
+            ring.admit_newcomers(now)
+        self._note(peer, message.sequence, now)
+        if message.source.id != ring.local.id:
+            if message.kind is Kind.JOIN:
+                ring.note_newcomer(message.source, now)
+            else:
+                ring.learn((message.source,), now)
+        if len(message.path) >= PATH_LENGTH_MAX:
+            ring.counters.hop_limit_reached += 1
+            return
+        self._dispatch(Pending(message, 0, ()), now)
+
+    def receive_got(self, peer: NodeId, message: Got, now: float) -> None:
+        """Handle acknowledgements."""
+        for sequence in message.sequences:
+            pending = self._pending.get(sequence)
+            if pending is None or pending.hop is None or pending.hop.id != peer:
+                continue
+            del self._pending[sequence]
+            self._ring.timers.cancel((Timer.HOP, sequence))
+            self._measure(peer, now - pending.sent_at)
+
+    def hop_timed_out(self, sequence: int, now: float) -> None:
+        """Handle that a hop was silent: go another way, or ask the root again."""
+        pending = self._pending.pop(sequence, None)
+        if pending is None or pending.hop is None:
+            return
+        if pending.hop.id not in pending.tried and not self._is_root(pending.message, pending.hop):
+            pending.tried = (*pending.tried, pending.hop.id)
+        self._again(pending, now)
+
+    def hop_failed(self, node: NodeId, now: float) -> None:
+        """Handle that a node is dead, or nothing could be given to it: send what it did not acknowledge another way."""
+        lost = [sequence for sequence, pending in self._pending.items() if pending.hop is not None and pending.hop.id == node]
+        for sequence in lost:
+            pending = self._pending.pop(sequence)
+            self._ring.timers.cancel((Timer.HOP, sequence))
+            pending.tried = (*pending.tried, node)
+            self._again(pending, now)
+        self._acknowledgements.pop(node, None)
+        self._hop_times.pop(node, None)
+
+    def resend(self, node: NodeId, now: float) -> None:
+        """Handle that the link to a node is gone: what it did not acknowledge may have been on it."""
+        for sequence, pending in list(self._pending.items()):
+            if pending.hop is not None and pending.hop.id == node:
+                del self._pending[sequence]
+                self._ring.timers.cancel((Timer.HOP, sequence))
+                self._again(pending, now)
+
+    def release_held(self, now: float) -> None:
+        """Try again what waited for this node to know more."""
+        held, self._held = self._held, []
+        for since, pending in held:
+            if now - since > HELD_S_MAX:
+                self._drop(pending, "its root was not known in time")
+                self._ring.counters.held_dropped += 1
+            else:
+                self._dispatch(pending, now, since)
+
+    def flush_acknowledgements(self) -> None:
+        """Send the acknowledgements that were collected."""
+        ring = self._ring
+        for peer, sequences in self._acknowledgements.items():
+            info = ring.links.get(peer) or ring.find(peer)
+            if info is not None:
+                ring.tell(info, Got(sequences))
+        self._acknowledgements = {}
+
+    def measure(self, peer: NodeId, rtt_s: float) -> None:
+        """Learn the round-trip time of a peer from elsewhere, if nothing is known yet."""
+        if peer not in self._hop_times:
+            expected = rtt_s + self._ring.config.acknowledgement_delay_s
+            self._remember(peer, expected, expected / 2)
+
+    def has_held(self) -> bool:
+        """Return whether something waits to be released."""
+        return bool(self._held)
+
+    def state_sizes(self) -> dict[str, int]:
+        """Return how many entries the tables have."""
+        return {"pending": len(self._pending), "held": len(self._held), "arrivals": len(self._seen)}
+
+    def purge(self, now: float) -> None:
+        """Forget what arrived long ago."""
+        self._seen.purge(now)
+
+    def _dispatch(self, pending: Pending, now: float, held_since: float | None = None) -> None:
+        """Deliver, forward or hold a message."""
+        ring = self._ring
+        message = pending.message
+        key = position(message.key)
+        if message.kind is Kind.RELAY:
+            self._dispatch_relay(pending, key, now)
+            return
+        leaves = ring.leaves
+        if not ring.is_active:
+            nearest = leaves.nearest(key) if ring.is_left else None
+            if nearest is None:
+                self._hold(pending, now, held_since)
+            else:
+                self._forward(pending, nearest, now)
+            return
+        source = position(message.source.id) if message.excludes_source else -1
+        hop: NodeInfo | None
+        if leaves.covers(key):
+            hop = leaves.nearest(key, (source,))
+            if hop is None or is_nearer(key, ring.place, position(hop.id)):
+                if source == ring.place:
+                    self._to_other(pending, hop, now, held_since)
+                elif leaves.is_in_gap(key):
+                    self._hold(pending, now, held_since)
+                else:
+                    self._deliver(message, now)
+                return
+            if hop.id in pending.tried:
+                # Nothing can be given to the root from here. Perhaps from another leaf, unless that has been tried as well.
+                away = {source, *map(position, (*pending.tried, *message.path))}
+                hop = leaves.nearest(key, away)
+                if hop is None:
+                    pending.tried = ()
+                    self._hold(pending, now, held_since)
+                    return
+            self._forward(pending, hop, now)
+            return
+        hop = self._hop_by_table(pending, key)
+        if hop is None:
+            self._hold(pending, now, held_since)
+        else:
+            self._forward(pending, hop, now)
+            self._maybe_ask_row(hop, now)
+
+    def _maybe_ask_row(self, hop: NodeInfo, now: float) -> None:
+        """Ask the hop that had to do instead of a missing entry for its entries of that row."""
+        row, self._missing_row = self._missing_row, None
+        if row is not None and now - self._row_asked.get(row, -ROW_ASKED_S) >= ROW_ASKED_S:
+            self._row_asked[row] = now
+            self._ring.tell(hop, RowAsk(self._ring.local, row))
+
+    def _to_other(self, pending: Pending, hop: NodeInfo | None, now: float, held_since: float | None) -> None:
+        """Handle that the local node is the nearest, but sent it to the nearest other one."""
+        if hop is not None and hop.id not in pending.tried:
+            self._forward(pending, hop, now)
+        elif self._ring.leaves.is_complete and hop is None:
+            self._drop(pending, "there is no other node")
+        else:
+            pending.tried = ()
+            self._hold(pending, now, held_since)
+
+    def _dispatch_relay(self, pending: Pending, key: int, now: float) -> None:
+        ring = self._ring
+        message = pending.message
+        if key == ring.place:
+            if self._seen.is_new(message.source.id, message.number, now):
+                self.arrived.append(message)
+            return
+        target = ring.leaves.get(key) or ring.links.get(message.key)  # type: ignore[call-overload]
+        if target is not None and target.id not in pending.tried:
+            self._forward(pending, target, now)
+            return
+        hop = None
+        if not ring.leaves.covers(key):
+            hop = self._hop_by_table(pending, key)
+        if hop is None and (pending.tried or not ring.is_active or not ring.leaves.covers(key)):
+            # Whoever is nearest to the receiver has a link to it, if it lives.
+            hop = ring.leaves.nearest(key, {position(node) for node in (*pending.tried, *message.path)})
+        elif hop is None:
+            nearest = ring.leaves.nearest(key)
+            hop = nearest if nearest is not None and is_nearer(key, position(nearest.id), ring.place) else None
+        if hop is None:
+            ring.counters.relays_dropped += 1
+            self._drop(pending, "the receiver is not in the ring")
+        else:
+            self._forward(pending, hop, now)
+
+    def _hop_by_table(self, pending: Pending, key: int) -> NodeInfo | None:
+        ring = self._ring
+        tried, path, doubtful = pending.tried, pending.message.path, ring.doubtful
+        hop = ring.table.next_hop(key)
+        if hop is not None and hop.id not in tried and hop.id not in doubtful and hop.id not in path:
+            return hop
+        if hop is None:
+            self._missing_row = shared_digits(ring.place, key)
+        avoid = {*tried, *path, *doubtful}
+        hop = ring.table.detour(key, avoid)
+        near = ring.leaves.nearest(key, {position(node) for node in avoid})
+        if near is not None and not is_nearer(key, position(near.id), ring.place):
+            near = None
+        if hop is None or (near is not None and is_nearer(key, position(near.id), position(hop.id))):
+            hop = near
+        if hop is None and tried:
+            # Better a hop that was silent once than none.
+            pending.tried = ()
+            near = ring.leaves.nearest(key)
+            hop = near if near is not None and is_nearer(key, position(near.id), ring.place) else None
+        return hop
+
+    def _deliver(self, message: Routed, now: float) -> None:
+        ring = self._ring
+        if not self._seen.is_new(message.source.id, message.number, now):
+            ring.counters.repetitions_dropped += 1
+        elif message.kind is Kind.PAYLOAD:
+            ring.emit(Delivered(message.key, message.payload, message.source, message.path))
+        else:
+            self.arrived.append(message)
+
+    def _forward(self, pending: Pending, hop: NodeInfo, now: float) -> None:
+        ring = self._ring
+        message = pending.message
+        self._sequence = sequence = self._sequence + 1
+        nodes = self._with_rows(message) if message.kind is Kind.JOIN else message.nodes
+        path = (*message.path, ring.local.id)
+        data = encode_ring_message(
+            Routed(
+                sequence,
+                message.kind,
+                message.key,
+                message.source,
+                message.number,
+                path,
+                message.excludes_source,
+                message.payload,
+                nodes,
+            )
+        )
+        ring.tell_bytes(hop, data)
+        pending.hop = hop
+        pending.sent_at = now
+        pending.attempts += 1
+        if len(self._pending) >= PENDING_MAX:
+            oldest = next(iter(self._pending))
+            del self._pending[oldest]
+            ring.timers.cancel((Timer.HOP, oldest))
+            ring.counters.pending_dropped += 1
+        self._pending[sequence] = pending
+        ring.timers.set((Timer.HOP, sequence), now + self._hop_timeout_s(hop.id, pending.attempts))
+
+    def _with_rows(self, message: Routed) -> list[NodeInfo]:
+        """Return the rows collected by a join, with those of this node that the joiner can use."""
+        ring = self._ring
+        if message.source.id == ring.local.id:
+            return []
+        # The rows before were added by the hops before; those behind share no more digits with the joiner than this node does.
+        key = position(message.key)
+        before = shared_digits(position(message.path[-1]), key) if len(message.path) > 1 else 0
+        known = {info.id: info for info in message.nodes}
+        rows = [info for row in range(before, shared_digits(ring.place, key) + 1) for info in ring.table.row(row)]
+        for info in (ring.local, *rows):
+            if len(known) < ROWS_TOLD_MAX:
+                known.setdefault(info.id, info)
+        return list(known.values())
+
+    def _again(self, pending: Pending, now: float) -> None:
+        ring = self._ring
+        attempts_max = RELAY_ATTEMPTS if pending.message.kind is Kind.RELAY else ring.config.route_attempts
+        if pending.attempts >= attempts_max:
+            ring.counters.given_up += 1
+            self._drop(pending, "no hop accepted it")
+            return
+        ring.counters.retransmissions += 1
+        self._dispatch(pending, now)
+
+    def _drop(self, pending: Pending, reason: str) -> None:
+        message = pending.message
+        if message.source.id != self._ring.local.id:
+            return
+        if message.kind is Kind.PAYLOAD:
+            self._ring.emit(Undeliverable(message.key, message.payload, reason))
+        elif message.kind is Kind.RELAY:
+            relayed = decode_ring_message(message.payload)
+            if isinstance(relayed, Direct):
+                self._ring.emit(Undeliverable(message.key, relayed.payload, reason))
+
+    def _hold(self, pending: Pending, now: float, since: float | None) -> None:
+        ring = self._ring
+        if len(self._held) >= HELD_MAX:
+            self._drop(self._held.pop(0)[1], "too many wait for their root to be known")
+            ring.counters.held_dropped += 1
+        self._held.append((now if since is None else since, pending))
+        key = (Timer.HELD, None)
+        if key not in ring.timers:
+            ring.timers.set(key, now + ring.config.hop_timeout_s)
+
+    def _is_root(self, message: Routed, hop: NodeInfo) -> bool:
+        """Return whether a hop is the root of a message, for all that is known: then there is no way round it."""
+        leaves = self._ring.leaves
+        key = position(message.key)
+        if not leaves.covers(key):
+            return False
+        source = position(message.source.id) if message.excludes_source else -1
+        nearest = leaves.nearest(key, (source,))
+        return nearest is not None and nearest.id == hop.id
+
+    def _note(self, peer: NodeId, sequence: int, now: float) -> None:
+        """Remember to acknowledge a hop."""
+        ring = self._ring
+        waiting = self._acknowledgements.setdefault(peer, [])
+        waiting.append(sequence)
+        if len(waiting) >= ACKNOWLEDGEMENTS_MAX:
+            info = ring.links.get(peer) or ring.find(peer)
+            del self._acknowledgements[peer]
+            if info is not None:
+                ring.tell(info, Got(waiting))
+        elif (Timer.ACKNOWLEDGE, None) not in ring.timers:
+            ring.timers.set((Timer.ACKNOWLEDGE, None), now + ring.config.acknowledgement_delay_s)
+
+    def _hop_timeout_s(self, node: NodeId, attempts: int) -> float:
+        config = self._ring.config
+        times = self._hop_times.get(node)
+        timeout = config.hop_timeout_s if times is None else times[0] + 4 * times[1]
+        timeout = max(timeout, config.hop_timeout_s_min) * 2.0 ** (attempts - 1)
+        return min(timeout, config.hop_timeout_s_max)
+
+    def _measure(self, peer: NodeId, time_s: float) -> None:
+        """Follow the time to acknowledgement as TCP does (RFC 6298 section 2)."""
+        times = self._hop_times.get(peer)
+        if times is None:
+            self._remember(peer, time_s, time_s / 2)
+        else:
+            mean, deviation = times
+            self._remember(peer, 0.875 * mean + 0.125 * time_s, 0.75 * deviation + 0.25 * abs(mean - time_s))
+
+    def _remember(self, peer: NodeId, mean_s: float, deviation_s: float) -> None:
+        self._hop_times[peer] = (mean_s, deviation_s)
+        self._hop_times.move_to_end(peer)
+        if len(self._hop_times) > HOP_TIMES_MAX:
+            self._hop_times.popitem(last=False)
