@@ -1,7 +1,7 @@
 """Casts: what a node sends to all members of a group, and what it passes on down the tree.
 
-The source keeps a cast until the root has sent it down, and repeats it when that does not happen in time or the root dies; the root
-and every member drop duplicates and put the casts of each source in order.
+The source keeps a cast until the root has sent it down, and repeats it when that does not happen in time or the root dies; the
+root and every member drop duplicates and put the casts of each source in order.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from overlay.events import Cast
 from overlay.group_messages import STAMP_SHIFT, Adopted, CastDown, CastUp, Doubt
-from overlay.sequences import Sequence
+from overlay.sequences import SOURCES_MAX, Sequences
 from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
@@ -26,10 +26,7 @@ OUTGOING_MAX: Final = 64
 """Casts of one group that no root has taken yet. Beyond, the oldest is not repeated any more: as many are put in order."""
 
 TARGETS_MAX: Final = 4096
-"""Groups that the local node casts to at once. Beyond, the one unused for longest is forgotten, and numbered anew if it comes back."""
-
-SOURCES_MAX: Final = 4096
-"""Sources whose casts are put in order, of all groups. Beyond, the one silent for longest is forgotten."""
+"""Groups that the local node casts to. Beyond, the one unused for longest is forgotten, and numbered anew if it comes back."""
 
 ATTEMPTS_MAX: Final = 5
 """How often a cast is sent: over 40 s with the doubling intervals. A ring that is broken for longer is not one to wait for."""
@@ -63,14 +60,13 @@ class Casts:
         "_config",
         "_counters",
         "_epoch",
-        "_gaps",
         "_inner",
         "_is_active",
         "_local",
         "_outbox",
         "_parents",
         "_resend",
-        "_sources",
+        "_sequences",
         "_targets",
         "events",
     )
@@ -88,9 +84,7 @@ class Casts:
         # Groups in which this is an inner node of the tree, and who passes casts to it.
         self._inner: dict[GroupId, _Inner] = {}
         self._parents: dict[GroupId, NodeId] = {}
-        # Invariant: a source has a deadline in _gaps exactly while something of it waits.
-        self._sources: dict[tuple[GroupId, NodeId], Sequence[CastDown]] = {}
-        self._gaps: DeadlineTable[tuple[GroupId, NodeId]] = DeadlineTable()
+        self._sequences: Sequences[CastDown] = Sequences(config.reorder_s, SOURCES_MAX)
 
     def activate(self, now: float) -> None:
         """Handle that the ring carries messages: nothing was sent before."""
@@ -147,34 +141,22 @@ class Casts:
     def receive(self, source: NodeInfo, message: CastDown, now: float, *, is_member: bool) -> None:
         """Handle a cast from the parent: pass it on once, and deliver it in its turn."""
         key = (message.group, message.source)
-        order = self._sources.pop(key, None)
-        if order is None:
-            if not is_member and message.group not in self._inner:
-                return
-            order = Sequence()
-            if len(self._sources) >= SOURCES_MAX:
-                oldest = next(iter(self._sources))
-                del self._sources[oldest]
-                self._gaps.cancel(oldest)
-        self._sources[key] = order  # The last is the one used last.
-        is_new = order.is_new(message.sequence)
         inner = self._inner.get(message.group)
-        if inner is not None and (is_new or message.is_replay):
+        if not is_member and inner is None:
+            return
+        if inner is not None and (message.is_replay or self._sequences.is_new(key, message.sequence)):
             down = CastDown(message.group, message.source, message.sequence, False, message.payload)
             for info in inner.children:
                 self._outbox.send(info, down)
         if source.id != self._local.id:
             self._parents[message.group] = source.id
-        self._deliver(order.accept(message.sequence, message, now, self._config.reorder_s), is_member=is_member)
-        self._set_gap_timer(key, order)
+        self._deliver(self._sequences.accept(key, message.sequence, message, now), is_member=is_member)
 
     def forget(self, group: GroupId) -> None:
         """Handle that the local node is a member no more: it is no part of the tree, and begins anew if it comes back."""
         self._inner.pop(group, None)
         self._parents.pop(group, None)
-        for key in [key for key in self._sources if key[0] == group]:
-            del self._sources[key]
-            self._gaps.cancel(key)
+        self._sequences.forget_group(group)
 
     def peer_lost(self, peer: NodeId, now: float) -> None:
         """Handle that a node is dead or cannot be reached: a root is left, a child is reported."""
@@ -196,16 +178,12 @@ class Casts:
                 target.outgoing.clear()
             else:
                 self._send_again(group, target, now)
-        for key in self._gaps.expired(now):
-            order = self._sources[key]
-            skipped = order.skipped
-            self._deliver(order.expire(now, self._config.reorder_s), is_member=True)
-            self._counters.casts_skipped += order.skipped - skipped
-            self._set_gap_timer(key, order)
+        for _, ready in self._sequences.expired(now):
+            self._deliver(ready, is_member=True)
 
     def deadline(self) -> float | None:
         """Return the earliest time to call `handle_timeout`."""
-        resend, gap = self._resend.deadline(), self._gaps.deadline()
+        resend, gap = self._resend.deadline(), self._sequences.deadline()
         if resend is None or gap is None:
             return gap if resend is None else resend
         return min(resend, gap)
@@ -222,7 +200,7 @@ class Casts:
         return 0 if inner is None else len(inner.children)
 
     def __len__(self) -> int:
-        return len(self._targets) + len(self._sources) + len(self._inner)
+        return len(self._targets) + len(self._sequences) + len(self._inner)
 
     def _send_up(self, target: _Target, message: CastUp) -> None:
         if not self._is_active:
@@ -245,11 +223,7 @@ class Casts:
             target.attempts += 1
 
     def _deliver(self, casts: list[CastDown], *, is_member: bool) -> None:
+        self._counters.casts_skipped += self._sequences.skipped
+        self._sequences.skipped = 0
         if is_member:
             self.events.extend(Cast(cast.group, cast.source, cast.payload) for cast in casts)
-
-    def _set_gap_timer(self, key: tuple[GroupId, NodeId], order: Sequence[CastDown]) -> None:
-        if order.deadline is None:
-            self._gaps.cancel(key)
-        else:
-            self._gaps.set(key, order.deadline)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 ATTEMPTS_WAITED_MAX: Final = 2
-"""Nobody waits for a follower that left so many messages unanswered, over 4 s: it is likely to be dead, and each join would last
-for a second."""
+"""Nobody waits for a follower that left so many messages unanswered, over 4 s: it is likely to be dead, and each join would
+last for a second."""
 
 ATTEMPTS_MAX: Final = 5
 """A watcher that left so many messages unanswered, over 45 s, is forgotten. If it lives it renews its watch."""

@@ -14,8 +14,9 @@ class GroupConfig:
     what it sends is lost or fails. Too large: one stalled watcher holds up every start and stop."""
 
     resend_s: float = 1.5
-    """When an unanswered message is sent again, by another way; doubles each time. More than `told_timeout_s`, for so long a root
-    may take to answer. Too small: load when there is too much already. Too large: what a crash swallowed is missing longer."""
+    """When an unanswered message is sent again, by another way; doubles each time. More than `told_timeout_s`, for so long a
+    root may take to answer. Too small: load when there is too much already. Too large: what a crash swallowed is missing
+    longer."""
 
     resend_s_max: float = 30.0
     """The longest such wait. Too small: traffic to nodes that are gone. Too large: repair after a long outage takes as long."""
@@ -40,8 +41,8 @@ class GroupConfig:
     makes traffic. Too large: a node that was declared dead meanwhile notices it when it renews."""
 
     replay_s: float = 5.0
-    """A cast is kept at the root for so long, and repeated to who lost its parent in the tree meanwhile. Too small: what was sent
-    through an inner node between its death and the detection, 3 s, is lost. Too large: memory, and repetitions."""
+    """A cast is kept at the root for so long, and repeated to who lost its parent in the tree meanwhile. Too small: what was
+    sent through an inner node between its death and the detection, 3 s, is lost. Too large: memory, and repetitions."""
 
     reorder_s: float = 1.0
     """How long a cast waits for an earlier one of the same source. Too small: repairs of the tree lose casts. Too large: a lost

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
+from overlay.group_messages import encode_group_message
 from overlay.ids import GroupId, NodeId
 from overlay.messages import NodeInfo
 
@@ -84,3 +85,30 @@ class Outbox:
     def answer(self, path: Path, message: GroupMessage) -> None:
         """Send back along a path."""
         self.posts.append((path, message))
+
+    def take(self, local: NodeId, ring: Ring) -> tuple[list[GroupOutput], list[tuple[GroupMessage, Path | None]]]:
+        """Take the messages: written for others, and as they are, with the path if routed, for the local node."""
+        posts, self.posts = self.posts, []
+        outputs: list[GroupOutput] = []
+        loopback: list[tuple[GroupMessage, Path | None]] = []
+        data, written = b"", None
+        for target, message in posts:
+            is_routed = isinstance(target, bytes)
+            if isinstance(target, NodeInfo):
+                is_local = target.id == local
+            elif isinstance(target, bytes):
+                is_local = ring.is_root(target)
+            else:
+                is_local = target[0] == local
+            if is_local:
+                loopback.append((message, (local,) if is_routed else None))
+                continue
+            if message is not written:  # One message to many is written once.
+                data, written = encode_group_message(message), message
+            if isinstance(target, NodeInfo):
+                outputs.append(SendTo(target, data))
+            elif isinstance(target, bytes):
+                outputs.append(RouteTo(target, data))
+            else:
+                outputs.append(AnswerTo(target, data))
+        return outputs, loopback

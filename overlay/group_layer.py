@@ -1,14 +1,13 @@
 """The groups of one node: memberships, watches, directories and trees, over a ring.
 
-Theory of operation. The ring names one node as the root of each group. What it does is in `overlay/roots.py`: it keeps the directory of
-the group and tells its followers. What everybody does is in `memberships` (be registered), `watches` (know the members),
-`casts` (reach all of them) and `executors` (report the death of neighbours). The parts never hold each other: they put messages
-into one outbox, and this class carries them, those to the local node without writing and reading them.
+Theory of operation. The ring names one node as the root of each group. What it does is in `overlay/roots.py`: it keeps the
+directory of the group and tells its followers. What everybody does is in `memberships` (be registered), `watches` (know the
+members), `casts` (reach all of them) and `executors` (report the death of neighbours). The parts never hold each other: they
+put messages into one outbox, and this class carries them, those to the local node without writing and reading them.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from overlay.casts import Casts
@@ -16,7 +15,7 @@ from overlay.errors import InfoError, MessageError, StateError, TooManyGroupsErr
 from overlay.events import Departed, ProtocolViolated
 from overlay.executors import EXECUTORS, Executors
 from overlay.followers import Kind
-from overlay.group_io import AnswerTo, HandoverDone, Outbox, RouteTo, SendTo
+from overlay.group_io import HandoverDone, Outbox
 from overlay.group_messages import (
     CAST_BYTES_MAX,
     Accuse,
@@ -43,7 +42,6 @@ from overlay.group_messages import (
     View,
     Watch,
     decode_group_message,
-    encode_group_message,
 )
 from overlay.ids import NodeId
 from overlay.memberships import Memberships
@@ -66,11 +64,11 @@ class GroupLayer:
     """Know who takes part in which group, and reach all of them.
 
     After any input or command the owner applies, and repeats while something moved: `outputs_to_send` (in order, each to the
-    ring), `events_received`, `deadline`. Within one batch of events, `ProtocolViolated` comes first, then views, then casts, then
-    what completed: who acts on a completion sees the views that belong to it.
+    ring), `events_received`, `deadline`. Within one batch of events, `ProtocolViolated` comes first, then views, then casts,
+    then what completed: who acts on a completion sees the views that belong to it.
 
-    The owner reports every change to the ring before it reports it here, for the layer asks the ring. Nothing from a peer raises;
-    errors of the owner raise before any state changes.
+    The owner reports every change to the ring before it reports it here, for the layer asks the ring. Nothing from a peer
+    raises; errors of the owner raise before any state changes.
     """
 
     __slots__ = (
@@ -239,7 +237,7 @@ class GroupLayer:
         self._finish_turn(now)
 
     def use_group(self, group: GroupId, now: float) -> None:
-        """Say that a watched group is used: a view that nobody keeps fresh, for too many watch, is asked for again if it is old."""
+        """Say that a watched group is used: a view that nobody keeps fresh is asked for again if it is old."""
         self._watches.use(group, now)
         self._finish_turn(now)
 
@@ -375,38 +373,14 @@ class GroupLayer:
     def _finish_turn(self, now: float) -> None:
         """Carry messages to the local node at once, then write the others."""
         self._now = now
-        local = self._local
-        inbox: deque[tuple[GroupMessage, Path | None]] = deque()
-        outbox = self._outbox
-        data, written = b"", None
         while True:
             self._roots.flush(now)
-            posts, outbox.posts = outbox.posts, []
-            for target, message in posts:
-                if isinstance(target, NodeInfo):
-                    if target.id == local.id:
-                        inbox.append((message, None))
-                        continue
-                elif isinstance(target, bytes):
-                    if self._ring.is_root(target):
-                        inbox.append((message, (local.id,)))
-                        continue
-                elif target[0] == local.id:
-                    inbox.append((message, None))
-                    continue
-                if message is not written:
-                    data, written = encode_group_message(message), message
-                if isinstance(target, NodeInfo):
-                    self._outputs.append(SendTo(target, data))
-                elif isinstance(target, bytes):
-                    self._outputs.append(RouteTo(target, data))
-                else:
-                    self._outputs.append(AnswerTo(target, data))
-            if not inbox:
+            outputs, loopback = self._outbox.take(self._local.id, self._ring)
+            self._outputs += outputs
+            if not loopback:
                 return
-            while inbox:
-                message, path = inbox.popleft()
-                self._handle(message, local, path, now)
+            for message, path in loopback:
+                self._handle(message, self._local, path, now)
 
     # Messages
 
@@ -451,7 +425,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     Copied: lambda layer, message, source, path, now: layer._roots.acknowledge(
         Kind.COPY, message.group, source, message.version, now
     ),
-    Drop: lambda layer, message, source, path, now: layer._roots.drop(message.group, source.id),
+    Drop: lambda layer, message, source, path, now: layer._roots.copies.drop(message.group, source.id),
     Children: lambda layer, message, source, path, now: layer._casts.adopt(message),
     Adopted: lambda layer, message, source, path, now: layer._roots.acknowledge(
         Kind.PARENT, message.group, source, message.version, now

@@ -1,18 +1,18 @@
 """The root side of a node: the directories of the groups whose root it is, and copies of those of its neighbours.
 
-Theory of operation. A directory lives at the node that the ring calls the root of its group, and moves with that: a message for
-a group whose root is another node is passed on through the ring. When a neighbour becomes the root, the directory is sent
-to it, and kept here until it has acknowledged; what is left here is a copy. When the local node becomes the root of a group that it has a copy of,
-the copy becomes the directory, in a new epoch, and all watchers are told. A directory that arrives where there is one is merged
-into it. So after any split and any number of takeovers all that is known ends at one node.
+Theory of operation. A directory lives at the node that the ring calls the root of its group, and moves with that. A message for
+a group whose root is another node is passed on through the ring. When a neighbour becomes the root, the directory is sent to
+it, and kept here until it has acknowledged; what is left here is a copy. When the local node becomes the root of a group that
+it has a copy of, the copy becomes the directory, in a new epoch, and all watchers are told. A directory that arrives where
+there is one is merged into it. So after any split and any number of takeovers all that is known ends at one node.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from overlay.copies import GROUPS_MAX, Copies, HeldCopy, copy_parts
-from overlay.directory import Directory, Outcome, accusation_of, is_accusation, next_epoch
+from overlay.copies import COPIES, GROUPS_MAX, Copies, HeldCopy, copy_parts
+from overlay.directory import Directory, Outcome, accusation_of
 from overlay.followers import ATTEMPTS_MAX, Follower, Kind
 from overlay.group_messages import (
     BATCH_MAX,
@@ -35,7 +35,8 @@ from overlay.group_messages import (
 )
 from overlay.group_root import GroupRoot
 from overlay.ids import NodeId
-from overlay.sequences import Sequence
+from overlay.sequences import SOURCES_MAX, Sequences
+from overlay.takeover import merge, revive
 from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
@@ -46,13 +47,6 @@ if TYPE_CHECKING:
     from overlay.ids import GroupId
     from overlay.messages import NodeInfo
 
-COPIES: Final = 2
-"""Neighbours that keep a copy: with three at random dying at once, of 1,000 nodes, one directory in 10^8 is lost, and then
-renewals bring it back."""
-
-SOURCES_MAX: Final = 1024
-"""Sources whose casts are put in order at once, of all groups. Beyond, the one silent for longest is forgotten."""
-
 CHECK_S: Final = 0.5
 """A member is looked for in the ring at most so often. Less than the ring takes to repair would not help."""
 
@@ -60,8 +54,7 @@ _NOBODY: Final = NodeId(b"")
 _PENDING: Final = 3
 _HANDOVER: Final = 4
 _HELD: Final = 5
-_ORDER: Final = 6
-_CHECK: Final = 7
+_CHECK: Final = 6
 
 
 class Roots:
@@ -98,7 +91,7 @@ class Roots:
         # Acknowledgements of this turn.
         self._applied: dict[NodeId, tuple[NodeInfo, list[tuple[GroupId, int, int, bool]]]] = {}
         self._timers: DeadlineTable[tuple[int, GroupId, NodeId]] = DeadlineTable()
-        self._orders: dict[tuple[GroupId, NodeId], Sequence[CastUp]] = {}
+        self._orders: Sequences[CastUp] = Sequences(config.reorder_s, SOURCES_MAX)
         self._sweep_at: float | None = None
         self._refresh_at = 0.0
 
@@ -179,15 +172,7 @@ class Roots:
         if root is None:
             return
         key = (message.group, message.info.id)
-        order = self._orders.pop(key, None)
-        if order is None:
-            order = Sequence()
-            if len(self._orders) >= SOURCES_MAX:
-                del self._orders[next(iter(self._orders))]
-        self._orders[key] = order  # The last is the one used last.
-        ready = order.accept(message.sequence, message, now, self._config.reorder_s, message.base)
-        self._send_down(root, ready, now)
-        self._set_order_timer(key, order)
+        self._send_down(root, self._orders.accept(key, message.sequence, message, now, message.base), now)
 
     def acknowledge(self, kind: Kind, group: GroupId, source: NodeInfo, version: int, now: float) -> None:
         """Handle what a follower has now."""
@@ -208,7 +193,7 @@ class Roots:
 
     def copy(self, source: NodeInfo, message: Copy, now: float) -> None:
         """Handle a copy of a directory, or a directory that is handed over."""
-        if message.group not in self.roots and not self._has_room():
+        if message.group not in self.roots and len(self.roots) >= GROUPS_MAX:
             self._counters.registrations_refused += 1
             return
         version, is_more = self.copies.receive(source.id, message, now)
@@ -222,10 +207,6 @@ class Roots:
                 for part in copy_parts(held.directory, held.watchers.values()):
                     self._outbox.send(source, part)
         self._start_sweeping(now)
-
-    def drop(self, group: GroupId, owner: NodeId) -> None:
-        """Handle that a copy is not kept up to date any more."""
-        self.copies.drop(group, owner)
 
     # The ring
 
@@ -255,11 +236,6 @@ class Roots:
             self._dirty[group] = None
             if kind == _HANDOVER:
                 self._place(root, now)
-            elif kind == _ORDER:
-                order = self._orders.get((group, node))
-                if order is not None:
-                    self._send_down(root, order.expire(now, self._config.reorder_s), now)
-                    self._set_order_timer((group, node), order)
             elif kind < _PENDING:
                 follower = root.followers.members[kind].get(node)
                 if follower is not None and follower.told < follower.sent:
@@ -269,15 +245,20 @@ class Roots:
                         root.remove_watcher(node)
                         continue
                     root.followers.forget_told(Kind(kind), follower, max(follower.wants, root.directory.version))
+        for (group, _), ready in self._orders.expired(now):
+            root = self.roots.get(group)
+            if root is not None:
+                self._dirty[group] = None
+                self._send_down(root, ready, now)
         if self._sweep_at is not None and now >= self._sweep_at:
             self._sweep(now)
 
     def deadline(self) -> float | None:
         """Return the earliest time to call `handle_timeout`."""
-        timers = self._timers.deadline()
-        if timers is None or (self._sweep_at is not None and self._sweep_at < timers):
-            return self._sweep_at
-        return timers
+        if self._sweep_at is None:  # Then there is nothing at all.
+            return None
+        deadlines = (self._timers.deadline(), self._orders.deadline(), self._sweep_at)
+        return min(deadline for deadline in deadlines if deadline is not None)
 
     def flush(self, now: float) -> None:
         """Send what this turn changed."""
@@ -332,7 +313,7 @@ class Roots:
         if root is None:
             if not is_creating:
                 return None
-            if not self._has_room():
+            if len(self.roots) >= GROUPS_MAX:
                 self._counters.registrations_refused += 1
                 return None
             root = self._add(Directory(group, 1), now)
@@ -340,9 +321,6 @@ class Roots:
             self._place(root, now)
         self._dirty[group] = None
         return root
-
-    def _has_room(self) -> bool:
-        return len(self.roots) < GROUPS_MAX
 
     def _add(self, directory: Directory, now: float) -> GroupRoot:
         root = self.roots[directory.group] = GroupRoot(directory, self._local, self._rng, self._outbox)
@@ -357,34 +335,13 @@ class Roots:
         expires = now + self._config.expiry_s
         root = self.roots.get(group)
         if root is None:
-            directory = held.directory
-            # The owner did not tell of every renewal: whoever does not renew within two periods is gone.
-            for member in directory.members.values():
-                member.expires = now + 2 * self._config.renew_s
-            directory.version = next_epoch(directory.version)
-            directory.begin_epoch()
-            root = self._add(directory, now)
+            root = self._add(revive(held, now + 2 * self._config.renew_s), now)
             for info in held.watchers.values():
                 root.watch(info, 0, 0, expires, None)
             self._announce(root, now)
             return
-        before = root.directory.version
-        for node, (stamp, tombstone_expires) in held.directory.tombstones.items():
-            was = root.directory.members.get(node)
-            if root.remove(node, stamp, tombstone_expires) and was is not None and is_accusation(stamp):
-                self._outbox.route(node, Accused(node, stamp))
-        for member in held.directory.members.values():
-            if root.register(member.record, member.expires) is Outcome.ACCUSED:
-                # One side of a split took it for dead, the other knows better: let it say so itself.
-                node = member.record.info.id
-                self._outbox.route(node, Accused(node, root.directory.tombstones[node][0]))
-        watchers = root.followers.members[Kind.WATCHER]
-        new_watchers = [info for info in held.watchers.values() if info.id not in watchers]
-        if root.directory.version != before or new_watchers or held.directory.version >= before:
-            root.begin_epoch(held.directory.version)
+        if merge(root, held, expires, self._outbox):
             self._announce(root, now)
-        for info in new_watchers:
-            root.watch(info, 0, 0, expires, None)
         self._dirty[group] = None
         if root.successor is not None:
             self._place(root, now)
@@ -463,12 +420,6 @@ class Roots:
             cast = CastDown(message.group, message.info.id, message.sequence, False, message.payload)
             root.cast(message.info, cast, now, self._config.told_timeout_s)
 
-    def _set_order_timer(self, key: tuple[GroupId, NodeId], order: Sequence[CastUp]) -> None:
-        if order.deadline is None:
-            self._timers.cancel((_ORDER, *key))
-        else:
-            self._timers.set((_ORDER, *key), order.deadline)
-
     def _start_sweeping(self, now: float) -> None:
         if self._sweep_at is None:
             self._sweep_at = now + self._config.sweep_s
@@ -490,11 +441,10 @@ class Roots:
                 for info in root.set_copies(()):
                     self._outbox.send(info, Drop(group))
                 del self.roots[group]
-        for key in [key for key, order in self._orders.items() if order.used_at + self._config.renew_s < now]:
-            del self._orders[key]
+        self._orders.forget_idle(now - self._config.renew_s)
         for group in [group for group in self.copies.held if self._ring.is_root(group)]:
             self._take_over(group, now)
-        if self.roots or len(self.copies) or self._orders:
+        if self.roots or len(self.copies) or len(self._orders):
             self._sweep_at = now + self._config.sweep_s * (0.9 + 0.2 * self._rng.random())
         else:
             self._sweep_at = None

@@ -1,15 +1,24 @@
-"""Put the casts of one source in order, and drop duplicates."""
+"""Put the casts of each source in order, and drop duplicates."""
 
 from __future__ import annotations
 
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from overlay.group_messages import STAMP_SHIFT
+from overlay.timers import DeadlineTable
+
+if TYPE_CHECKING:
+    from overlay.ids import GroupId, NodeId
 
 T = TypeVar("T")
+SourceKey: TypeAlias = "tuple[GroupId, NodeId]"
 
 HELD_MAX: Final = 64
 """Casts that wait for an earlier one. Beyond, the earlier one is skipped."""
+
+SOURCES_MAX: Final = 4096
+"""Sources whose casts are put in order at once, of all groups. Beyond, the one silent for longest is forgotten: what it sends
+twice then would be delivered twice."""
 
 
 class Sequence(Generic[T]):
@@ -79,3 +88,82 @@ class Sequence(Generic[T]):
         self.expected = first
         self.deadline = now + reorder_s if self._held else None
         return ready
+
+
+class Sequences(Generic[T]):
+    """Put the casts of many sources to many groups in order."""
+
+    __slots__ = ("_gaps", "_reorder_s", "_sequences", "_sources_max", "skipped")
+
+    def __init__(self, reorder_s: float, sources_max: int) -> None:
+        """Create it empty.
+
+        Args:
+            reorder_s: How long a cast waits for an earlier one.
+            sources_max: How many sources are known. Beyond, the one silent for longest is forgotten.
+        """
+        self.skipped = 0
+        self._reorder_s = reorder_s
+        self._sources_max = sources_max
+        # The last is the one used last. Invariant: a key has a deadline in _gaps exactly while something of it waits.
+        self._sequences: dict[SourceKey, Sequence[T]] = {}
+        self._gaps: DeadlineTable[SourceKey] = DeadlineTable()
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def __contains__(self, key: SourceKey) -> bool:
+        return key in self._sequences
+
+    def is_new(self, key: SourceKey, number: int) -> bool:
+        """Return whether a cast was not seen before."""
+        sequence = self._sequences.get(key)
+        return sequence is None or sequence.is_new(number)
+
+    def accept(self, key: SourceKey, number: int, item: T, now: float, base: int | None = None) -> list[T]:
+        """Handle a cast; return those whose turn has come. See `Sequence.accept`."""
+        sequence = self._sequences.pop(key, None)
+        if sequence is None:
+            sequence = Sequence()
+            if len(self._sequences) >= self._sources_max:
+                self._forget(next(iter(self._sequences)))
+        self._sequences[key] = sequence
+        skipped = sequence.skipped
+        ready = sequence.accept(number, item, now, self._reorder_s, base)
+        self._note(key, sequence, skipped)
+        return ready
+
+    def expired(self, now: float) -> list[tuple[SourceKey, list[T]]]:
+        """Skip what did not come in time; return what waited for it."""
+        ready: list[tuple[SourceKey, list[T]]] = []
+        for key in self._gaps.expired(now):
+            sequence = self._sequences[key]
+            skipped = sequence.skipped
+            ready.append((key, sequence.expire(now, self._reorder_s)))
+            self._note(key, sequence, skipped)
+        return ready
+
+    def deadline(self) -> float | None:
+        """Return when something will have waited for too long."""
+        return self._gaps.deadline()
+
+    def forget_group(self, group: GroupId) -> None:
+        """Begin anew with all sources of a group."""
+        for key in [key for key in self._sequences if key[0] == group]:
+            self._forget(key)
+
+    def forget_idle(self, before: float) -> None:
+        """Forget the sources that were silent since a time."""
+        for key in [key for key, sequence in self._sequences.items() if sequence.used_at < before]:
+            self._forget(key)
+
+    def _forget(self, key: SourceKey) -> None:
+        del self._sequences[key]
+        self._gaps.cancel(key)
+
+    def _note(self, key: SourceKey, sequence: Sequence[T], skipped: int) -> None:
+        self.skipped += sequence.skipped - skipped
+        if sequence.deadline is None:
+            self._gaps.cancel(key)
+        else:
+            self._gaps.set(key, sequence.deadline)

@@ -1,7 +1,7 @@
 """A simulation of the groups layer alone, over a perfect ring: everybody knows at once what the ring is.
 
-Sent messages arrive in order per pair of nodes, routed ones in any order. What is under way to a node that crashes is lost; what
-is routed to one is lost or reaches its heir. A death is noticed by its neighbours in the ring and by those who keep a link.
+Sent messages arrive in order per pair of nodes, routed ones in any order. What is under way to a node that crashes is lost;
+what is routed to one is lost or reaches its heir. Deaths are noticed by neighbours in the ring and by those who keep a link.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class SimulatedNode:
         self.counters = Counters()
         rng = random.Random(simulation.rng.getrandbits(64))
         self.layer = GroupLayer(info, simulation.config, rng, NodeRing(self), self.counters)
-        self.waiting: deque[Callable[[], None]] = deque()
+        self.waiting: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
         self.buffered: list[tuple[bytes, bytes, NodeInfo]] = []
         self.handovers: set[NodeId] = set()
         self.log: list[tuple[float, Event]] = []
@@ -116,7 +116,6 @@ class SimulatedNode:
         self.wanted: dict[GroupId, float] = {}
         self.watched: dict[GroupId, float] = {}
         self.timer: float | None = None
-        self.down_copies: dict[bytes, int] = {}
 
     @property
     def ring(self) -> PerfectRing:
@@ -182,7 +181,7 @@ class GroupSimulation:
         node.handovers = {other.info.id for other in neighbours if other.is_active and not other.is_stalled}
         for other in neighbours:
             if other.is_active:
-                self._input(other, lambda other=other: other.layer.handover_wanted(node.info, self.now))
+                self._input(other, GroupLayer.handover_wanted, node.info)
         self._at(self.now + 1.0, lambda: self._activate(node))
         if not node.handovers:
             self._activate(node)
@@ -239,21 +238,21 @@ class GroupSimulation:
     def join(self, node: SimulatedNode, group: GroupId, attributes: bytes = b"") -> None:
         """Make a node a member."""
         node.wanted[group] = self.now
-        self._input(node, lambda: node.layer.join_group(group, attributes, self.now))
+        self._input(node, GroupLayer.join_group, group, attributes)
 
     def leave(self, node: SimulatedNode, group: GroupId) -> None:
         """End a membership."""
         node.wanted.pop(group, None)
-        self._input(node, lambda: node.layer.leave_group(group, self.now))
+        self._input(node, GroupLayer.leave_group, group)
 
     def watch(self, node: SimulatedNode, group: GroupId) -> None:
         """Watch a group."""
         node.watched[group] = self.now
-        self._input(node, lambda: node.layer.watch_group(group, self.now))
+        self._input(node, GroupLayer.watch_group, group)
 
     def cast(self, node: SimulatedNode, group: GroupId, payload: bytes) -> None:
         """Cast to a group."""
-        self._input(node, lambda: node.layer.cast(group, payload, self.now))
+        self._input(node, GroupLayer.cast, group, payload)
 
     # Queries
 
@@ -278,17 +277,18 @@ class GroupSimulation:
     def _latency(self) -> float:
         return self.rng.uniform(*self._latency_s)
 
-    def _input(self, node: SimulatedNode, action: Callable[[], None]) -> None:
-        """Give a node an input, and apply what it puts out."""
+    def _input(self, node: SimulatedNode, method: Callable[..., None], *arguments: object) -> None:
+        """Give a node an input, a method of its layer, and apply what it puts out."""
         if not node.is_live:
             return
         if node.is_stalled:
-            node.waiting.append(action)
+            node.waiting.append((method, arguments))
             return
-        action()
-        self._apply(node)
+        method(node.layer, *arguments, self.now)
+        self.apply(node)
 
-    def _apply(self, node: SimulatedNode) -> None:
+    def apply(self, node: SimulatedNode) -> None:
+        """Carry out what a node put out."""
         for output in node.layer.outputs_to_send():
             self._apply_output(node, output)
         for event in node.layer.events_received():
@@ -310,7 +310,7 @@ class GroupSimulation:
         if node.timer is None or self.now < node.timer:
             return
         node.timer = None
-        self._input(node, lambda: node.layer.handle_timeout(self.now))
+        self._input(node, GroupLayer.handle_timeout)
 
     def _apply_output(self, node: SimulatedNode, output: GroupOutput) -> None:
         if isinstance(output, HandoverDone):
@@ -336,10 +336,10 @@ class GroupSimulation:
     def _send(self, source: SimulatedNode, receiver: NodeId, payload: bytes) -> None:
         node = self.nodes[receiver]
         if node.side == source.side and (source.is_live or self.rng.random() < 0.5):
-            self._input(node, lambda: node.layer.received(source.info, payload, self.now))
+            self._input(node, GroupLayer.received, source.info, payload)
         if node.side != source.side or not node.is_live:
             when = self.now + self._detection_s[1]
-            self._at(when, lambda: self._input(source, lambda: source.layer.undeliverable(receiver, payload, self.now)))
+            self._at(when, lambda: self._input(source, GroupLayer.undeliverable, receiver, payload))
 
     def _route(self, source: SimulatedNode, key: bytes, payload: bytes, attempts: int) -> None:
         if not source.ring.positions:
@@ -353,13 +353,13 @@ class GroupSimulation:
             root.buffered.append((key, payload, source.info))
         else:
             path: Path = (source.info.id,)
-            self._input(root, lambda: root.layer.delivered(key, payload, source.info, path, self.now))
+            self._input(root, GroupLayer.delivered, key, payload, source.info, path)
 
     def _activate(self, node: SimulatedNode) -> None:
         if node.is_active or not node.is_live:
             return
         node.is_active = True
-        self._input(node, lambda: node.layer.activated(self.now))
+        self._input(node, GroupLayer.activated)
         buffered, node.buffered = node.buffered, []
         for key, payload, source in buffered:
             self._route(self.nodes[source.id], key, payload, 0)
@@ -369,17 +369,17 @@ class GroupSimulation:
         if not node.is_live:
             return
         waiting, node.waiting = node.waiting, deque()
-        for action in waiting:
-            self._input(node, action)
+        for method, arguments in waiting:
+            self._input(node, method, *arguments)
         node.timer = None
-        self._input(node, lambda: node.layer.handle_timeout(self.now))
+        self._input(node, GroupLayer.handle_timeout)
         if node.info.id not in node.members_of_ring():
             node.ring_id = node.side
             before = self._leaf_sets(node.ring_id, position(node.info.id))
             node.ring.add(node.info)
             node.members_of_ring().add(node.info.id)
             self._tell_leaves(before)
-            self._input(node, lambda: node.layer.leaves_changed([], [], self.now))
+            self._input(node, GroupLayer.leaves_changed, [], [])
 
     def _notice(self, node: SimulatedNode) -> None:
         """Take a dead node out of its ring, and tell those who have to do with it."""
@@ -393,7 +393,7 @@ class GroupSimulation:
                 continue
             is_leaf = any(info.id == node.info.id for info in before.get(other.info.id, ()))
             if is_leaf or other.layer.needs(node.info.id):
-                self._input(other, lambda other=other: other.layer.peer_dead(node.info.id, self.now))
+                self._input(other, GroupLayer.peer_dead, node.info.id)
         self._tell_leaves(before)
 
     def _arrange(self) -> None:
@@ -412,7 +412,7 @@ class GroupSimulation:
             leaves = {info.id for info in before[node.info.id]}
             for peer in gone:
                 if peer in leaves or node.layer.needs(peer):
-                    self._input(node, lambda node=node, peer=peer: node.layer.peer_dead(peer, self.now))
+                    self._input(node, GroupLayer.peer_dead, peer)
         self._tell_leaves(before)
 
     def _leaf_sets(self, side: int, where: int) -> dict[NodeId, list[NodeInfo]]:
@@ -433,4 +433,4 @@ class GroupSimulation:
             if old_ids != new_ids and node.is_live:
                 added = [info for info in new if info.id not in old_ids]
                 removed = [info.id for info in old if info.id not in new_ids]
-                self._input(node, lambda node=node, a=added, r=removed: node.layer.leaves_changed(a, r, self.now))
+                self._input(node, GroupLayer.leaves_changed, added, removed)

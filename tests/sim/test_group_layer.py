@@ -19,8 +19,8 @@ ECHO = GroupId(b"echo".ljust(16))
 GROUPS = [GroupId(bytes([fill]) * 16) for fill in (5, 45, 85)]
 
 LIMIT_S = 8.0
-"""Every view and directory is right so long after the last fault: 3 s to detect a silent node, a second for the acknowledgements
-that joins wait for, and repetitions of what a second crash swallowed."""
+"""Every view and directory is right so long after the last fault: 3 s to detect a silent node, a second for the
+acknowledgements that joins wait for, and repetitions of what a second crash swallowed."""
 
 
 def start(count: int, seed: int = 1, **options: object) -> tuple[GroupSimulation, list[SimulatedNode]]:
@@ -219,7 +219,7 @@ def test_leaving_the_network_is_told_before_it_happens() -> None:
     simulation.watch(nodes[20], ECHO)
     simulation.run_for(1.0)
     nodes[3].layer.leave(simulation.now)
-    simulation._apply(nodes[3])
+    simulation.apply(nodes[3])
     simulation.run_for(0.3)
     assert members_seen(nodes[20]) == ids(nodes[:3] + nodes[4:10])
     assert "Departed" in {type(event).__name__ for _, event in nodes[3].log}
@@ -236,7 +236,7 @@ def test_only_so_many_watch_and_the_others_may_ask_again() -> None:
     simulation.run_for(1.0)
     assert members_seen(unwatched[0]) == set()
     unwatched[0].layer.use_group(ECHO, simulation.now)
-    simulation._apply(unwatched[0])
+    simulation.apply(unwatched[0])
     simulation.run_for(0.2)
     assert members_seen(unwatched[0]) == {nodes[0].info.id}
     assert root_of(simulation).layer.table_sizes()["watchers"] == WATCHERS_MAX
@@ -287,7 +287,9 @@ def test_a_cast_to_a_thousand_members_with_crashes() -> None:
     live = [node for node in members if node.is_live]
     assert len(live) >= 899
     assert [len(node.casts) for node in live if Counter(cast.payload for cast in node.casts) != expected] == []
-    assert all([c.payload for c in node.casts if c.payload.startswith(b"d")] == [b"during %d" % i for i in range(10)] for node in live)
+    assert all(
+        [c.payload for c in node.casts if c.payload.startswith(b"d")] == [b"during %d" % i for i in range(10)] for node in live
+    )
     # The root repeats what is younger than 5 s for each of those who took the place of a dead inner node, 31 at most.
     inner_dead = [node for node in dead if node in inner]
     assert max(copies for (node, _), copies in counter.copies.items() if node != root.info.id) <= FANOUT_MAX
@@ -428,7 +430,7 @@ def inject(simulation: GroupSimulation, rng: random.Random, fault: str) -> None:
     elif fault == "unwatch" and group in node.watched:
         del node.watched[group]
         node.layer.unwatch_group(group, simulation.now)
-        simulation._apply(node)
+        simulation.apply(node)
 
 
 def take_part(simulation: GroupSimulation, rng: random.Random, node: SimulatedNode, group: GroupId) -> None:
@@ -489,8 +491,14 @@ def test_runs_do_not_depend_on_the_hash_seed() -> None:
     )
     digests = set()
     for hash_seed in ("0", "1"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        run = subprocess.run([sys.executable, "-c", code, __file__], env=environment, capture_output=True, text=True, check=True)
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": hash_seed,
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
+        run = subprocess.run(
+            [sys.executable, "-c", code, __file__], env=environment, capture_output=True, text=True, check=True
+        )
         digests.add(run.stdout)
     assert len(digests) == 1
 
