@@ -29,7 +29,7 @@ CONTACTS_MAX: Final = 8
 class Joining:
     """Ask contacts in turn, until the search for the leaf set can begin."""
 
-    __slots__ = ("_asked", "_attempt", "_contacts", "_is_waiting", "_requester", "_ring")
+    __slots__ = ("_asked", "_attempt", "_contacts", "_has_waited", "_is_waiting", "_requester", "_ring")
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
@@ -37,6 +37,7 @@ class Joining:
         self._asked: NodeId | None = None
         self._attempt = 0
         self._is_waiting = False  # Whether the contact asked last said that it is joining as well.
+        self._has_waited = False  # Whether any contact did.
         self._requester: NodeId | None = None  # The smallest of those who asked this node to let them join.
 
     @property
@@ -86,7 +87,7 @@ class Joining:
     def receive_waiting(self, message: JoinWaiting, now: float) -> None:
         """Handle that the contact is joining as well."""
         if message.info.id in self._contacts and not self._is_waiting:
-            self._is_waiting = True
+            self._is_waiting = self._has_waited = True
             config = self._ring.config
             delay = self._ring.rng.uniform(0.5, 1.0) * config.join_alone_delay_s * 2.0 ** min(self._attempt - 1, 3)
             self._ring.timers.set((Timer.JOIN, None), now + delay)
@@ -100,13 +101,15 @@ class Joining:
         local = self._ring.local.id
         return self._requester is not None and self._asked is not None and local < self._requester and local < self._asked
 
-    def stop(self) -> None:
-        """Handle that the node is active."""
+    def stop(self) -> list[NodeInfo]:
+        """Handle that the node is active; return contacts that were joining at the same time, perhaps another ring."""
+        contacts = [info for info in self._contacts.values() if self._has_waited]
         self._ring.timers.cancel((Timer.JOIN, None))
         self._contacts.clear()
         self._requester = None
         self._is_waiting = False
         self._attempt = 0
+        return contacts
 
     def answer(self, message: Routed, neighbours: Neighbours) -> None:
         """Answer a join request whose root is the local node."""

@@ -397,20 +397,19 @@ class Pastry:
         if not self._joining.should_start_alone():
             self._joining.ask(self._router, now)
             return
-        contacts = self._joining.contacts()
         self._become_active(now)
-        for contact in contacts:
-            self._merging.seek(contact, self._router, now)
 
     def _become_active(self, now: float) -> None:
         ring = self._ring
         if ring.is_active or ring.is_left:
             return
         ring.is_active = True
-        self._joining.stop()
+        contacts = self._joining.stop()
         self._neighbours.become_active()
         ring.timers.set((Timer.EXCHANGE, None), now + ring.config.exchange_interval_s * ring.rng.uniform(0.1, 1.0))
         ring.emit(Activated())
+        for contact in contacts:
+            self._merging.seek(contact, self._router, now)
         self._router.release_held(now)
 
     def _finish_turn(self, now: float) -> None:

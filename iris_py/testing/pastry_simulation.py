@@ -120,7 +120,6 @@ class PastrySimulation:
     def crash(self, node: SimulatedPastry, *, is_silent: bool = False) -> None:
         """End a node without a word."""
         self._stop(node)
-        delay = self._silence_s
         watchers = {peer: self.nodes[peer] for peer in node.links} | {near.info.id: near for near in self._near(node)}
         for watcher in watchers.values():
             if not is_silent and node.info.id in watcher.links:
@@ -134,7 +133,7 @@ class PastrySimulation:
         node.pastry.leave(self.now)
         self._set_active(node, is_active=False)
         self._apply(node)
-        self.at(self.now + 1.0, self._stop, node)
+        self.at(self.now + 1.0, self.crash, node)
 
     def split(self, sides: Callable[[SimulatedPastry], int]) -> None:
         """Cut the network in two."""
