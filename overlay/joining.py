@@ -116,7 +116,7 @@ class Joining:
         ring = self._ring
         source = message.source
         answer = JoinAnswer(ring.local, neighbours.told_leaves(), [info for info in message.nodes if info.id != source.id])
-        via = ring.links.get(message.path[-1]) or ring.find(message.path[-1])
+        via = ring.find(message.path[-1])
         if (source.addresses and not message.payload) or len(message.path) == 1 or via is None:
             # It needs a link to this node anyway.
             ring.tell(source, answer)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from overlay.ids import RING, clockwise, position
 from overlay.pastry_events import HandoverWanted
 from overlay.ring import Timer
-from overlay.routing_messages import LEAVES_TOLD_MAX, LeafAck, LeafProbe, RowAsk
+from overlay.routing_messages import LEAVES_TOLD_MAX, LeafAck, LeafProbe, RowAsk, encode_ring_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +30,9 @@ PROBES_MAX: Final = 32
 
 HEARD_MAX: Final = 128
 """Nodes heard of that wait for their probe. When full, newcomers are dropped: they are mentioned again."""
+
+RELAYS_MAX: Final = 3
+"""How often a node that cannot be dialled is probed through the ring, which may not have it in all leaf sets yet."""
 
 NEAR_TOLD: Final = 4
 """Nodes of the table near the prober that an acknowledgement tells, on either side."""
@@ -58,8 +61,8 @@ class Neighbours:
         # Set for Pastry to take: the search is closed; a node of another ring has entered.
         self.has_closed = False
         self.has_news = False
-        # Probes that were not answered yet, and whether they went through the ring because nobody could dial.
-        self._probes: dict[NodeId, tuple[NodeInfo, bool]] = {}
+        # Probes that were not answered yet, and how often they went through the ring because nobody could dial.
+        self._probes: dict[NodeId, tuple[NodeInfo, int]] = {}
         self._heard: dict[int, NodeInfo] = {}
         # While joining: who has this node in its leaf set. Emptied when active.
         self._acknowledged: dict[NodeId, None] = {}
@@ -74,7 +77,7 @@ class Neighbours:
         ring, leaves, heard = self._ring, self._ring.leaves, self._heard
         for info in infos:
             place = position(info.id)
-            if place in heard or not self._is_wanted(info, place) or ring.is_dead(info.id, now):
+            if place in heard or not self._is_wanted(info, place) or ring.dead.has(info.id, now):
                 continue
             if len(heard) < HEARD_MAX:
                 heard[place] = info
@@ -91,9 +94,17 @@ class Neighbours:
         """Probe a node, unless that is under way or it is done."""
         if info.id in self._probes or info.id in self._acknowledged or len(self._probes) >= PROBES_MAX:
             return
-        self._probes[info.id] = (info, False)
+        self._probes[info.id] = (info, 0)
         self.is_searching = True
         self._send_probe(info, now)
+
+    def probe_with_leaves(self, info: NodeInfo, now: float) -> None:
+        """Show a node the leaf set, and ask for its own."""
+        if info.id in self._probes:
+            # What changed since that probe was sent has to be told as well.
+            self._send_probe(info, now)
+        else:
+            self.probe(info, now)
 
     def receive_probe(self, probe: LeafProbe, now: float) -> None:
         """Handle a probe: add the prober, hand over, acknowledge, and look at whom it mentions."""
@@ -124,7 +135,7 @@ class Neighbours:
             self._acknowledged[info.id] = None
         elif is_new and ring.leaves.is_neighbour(position(info.id)):
             ring.emit(HandoverWanted(info))
-        self._is_doubted |= not ack.is_whole or any(ring.is_dead(leaf.id, now) for leaf in ack.leaves)
+        self._is_doubted |= not ack.is_whole or any(ring.dead.has(leaf.id, now) for leaf in ack.leaves)
         self.hear(ack.leaves, now)
         self._maybe_close(now)
 
@@ -156,20 +167,31 @@ class Neighbours:
             self.hear((), now)
             self._maybe_close(now)
 
-    def relay_wanted(self, node: NodeId, now: float) -> bool:
-        """Return whether a probe that could not be given to a node should go through the ring, which happens once."""
-        probed = self._probes.get(node)
-        if probed is None or probed[1]:
-            return False
-        self._probes[node] = (probed[0], True)
-        return True
+    def relayed_probe(self, node: NodeId, now: float) -> bytes | None:
+        """Return a probe to send through the ring to a node that could not be dialled; None if there is no point in it."""
+        ring = self._ring
+        info, relays = self._probes.get(node, (None, 0))
+        if info is None or relays >= RELAYS_MAX:
+            return None
+        self._probes[node] = (info, relays + 1)
+        ring.timers.set((Timer.PROBE, node), now + ring.config.probe_timeout_s / RELAYS_MAX)
+        return encode_ring_message(self._make_probe())
 
-    def probe_timed_out(self, node: NodeId, now: float) -> None:
-        """Handle that a probe was not answered."""
-        if node in self._probes:
-            if position(node) not in self._ring.leaves:
-                self._ring.bury(node, now + self._ring.config.dead_memory_s)
-            self.give_up(node, now)
+    def probe_timed_out(self, node: NodeId, now: float) -> bytes | None:
+        """Handle that a probe was not answered; return what to send through the ring, as `relayed_probe` does."""
+        if self._probes.get(node, (None, 0))[1]:
+            data = self.relayed_probe(node, now)
+            if data is not None:
+                return data
+        self.unreachable(node, now)
+        return None
+
+    def unreachable(self, node: NodeId, now: float) -> None:
+        """Handle that a probe failed for good."""
+        ring = self._ring
+        if node in self._probes and position(node) not in ring.leaves:
+            ring.dead.add(node, now + ring.config.dead_memory_s)
+        self.give_up(node, now)
 
     def repair(self, now: float) -> None:
         """Look for replacements on the sides that are short."""
@@ -194,7 +216,7 @@ class Neighbours:
         self._exchange_right = not self._exchange_right
         side = ring.leaves.right if self._exchange_right else ring.leaves.left
         if side:
-            self._probe_with_leaves(side[ring.rng.randrange(len(side))], now)
+            self.probe_with_leaves(side[ring.rng.randrange(len(side))], now)
         rows = ring.table.rows()
         if rows:
             number = ring.rng.randrange(rows)
@@ -207,7 +229,7 @@ class Neighbours:
         leaves = self._ring.leaves
         told = {info.id: info for side in (leaves.left, leaves.right) for info in (side[:1] + side[-1:])}
         for info in told.values():
-            self._probe_with_leaves(info, now)
+            self.probe_with_leaves(info, now)
 
     def become_active(self) -> None:
         """Forget what matters while joining only."""
@@ -220,10 +242,6 @@ class Neighbours:
     def told_leaves(self) -> list[NodeInfo]:
         """Return the leaf set for a message."""
         return self._ring.leaves.members()[:LEAVES_TOLD_MAX]
-
-    def probe_with_leaves(self, info: NodeInfo, now: float) -> None:
-        """Probe a node of another ring."""
-        self._probe_with_leaves(info, now)
 
     def _is_wanted(self, info: NodeInfo, place: int) -> bool:
         leaves = self._ring.leaves
@@ -248,16 +266,13 @@ class Neighbours:
 
     def _send_probe(self, info: NodeInfo, now: float) -> None:
         ring = self._ring
-        leaves = self.told_leaves() if ring.is_active else []
-        ring.tell(info, LeafProbe(ring.local, leaves, ring.is_active))
+        ring.tell(info, self._make_probe())
         ring.timers.set((Timer.PROBE, info.id), now + ring.config.probe_timeout_s)
 
-    def _probe_with_leaves(self, info: NodeInfo, now: float) -> None:
-        if info.id in self._probes:
-            # What changed since that probe was sent has to be told as well.
-            self._send_probe(info, now)
-        else:
-            self.probe(info, now)
+    def _make_probe(self) -> LeafProbe:
+        # What a joiner could tell, its leaves told it.
+        ring = self._ring
+        return LeafProbe(ring.local, self.told_leaves() if ring.is_active else [], ring.is_active)
 
     def _acknowledge(self, info: NodeInfo) -> None:
         ring = self._ring
@@ -277,7 +292,7 @@ class Neighbours:
         for info in (*ring.table.entries(), *ring.leaves.members()):
             distance = clockwise(ring.place, position(info.id))
             distance = distance if is_right else RING - distance
-            if distance < best_distance and not ring.is_dead(info.id, now):
+            if distance < best_distance and not ring.dead.has(info.id, now):
                 best, best_distance = info, distance
         return best
 

@@ -17,13 +17,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from overlay.errors import InfoError, MessageError
+from overlay.graves import NEVER
 from overlay.ids import ID_BYTES, NodeId, is_nearer, position
 from overlay.joining import Joining
 from overlay.merging import Merging
 from overlay.messages import NodeInfo, check_info
 from overlay.neighbours import Neighbours
 from overlay.pastry_events import Activated, PeerViolated, Received
-from overlay.ring import LINKS_MAX, NEVER, Ring, Timer
+from overlay.relaying import Relaying
+from overlay.ring import LINKS_MAX, Ring, Timer
 from overlay.routing import Router
 from overlay.routing_messages import (
     PAYLOAD_BYTES_MAX,
@@ -67,7 +69,7 @@ class Pastry:
     Nothing from a peer raises. Errors of the owner raise before any state changes.
     """
 
-    __slots__ = ("_is_answered", "_joining", "_merging", "_neighbours", "_ring", "_router")
+    __slots__ = ("_is_answered", "_joining", "_merging", "_neighbours", "_relaying", "_ring", "_router")
 
     def __init__(self, local: NodeInfo, config: PastryConfig, rng: Rng) -> None:
         """Create a node that is in no ring yet.
@@ -78,6 +80,7 @@ class Pastry:
         check_info(local)
         self._ring = ring = Ring(local, config, rng)
         self._router = Router(ring)
+        self._relaying = Relaying(ring, self._router)
         self._neighbours = Neighbours(ring)
         self._joining = Joining(ring)
         self._merging = Merging(ring)
@@ -98,7 +101,7 @@ class Pastry:
         self._finish_turn(now)
 
     def join_via(self, contact: NodeInfo, now: float) -> None:
-        """Join the ring of a node that a link is open to; call it again with other contacts at any time. `Activated` follows."""
+        """Join the ring of a node that a link is open to; call it again with others at any time. `Activated` follows."""
         ring = self._ring
         if ring.is_active or ring.is_left or contact.id == ring.local.id:
             return
@@ -137,12 +140,12 @@ class Pastry:
         What it did not acknowledge is sent again: it may have been on the link.
         """
         if self._ring.links.pop(peer, None) is not None:
-            self._router.resend(peer, now)
+            self._router.link_lost(peer, now)
             self._finish_turn(now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
         """Handle that a peer is dead: a restarted process has another id."""
-        if self._ring.dead.get(peer) != NEVER:
+        if not self._ring.dead.has_left(peer):
             self._lose(peer, now + self._ring.config.dead_memory_s, now)
 
     def peer_left(self, peer: NodeId, now: float) -> None:
@@ -162,14 +165,15 @@ class Pastry:
         ring.links.pop(peer, None)
         ring.table.remove(peer)
         self._joining.drop_contact(peer)
-        is_probed = False
         for data in undelivered:
-            is_probed |= self._send_another_way(peer, data, now)
+            self._relaying.send_another_way(peer, data, now)
+        ring.unreachable.add(peer, now + ring.config.dead_memory_s)
+        probe = self._neighbours.relayed_probe(peer, now)
+        if probe is not None:
+            self._relaying.relay(peer, probe, now)
+        else:
+            self._neighbours.unreachable(peer, now)
         self._router.hop_failed(peer, now)
-        if position(peer) not in ring.leaves and not is_probed:
-            self._neighbours.give_up(peer, now)
-            if ring.dead.get(peer) != NEVER:
-                ring.bury(peer, now + ring.config.dead_memory_s)
         self._finish_turn(now)
 
     def rtt_measured(self, peer: NodeId, rtt_s: float, now: float) -> None:
@@ -177,7 +181,7 @@ class Pastry:
         info = self._ring.find(peer)
         if info is not None:
             self._ring.consider(info, rtt_s)
-            self._router.measure(peer, rtt_s)
+            self._router.hops.expect(peer, rtt_s)
 
     def merge_with(self, contact: NodeInfo, now: float) -> None:
         """Look whether a node that a link is open to is in the same ring, and merge the two rings if it is not."""
@@ -221,11 +225,7 @@ class Pastry:
         if peer.id == ring.local.id:
             ring.emit(Received(ring.local, payload))
             return
-        message = Direct(ring.local, payload)
-        if peer.addresses or peer.id in ring.links:
-            ring.tell(peer, message)
-        else:
-            self._relay(peer.id, encode_ring_message(message), now)
+        self._relaying.send(peer, Direct(ring.local, payload), now)
         self._finish_turn(now)
 
     def answer(self, path: tuple[NodeId, ...], payload: bytes, now: float) -> None:
@@ -239,7 +239,7 @@ class Pastry:
         if not path or path[0] == ring.local.id:
             ring.emit(Received(ring.local, payload))
         else:
-            self._return(path, ring.local, encode_ring_message(Direct(ring.local, payload)))
+            self._relaying.send_back(path, ring.local, encode_ring_message(Direct(ring.local, payload)))
 
     def leave(self, now: float) -> None:
         """Tell the leaf set and everybody who has a link to this node. It is inactive then, and acknowledges nothing."""
@@ -247,7 +247,7 @@ class Pastry:
         if ring.is_left:
             return
         told = {info.id: info for info in (*ring.leaves.members(), *ring.links.values())}
-        self._router.flush_acknowledgements()
+        self._router.hops.flush()
         ring.is_active = False
         ring.is_left = True
         self._joining.stop()
@@ -319,16 +319,16 @@ class Pastry:
         self._router.receive(peer, message, now)
 
     def _on_got(self, peer: NodeId, message: Got, now: float) -> None:
-        self._router.receive_got(peer, message, now)
+        self._router.hops.receive_got(peer, message, now)
 
     def _on_direct(self, peer: NodeId, message: Direct, now: float) -> None:
         self._ring.emit(Received(message.source, message.payload))
 
     def _on_returned(self, peer: NodeId, message: Returned, now: float) -> None:
         if message.path:
-            self._return(message.path, message.source, message.payload)
+            self._relaying.send_back(message.path, message.source, message.payload)
         else:
-            self._unwrap(peer, message.payload, now)
+            self._unwrap(message.payload, now)
 
     def _on_probe(self, peer: NodeId, message: LeafProbe, now: float) -> None:
         if not self._ring.is_left and message.info.id != self._ring.local.id:
@@ -372,13 +372,16 @@ class Pastry:
         if timer is Timer.HOP:
             self._router.hop_timed_out(cast("int", item), now)
         elif timer is Timer.ACKNOWLEDGE:
-            self._router.flush_acknowledgements()
+            self._router.hops.flush()
         elif timer is Timer.HELD:
             self._router.release_held(now)
         elif ring.is_left:
             return
         elif timer is Timer.PROBE:
-            self._neighbours.probe_timed_out(cast("NodeId", item), now)
+            node = cast("NodeId", item)
+            probe = self._neighbours.probe_timed_out(node, now)
+            if probe is not None:
+                self._relaying.relay(node, probe, now)
         elif timer is Timer.HANDOVER:
             self._neighbours.handover_done(cast("NodeId", item), now)
         elif timer is Timer.REPAIR:
@@ -429,24 +432,19 @@ class Pastry:
                 elif message.kind is Kind.SEEK:
                     self._merging.receive_seek(message, neighbours, now)
                 else:
-                    self._unwrap(message.source.id, message.payload, now)
+                    self._unwrap(message.payload, now)
         if neighbours.has_news:
             neighbours.has_news = False
             if (Timer.NEWS, None) not in ring.timers:
                 ring.timers.set((Timer.NEWS, None), now + ring.config.news_delay_s)
 
-    def _unwrap(self, peer: NodeId, data: bytes, now: float) -> None:
+    def _unwrap(self, data: bytes, now: float) -> None:
         """Handle a link message that came through the ring."""
-        try:
-            message = decode_ring_message(data)
-        except MessageError:
-            self._ring.counters.messages_invalid += 1
-            return
-        # Whatever else is sent on links only: a relay must not nest, nor speak for a link.
-        if isinstance(message, LeafProbe | LeafAck | Direct | JoinAnswer):
-            source = message.source if isinstance(message, Direct) else message.info
-            if source.id not in self._ring.dead or self._revive(source.id, now):
-                self._handle(source.id, message, now)
+        unwrapped = self._relaying.unwrap(data)
+        if unwrapped is not None:
+            peer, message = unwrapped
+            if peer not in self._ring.dead or self._revive(peer, now):
+                self._handle(peer, message, now)
 
     def _revive(self, peer: NodeId, now: float) -> bool:
         """Handle that a node believed dead has sent something; return False if it had left."""
@@ -460,7 +458,7 @@ class Pastry:
 
     def _lose(self, peer: NodeId, until: float, now: float) -> None:
         ring = self._ring
-        ring.bury(peer, until)
+        ring.dead.add(peer, until)
         ring.links.pop(peer, None)
         ring.doubtful.pop(peer, None)
         ring.table.remove(peer)
@@ -468,31 +466,6 @@ class Pastry:
         self._neighbours.lose(peer, now)
         self._router.hop_failed(peer, now)
         self._finish_turn(now)
-
-    def _send_another_way(self, peer: NodeId, data: bytes, now: float) -> bool:
-        """Send what could not be given to a peer through the ring; return whether it is probed that way."""
-        message = decode_ring_message(data)
-        if isinstance(message, LeafProbe):
-            if not self._neighbours.relay_wanted(peer, now):
-                return False
-            self._relay(peer, data, now)
-            return True
-        if isinstance(message, Direct | LeafAck):
-            self._relay(peer, data, now)
-        elif isinstance(message, Returned):
-            self._relay(message.path[0] if message.path else peer, message.payload, now)
-        return False
-
-    def _relay(self, to: NodeId, data: bytes, now: float) -> None:
-        self._router.originate(Kind.RELAY, to, data, now, tried=(to,))
-
-    def _return(self, path: tuple[NodeId, ...], source: NodeInfo, data: bytes) -> None:
-        ring = self._ring
-        via = ring.links.get(path[-1]) or ring.find(path[-1]) or NodeInfo(path[-1], ())
-        if len(path) == 1:
-            ring.tell_bytes(via, data)
-        else:
-            ring.tell(via, Returned(path[:-1], source, data))
 
 
 def _check(key: bytes, payload: bytes) -> None:

@@ -10,6 +10,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from overlay.graves import Graves
 from overlay.ids import position
 from overlay.leafset import LeafSet
 from overlay.pastry_events import LeavesChanged
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from overlay.pastry_events import PastryEvent
     from overlay.routing_messages import RingMessage
 
-DEAD_MAX: Final = 512
-"""Dead nodes remembered; the oldest is forgotten first, and then at worst probed once more."""
-
 LINKS_MAX: Final = 4096
 """Open links remembered, as many as a node may have; beyond that, `leave` does not reach the oldest."""
 
@@ -38,8 +36,6 @@ NEWCOMERS_MAX: Final = 64
 
 NEWCOMER_S: Final = 5.0
 """How long a join takes at the most, if nothing fails."""
-
-NEVER: Final = float("inf")
 
 
 class Timer(enum.IntEnum):
@@ -105,6 +101,7 @@ class Ring:
         "rng",
         "table",
         "timers",
+        "unreachable",
     )
 
     def __init__(self, local: NodeInfo, config: PastryConfig, rng: Rng) -> None:
@@ -116,8 +113,9 @@ class Ring:
         self.table = RoutingTable(self.place, local.zone)
         self.links: dict[NodeId, NodeInfo] = {}
         self.doubtful: dict[NodeId, None] = {}
-        # Until when hearsay about them is not believed; NEVER for those that left.
-        self.dead: dict[NodeId, float] = {}
+        # Who died or left, and must not enter the leaf set by hearsay; who could not be dialled, nor the table.
+        self.dead = Graves()
+        self.unreachable = Graves()
         # Nodes that are joining, and since when: they go into the table when they should be active.
         self.newcomers: list[tuple[float, NodeInfo]] = []
         self.is_active = False
@@ -161,13 +159,15 @@ class Ring:
 
     def find(self, node: NodeId) -> NodeInfo | None:
         """Return what is known about a node."""
-        return self.leaves.get(position(node)) or self.table.get(node) or self.links.get(node)
+        return self.links.get(node) or self.leaves.get(position(node)) or self.table.get(node)
 
     def learn(self, infos: Iterable[NodeInfo], now: float) -> None:
         """Consider nodes that others mentioned for the table."""
-        dead = self.dead
         for info in infos:
-            if info.id not in dead or not self.is_dead(info.id, now):
+            node = info.id
+            if self.dead.has(node, now) or self.unreachable.has(node, now):
+                continue
+            if info.addresses or node in self.links:
                 self.consider(info)
 
     def note_newcomer(self, info: NodeInfo, now: float) -> None:
@@ -190,33 +190,15 @@ class Ring:
         """Add a node that answered to the leaf set; return whether it is new there."""
         return self.leaves.add(info if self.intern is None else self.intern(info))
 
-    def is_dead(self, node: NodeId, now: float) -> bool:
-        """Return whether hearsay about a node is not to be believed."""
-        until = self.dead.get(node)
-        if until is None:
-            return False
-        if until > now:
-            return True
-        del self.dead[node]
-        return False
-
-    def bury(self, node: NodeId, until: float) -> None:
-        """Remember that a node is dead, or gone for good."""
-        self.dead.pop(node, None)
-        if len(self.dead) >= DEAD_MAX:
-            del self.dead[next(iter(self.dead))]
-        self.dead[node] = until
-
     def revive(self, node: NodeId) -> bool:
         """Handle that a node has sent something itself; return False if it had left for good."""
-        until = self.dead.get(node)
-        if until is None:
+        self.unreachable.discard(node)
+        if node not in self.dead:
             return True
-        if until == NEVER:
+        if self.dead.has_left(node):
             return False
         # The others may have been cut off together with it.
-        for other in [other for other, until in self.dead.items() if until != NEVER]:
-            del self.dead[other]
+        self.dead.clear()
         return True
 
     def _tell_leaves(self) -> None:

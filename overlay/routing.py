@@ -9,19 +9,17 @@ What cannot be decided yet, because this node is still joining or a side of its 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from overlay.arrivals import Arrivals
+from overlay.hops import Hops, Pending
 from overlay.ids import is_nearer, position, shared_digits
 from overlay.pastry_events import Delivered, Undeliverable
 from overlay.ring import Timer
 from overlay.routing_messages import (
-    ACKNOWLEDGEMENTS_MAX,
     PATH_LENGTH_MAX,
     ROWS_TOLD_MAX,
     Direct,
-    Got,
     Kind,
     Routed,
     RowAsk,
@@ -34,17 +32,11 @@ if TYPE_CHECKING:
     from overlay.messages import NodeInfo
     from overlay.ring import Ring
 
-PENDING_MAX: Final = 8192
-"""Messages that wait for an acknowledgement. When full, the oldest is no longer watched over (and counted)."""
-
 HELD_MAX: Final = 1024
 """Messages that wait until their root is known. When full, the oldest is dropped (and counted)."""
 
 HELD_S_MAX: Final = 30.0
 """How long they wait. A join or a repair takes a few seconds at the worst; later their senders have given up."""
-
-HOP_TIMES_MAX: Final = 256
-"""Peers whose acknowledgement times are remembered; the one not used for longest is forgotten."""
 
 ROW_ASKED_S: Final = 10.0
 """How often a row of the table is asked for because a message missed an entry: there may be none in the whole ring."""
@@ -53,50 +45,31 @@ RELAY_ATTEMPTS: Final = 3
 """Attempts for a relayed message. Its receiver is probably gone, since it could not be reached directly."""
 
 
-class Pending:
-    """Remember a message that this node forwarded and that was not acknowledged."""
-
-    __slots__ = ("attempts", "hop", "message", "sent_at", "tried")
-
-    def __init__(self, message: Routed, attempts: int, tried: tuple[NodeId, ...]) -> None:
-        self.message = message
-        self.attempts = attempts
-        self.tried = tried  # Hops that it could not be given to, or that were silent.
-        self.hop: NodeInfo | None = None
-        self.sent_at = 0.0
-
-
 class Router:
     """Forward, deliver, acknowledge, and send again."""
 
     __slots__ = (
-        "_acknowledgements",
         "_held",
-        "_hop_times",
         "_missing_row",
         "_number",
-        "_pending",
         "_ring",
         "_row_asked",
         "_seen",
-        "_sequence",
         "arrived",
+        "hops",
     )
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
         # What reached its root here and is not for the layer above, for Pastry to take.
         self.arrived: list[Routed] = []
-        self._pending: dict[int, Pending] = {}
+        self.hops = Hops(ring)
         self._held: list[tuple[float, Pending]] = []
-        self._acknowledgements: dict[NodeId, list[int]] = {}
-        self._hop_times: OrderedDict[NodeId, tuple[float, float]] = OrderedDict()
         self._seen = Arrivals()
         # Repairs of the table that a message showed to be needed.
         self._missing_row: int | None = None
         self._row_asked: dict[int, float] = {}
-        # Ids are never used again, so both may start at zero.
-        self._sequence = 0
+        # An id is never used again, so its numbers may start at zero.
         self._number = 0
 
     def originate(
@@ -123,7 +96,7 @@ class Router:
         """
         self._number += 1
         message = Routed(0, kind, key, self._ring.local, self._number, (), excludes_source, payload)
-        pending = Pending(message, 0, tried)
+        pending = Pending(message, tried)
         if first is not None:
             self._forward(pending, first, now)
         else:
@@ -134,7 +107,7 @@ class Router:
         ring = self._ring
         if ring.newcomers:
             ring.admit_newcomers(now)
-        self._note(peer, message.sequence, now)
+        self.hops.note(peer, message.sequence, now)
         if message.source.id != ring.local.id:
             if message.kind is Kind.JOIN:
                 ring.note_newcomer(message.source, now)
@@ -143,21 +116,11 @@ class Router:
         if len(message.path) >= PATH_LENGTH_MAX:
             ring.counters.hop_limit_reached += 1
             return
-        self._dispatch(Pending(message, 0, ()), now)
-
-    def receive_got(self, peer: NodeId, message: Got, now: float) -> None:
-        """Handle acknowledgements."""
-        for sequence in message.sequences:
-            pending = self._pending.get(sequence)
-            if pending is None or pending.hop is None or pending.hop.id != peer:
-                continue
-            del self._pending[sequence]
-            self._ring.timers.cancel((Timer.HOP, sequence))
-            self._measure(peer, now - pending.sent_at)
+        self._dispatch(Pending(message), now)
 
     def hop_timed_out(self, sequence: int, now: float) -> None:
         """Handle that a hop was silent: go another way, or ask the root again."""
-        pending = self._pending.pop(sequence, None)
+        pending = self.hops.take(sequence)
         if pending is None or pending.hop is None:
             return
         if pending.hop.id not in pending.tried and not self._is_root(pending.message, pending.hop):
@@ -166,22 +129,15 @@ class Router:
 
     def hop_failed(self, node: NodeId, now: float) -> None:
         """Handle that a node is dead, or nothing could be given to it: send what it did not acknowledge another way."""
-        lost = [sequence for sequence, pending in self._pending.items() if pending.hop is not None and pending.hop.id == node]
-        for sequence in lost:
-            pending = self._pending.pop(sequence)
-            self._ring.timers.cancel((Timer.HOP, sequence))
+        for pending in self.hops.take_all(node):
             pending.tried = (*pending.tried, node)
             self._again(pending, now)
-        self._acknowledgements.pop(node, None)
-        self._hop_times.pop(node, None)
+        self.hops.forget(node)
 
-    def resend(self, node: NodeId, now: float) -> None:
+    def link_lost(self, node: NodeId, now: float) -> None:
         """Handle that the link to a node is gone: what it did not acknowledge may have been on it."""
-        for sequence, pending in list(self._pending.items()):
-            if pending.hop is not None and pending.hop.id == node:
-                del self._pending[sequence]
-                self._ring.timers.cancel((Timer.HOP, sequence))
-                self._again(pending, now)
+        for pending in self.hops.take_all(node):
+            self._again(pending, now)
 
     def release_held(self, now: float) -> None:
         """Try again what waited for this node to know more."""
@@ -193,28 +149,13 @@ class Router:
             else:
                 self._dispatch(pending, now, since)
 
-    def flush_acknowledgements(self) -> None:
-        """Send the acknowledgements that were collected."""
-        ring = self._ring
-        for peer, sequences in self._acknowledgements.items():
-            info = ring.links.get(peer) or ring.find(peer)
-            if info is not None:
-                ring.tell(info, Got(sequences))
-        self._acknowledgements = {}
-
-    def measure(self, peer: NodeId, rtt_s: float) -> None:
-        """Learn the round-trip time of a peer from elsewhere, if nothing is known yet."""
-        if peer not in self._hop_times:
-            expected = rtt_s + self._ring.config.acknowledgement_delay_s
-            self._remember(peer, expected, expected / 2)
-
     def has_held(self) -> bool:
         """Return whether something waits to be released."""
         return bool(self._held)
 
     def state_sizes(self) -> dict[str, int]:
         """Return how many entries the tables have."""
-        return {"pending": len(self._pending), "held": len(self._held), "arrivals": len(self._seen)}
+        return {"pending": len(self.hops), "held": len(self._held), "arrivals": len(self._seen)}
 
     def purge(self, now: float) -> None:
         """Forget what arrived long ago."""
@@ -293,20 +234,29 @@ class Router:
         if target is not None and target.id not in pending.tried:
             self._forward(pending, target, now)
             return
-        hop = None
-        if not ring.leaves.covers(key):
-            hop = self._hop_by_table(pending, key)
-        if hop is None and (pending.tried or not ring.is_active or not ring.leaves.covers(key)):
-            # Whoever is nearest to the receiver has a link to it, if it lives.
-            hop = ring.leaves.nearest(key, {position(node) for node in (*pending.tried, *message.path)})
-        elif hop is None:
-            nearest = ring.leaves.nearest(key)
-            hop = nearest if nearest is not None and is_nearer(key, position(nearest.id), ring.place) else None
+        hop = self._relay_hop(pending, key)
         if hop is None:
             ring.counters.relays_dropped += 1
             self._drop(pending, "the receiver is not in the ring")
         else:
             self._forward(pending, hop, now)
+
+    def _relay_hop(self, pending: Pending, key: int) -> NodeInfo | None:
+        """Return the next hop towards a node that there is no link to."""
+        ring = self._ring
+        leaves = ring.leaves
+        away = {position(node) for node in (*pending.tried, *pending.message.path)}
+        if not ring.is_active and not ring.is_left:
+            # A joiner's leaf set tells nothing yet; but those that it has a link to are in the ring.
+            links = [info for info in ring.links.values() if position(info.id) not in away]
+            return leaves.nearest(key, away) or (links[0] if links else None)
+        if not leaves.covers(key):
+            return self._hop_by_table(pending, key)
+        # Whoever is nearest to the receiver has a link to it, if it lives: the local node has none.
+        nearest = leaves.nearest(key, away)
+        if nearest is None or not (pending.tried or is_nearer(key, position(nearest.id), ring.place)):
+            return None
+        return nearest
 
     def _hop_by_table(self, pending: Pending, key: int) -> NodeInfo | None:
         ring = self._ring
@@ -342,7 +292,7 @@ class Router:
     def _forward(self, pending: Pending, hop: NodeInfo, now: float) -> None:
         ring = self._ring
         message = pending.message
-        self._sequence = sequence = self._sequence + 1
+        sequence = self.hops.next_sequence()
         nodes = self._with_rows(message) if message.kind is Kind.JOIN else message.nodes
         path = (*message.path, ring.local.id)
         data = encode_ring_message(
@@ -359,16 +309,7 @@ class Router:
             )
         )
         ring.tell_bytes(hop, data)
-        pending.hop = hop
-        pending.sent_at = now
-        pending.attempts += 1
-        if len(self._pending) >= PENDING_MAX:
-            oldest = next(iter(self._pending))
-            del self._pending[oldest]
-            ring.timers.cancel((Timer.HOP, oldest))
-            ring.counters.pending_dropped += 1
-        self._pending[sequence] = pending
-        ring.timers.set((Timer.HOP, sequence), now + self._hop_timeout_s(hop.id, pending.attempts))
+        self.hops.watch(pending, hop, sequence, now)
 
     def _with_rows(self, message: Routed) -> list[NodeInfo]:
         """Return the rows collected by a join, with those of this node that the joiner can use."""
@@ -425,38 +366,3 @@ class Router:
         source = position(message.source.id) if message.excludes_source else -1
         nearest = leaves.nearest(key, (source,))
         return nearest is not None and nearest.id == hop.id
-
-    def _note(self, peer: NodeId, sequence: int, now: float) -> None:
-        """Remember to acknowledge a hop."""
-        ring = self._ring
-        waiting = self._acknowledgements.setdefault(peer, [])
-        waiting.append(sequence)
-        if len(waiting) >= ACKNOWLEDGEMENTS_MAX:
-            info = ring.links.get(peer) or ring.find(peer)
-            del self._acknowledgements[peer]
-            if info is not None:
-                ring.tell(info, Got(waiting))
-        elif (Timer.ACKNOWLEDGE, None) not in ring.timers:
-            ring.timers.set((Timer.ACKNOWLEDGE, None), now + ring.config.acknowledgement_delay_s)
-
-    def _hop_timeout_s(self, node: NodeId, attempts: int) -> float:
-        config = self._ring.config
-        times = self._hop_times.get(node)
-        timeout = config.hop_timeout_s if times is None else times[0] + 4 * times[1]
-        timeout = max(timeout, config.hop_timeout_s_min) * 2.0 ** (attempts - 1)
-        return min(timeout, config.hop_timeout_s_max)
-
-    def _measure(self, peer: NodeId, time_s: float) -> None:
-        """Follow the time to acknowledgement as TCP does (RFC 6298 section 2)."""
-        times = self._hop_times.get(peer)
-        if times is None:
-            self._remember(peer, time_s, time_s / 2)
-        else:
-            mean, deviation = times
-            self._remember(peer, 0.875 * mean + 0.125 * time_s, 0.75 * deviation + 0.25 * abs(mean - time_s))
-
-    def _remember(self, peer: NodeId, mean_s: float, deviation_s: float) -> None:
-        self._hop_times[peer] = (mean_s, deviation_s)
-        self._hop_times.move_to_end(peer)
-        if len(self._hop_times) > HOP_TIMES_MAX:
-            self._hop_times.popitem(last=False)

@@ -1,4 +1,4 @@
-"""The prefix table: a node for every prefix of the local id and every other next digit (Rowstron and Druschel 2001, section 2.2).
+"""The prefix table: a node for each prefix of the local id and each other next digit (Rowstron and Druschel 2001, section 2.2).
 
 Of several candidates for a place the nearest one is kept: first by zone, then by round-trip time. An entry may be hearsay
 and may be dead; that costs a detour when it is used, and it is dropped then.

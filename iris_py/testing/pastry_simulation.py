@@ -177,7 +177,9 @@ class PastrySimulation:
         """Let nodes come and go as a Poisson process that keeps their number, while messages are routed."""
         end = self.now + for_s
         for node in self.live():
-            self.at(self.now + self.rng.expovariate(1 / mean_session_s), self._end_session, node, mean_session_s, end, crash_part)
+            self.at(
+                self.now + self.rng.expovariate(1 / mean_session_s), self._end_session, node, mean_session_s, end, crash_part
+            )
         for index in range(int(lookups_per_s * for_s)):
             self.at(self.now + index / lookups_per_s, self._lookup_somewhere)
         self.run_until(end)
