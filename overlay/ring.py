@@ -161,13 +161,24 @@ class Ring:
         """Return what is known about a node."""
         return self.links.get(node) or self.leaves.get(position(node)) or self.table.get(node)
 
+    def is_reachable(self, info: NodeInfo, now: float) -> bool:
+        """Return whether there is a link to a node, or hope for one."""
+        node = info.id
+        return node in self.links or (bool(info.addresses) and not self.unreachable.has(node, now))
+
+    def nearest_reachable(self, key: int, excluding: set[int], now: float) -> NodeInfo | None:
+        """Return the leaf nearest to a key of those that something can be given to."""
+        while True:
+            info = self.leaves.nearest(key, excluding)
+            if info is None or self.is_reachable(info, now):
+                return info
+            excluding.add(position(info.id))
+
     def learn(self, infos: Iterable[NodeInfo], now: float) -> None:
         """Consider nodes that others mentioned for the table."""
         for info in infos:
             node = info.id
-            if self.dead.has(node, now) or self.unreachable.has(node, now):
-                continue
-            if info.addresses or node in self.links:
+            if not self.dead.has(node, now) and self.is_reachable(info, now):
                 self.consider(info)
 
     def note_newcomer(self, info: NodeInfo, now: float) -> None:

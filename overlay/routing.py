@@ -189,17 +189,18 @@ class Router:
                 else:
                     self._deliver(message, now)
                 return
-            if hop.id in pending.tried:
+            if hop.id in pending.tried or not ring.is_reachable(hop, now):
                 # Nothing can be given to the root from here. Perhaps from another leaf, unless that has been tried as well.
-                away = {source, *map(position, (*pending.tried, *message.path))}
-                hop = leaves.nearest(key, away)
-                if hop is None:
+                away = {source, *map(position, (hop.id, *pending.tried, *message.path))}
+                other = ring.nearest_reachable(key, away, now)
+                if other is None and hop.id in pending.tried:
                     pending.tried = ()
                     self._hold(pending, now, held_since)
                     return
+                hop = other or hop
             self._forward(pending, hop, now)
             return
-        hop = self._hop_by_table(pending, key)
+        hop = self._hop_by_table(pending, key, now)
         if hop is None:
             self._hold(pending, now, held_since)
         else:
@@ -231,17 +232,17 @@ class Router:
                 self.arrived.append(message)
             return
         target = ring.leaves.get(key) or ring.links.get(message.key)  # type: ignore[call-overload]
-        if target is not None and target.id not in pending.tried:
+        if target is not None and target.id not in pending.tried and ring.is_reachable(target, now):
             self._forward(pending, target, now)
             return
-        hop = self._relay_hop(pending, key)
+        hop = self._relay_hop(pending, key, now)
         if hop is None:
             ring.counters.relays_dropped += 1
             self._drop(pending, "the receiver is not in the ring")
         else:
             self._forward(pending, hop, now)
 
-    def _relay_hop(self, pending: Pending, key: int) -> NodeInfo | None:
+    def _relay_hop(self, pending: Pending, key: int, now: float) -> NodeInfo | None:
         """Return the next hop towards a node that there is no link to."""
         ring = self._ring
         leaves = ring.leaves
@@ -249,16 +250,17 @@ class Router:
         if not ring.is_active and not ring.is_left:
             # A joiner's leaf set tells nothing yet; but those that it has a link to are in the ring.
             links = [info for info in ring.links.values() if position(info.id) not in away]
-            return leaves.nearest(key, away) or (links[0] if links else None)
+            return ring.nearest_reachable(key, away, now) or (links[0] if links else None)
         if not leaves.covers(key):
-            return self._hop_by_table(pending, key)
-        # Whoever is nearest to the receiver has a link to it, if it lives: the local node has none.
-        nearest = leaves.nearest(key, away)
-        if nearest is None or not (pending.tried or is_nearer(key, position(nearest.id), ring.place)):
+            return self._hop_by_table(pending, key, now)
+        # Whoever is near to the receiver has a link to it, if it lives: the local node has none.
+        target = leaves.get(key)
+        nearest = ring.nearest_reachable(key, away | {key}, now)
+        if nearest is None or not (pending.tried or target or is_nearer(key, position(nearest.id), ring.place)):
             return None
         return nearest
 
-    def _hop_by_table(self, pending: Pending, key: int) -> NodeInfo | None:
+    def _hop_by_table(self, pending: Pending, key: int, now: float) -> NodeInfo | None:
         ring = self._ring
         tried, path, doubtful = pending.tried, pending.message.path, ring.doubtful
         hop = ring.table.next_hop(key)
@@ -268,7 +270,7 @@ class Router:
             self._missing_row = shared_digits(ring.place, key)
         avoid = {*tried, *path, *doubtful}
         hop = ring.table.detour(key, avoid)
-        near = ring.leaves.nearest(key, {position(node) for node in avoid})
+        near = ring.nearest_reachable(key, {position(node) for node in avoid}, now)
         if near is not None and not is_nearer(key, position(near.id), ring.place):
             near = None
         if hop is None or (near is not None and is_nearer(key, position(near.id), position(hop.id))):
