@@ -171,7 +171,8 @@ class Neighbours:
         """Return a probe to send through the ring to a node that could not be dialled; None if there is no point in it."""
         ring = self._ring
         info, relays = self._probes.get(node, (None, 0))
-        if info is None or relays >= RELAYS_MAX:
+        # One with an address that nobody answers at is most likely dead.
+        if info is None or relays >= (1 if info.addresses else RELAYS_MAX):
             return None
         self._probes[node] = (info, relays + 1)
         ring.timers.set((Timer.PROBE, node), now + ring.config.probe_timeout_s / RELAYS_MAX)

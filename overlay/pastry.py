@@ -331,12 +331,19 @@ class Pastry:
             self._unwrap(message.payload, now)
 
     def _on_probe(self, peer: NodeId, message: LeafProbe, now: float) -> None:
-        if not self._ring.is_left and message.info.id != self._ring.local.id:
+        if self._is_sent_by(peer, message.info.id):
             self._neighbours.receive_probe(message, now)
 
     def _on_ack(self, peer: NodeId, message: LeafAck, now: float) -> None:
-        if not self._ring.is_left and message.info.id != self._ring.local.id:
+        if self._is_sent_by(peer, message.info.id):
             self._neighbours.receive_ack(message, now)
+
+    def _is_sent_by(self, peer: NodeId, claimed: NodeId) -> bool:
+        """Return whether to look at a probe or its answer: whoever speaks for another could put it into leaf sets."""
+        if peer != claimed or claimed == self._ring.local.id:
+            self._ring.emit(PeerViolated(peer, "a probe in the name of another node"))
+            return False
+        return not self._ring.is_left
 
     def _on_join_answer(self, peer: NodeId, message: JoinAnswer, now: float) -> None:
         ring = self._ring

@@ -150,14 +150,19 @@ class PastrySimulation:
                 if other.side != node.side and other.is_up:
                     self.at(self.now + self._silence_s * self.rng.uniform(0.8, 1.0), self._notice, node, other)
 
-    def heal(self) -> None:
-        """Make the network one again. Nodes try their remembered peers every ten seconds or so."""
+    def heal(self, rememberers: int | None = None) -> None:
+        """Make the network one again. Nodes (or only some) try their remembered peers every ten seconds or so."""
         self._is_cut = False
         for node in self.live():
             node.side = 0
         self._active = {0: sorted([*self._active[0], *self._active[1]]), 1: []}
-        for node in self.live():
+        for node in self.live()[:rememberers]:
             self.at(self.now + 10.0 * self.rng.random(), self._remember, node)
+
+    def meet(self, node: SimulatedPastry, other: SimulatedPastry) -> None:
+        """Let a node dial another one: to join through it, or, if it is active then, to merge with its ring."""
+        node.remembered[other.info.id] = other.info
+        self._dial(node, other.info.id)
 
     def lookup(self, source: SimulatedPastry, key: bytes | None = None) -> int:
         """Route a numbered message to a key."""
