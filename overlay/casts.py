@@ -145,12 +145,14 @@ class Casts:
         if not is_member and inner is None:
             return
         if inner is not None and (message.is_replay or self._sequences.is_new(key, message.sequence)):
-            down = CastDown(message.group, message.source, message.sequence, False, message.payload)
+            down = CastDown(message.group, message.source, message.sequence, False, message.base, message.payload)
             for info in inner.children:
                 self._outbox.send(info, down)
         if source.id != self._local.id:
             self._parents[message.group] = source.id
-        self._deliver(self._sequences.accept(key, message.sequence, message, now), is_member=is_member)
+        # Who sees nothing of a source before begins with this, whatever was cast before it was there.
+        base = message.base if key in self._sequences else None
+        self._deliver(self._sequences.accept(key, message.sequence, message, now, base), is_member=is_member)
 
     def forget(self, group: GroupId) -> None:
         """Handle that the local node is a member no more: it is no part of the tree, and begins anew if it comes back."""

@@ -318,6 +318,8 @@ class CastDown(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """See `CastUp`."""
     is_replay: bool
     """Whether the receiver took the place of a lost node: it passes the cast on even if it has it itself."""
+    base: _Number
+    """From which sequence on the root sent every cast of this source: nobody waits for an earlier one."""
     payload: Annotated[bytes, Meta(max_length=CAST_BYTES_MAX)]
     """What is cast."""
 

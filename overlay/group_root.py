@@ -227,7 +227,9 @@ class GroupRoot:
             member = self.directory.members.get(node)
             if member is not None:
                 for _, cast in self._recent:
-                    self._outbox.send(member.record.info, CastDown(cast.group, cast.source, cast.sequence, True, cast.payload))
+                    self._outbox.send(
+                        member.record.info, CastDown(cast.group, cast.source, cast.sequence, True, cast.base, cast.payload)
+                    )
         while self.held and (not self.followers.unsettled_parents or self.held[0].deadline <= now):
             _, source, cast = self.held.popleft()
             members = self.directory.members

@@ -21,6 +21,7 @@ from overlay.group_messages import (
     Accused,
     Applied,
     CastDown,
+    CastTaken,
     CastUp,
     Check,
     Copied,
@@ -137,7 +138,7 @@ class Roots:
     def doubt(self, group: GroupId, node: NodeId, now: float) -> None:
         """Handle that somebody cannot reach a member: ask the ring whether it lives."""
         root = self.roots.get(group)
-        member = root.directory.members.get(node) if root is not None else None
+        member = None if root is None else root.directory.members.get(node)
         if member is not None and (_CHECK, group, node) not in self._timers:
             self._timers.set((_CHECK, group, node), now + CHECK_S)  # All its users may doubt it at once.
             self._outbox.route(node, Check(self._local, Accuse(node, member.record.stamp, group)))
@@ -172,6 +173,8 @@ class Roots:
         if root is None:
             return
         key = (message.group, message.info.id)
+        if not self._orders.is_new(key, message.sequence):
+            self._outbox.send(message.info, CastTaken(message.group, message.sequence))  # The first one was lost.
         self._send_down(root, self._orders.accept(key, message.sequence, message, now, message.base), now)
 
     def acknowledge(self, kind: Kind, group: GroupId, source: NodeInfo, version: int, now: float) -> None:
@@ -417,18 +420,17 @@ class Roots:
 
     def _send_down(self, root: GroupRoot, messages: list[CastUp], now: float) -> None:
         for message in messages:
-            cast = CastDown(message.group, message.info.id, message.sequence, False, message.payload)
+            base = min(message.sequence, self._orders.since((message.group, message.info.id)))
+            cast = CastDown(message.group, message.info.id, message.sequence, False, base, message.payload)
             root.cast(message.info, cast, now, self._config.told_timeout_s)
 
     def _start_sweeping(self, now: float) -> None:
         if self._sweep_at is None:
-            self._sweep_at = now + self._config.sweep_s
-            self._refresh_at = now + self._config.renew_s
+            self._sweep_at, self._refresh_at = now + self._config.sweep_s, now + self._config.renew_s
 
     def _sweep(self, now: float) -> None:
         self.copies.expire(now)
-        is_refresh = now >= self._refresh_at
-        if is_refresh:
+        if is_refresh := now >= self._refresh_at:
             self._refresh_at = now + self._config.renew_s
         for group, root in list(self.roots.items()):
             root.expire(now)

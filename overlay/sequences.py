@@ -27,12 +27,14 @@ class Sequence(Generic[T]):
     Whoever joined in the middle begins with the first one it sees: nothing tells it from one that came after a lost one.
     """
 
-    __slots__ = ("_held", "deadline", "expected", "skipped", "used_at")
+    __slots__ = ("_held", "deadline", "expected", "since", "skipped", "used_at")
 
     def __init__(self) -> None:
         # All up to here were passed on, or skipped; None before the first. Invariant: every held one is later than it.
         self.expected: int | None = None
         self._held: dict[int, T] = {}
+        # From here on none was skipped.
+        self.since = 0
         self.deadline: float | None = None
         self.skipped = 0
         self.used_at = 0.0
@@ -49,26 +51,30 @@ class Sequence(Generic[T]):
             item: The cast.
             now: Monotonic seconds.
             reorder_s: How long it may wait for earlier ones.
-            base: The first number that may still come, if the source tells.
+            base: The first number that may still come, if the sender tells: what is missing before it is not waited for.
         """
         self.used_at = now
-        if base is not None and self.expected is None:
-            self.expected = base
+        earlier: list[T] = []
+        if base is not None:
+            if self.expected is None:
+                self.expected = self.since = base
+            elif self.expected < base:
+                earlier = self._skip_to(base)
         if self.expected is None or number >> STAMP_SHIFT > self.expected >> STAMP_SHIFT:
             # The source starts over; what it sent before precedes this.
-            earlier = [self._held[held] for held in sorted(self._held)]
+            earlier += [self._held[held] for held in sorted(self._held)]
             self._held.clear()
             self.deadline = None
-            self.expected = number + 1
+            self.since, self.expected = number, number + 1
             return [*earlier, item]
         if number < self.expected or number in self._held:
-            return []
+            return earlier
         self._held[number] = item
         if number != self.expected and len(self._held) <= HELD_MAX:
             if self.deadline is None:
                 self.deadline = now + reorder_s
-            return []
-        return self._drain(now, reorder_s)
+            return earlier
+        return earlier + self._drain(now, reorder_s)
 
     def expire(self, now: float, reorder_s: float) -> list[T]:
         """Skip what did not come in time; return what waited for it."""
@@ -80,7 +86,9 @@ class Sequence(Generic[T]):
         """Pass on from the first held one to the next gap."""
         assert self.expected is not None
         first = min(self._held)
-        self.skipped += first - self.expected
+        if first != self.expected:
+            self.skipped += first - self.expected
+            self.since = first
         ready: list[T] = []
         while first in self._held:
             ready.append(self._held.pop(first))
@@ -88,6 +96,17 @@ class Sequence(Generic[T]):
         self.expected = first
         self.deadline = now + reorder_s if self._held else None
         return ready
+
+    def _skip_to(self, base: int) -> list[T]:
+        """Pass on what waits before a number."""
+        assert self.expected is not None
+        numbers = sorted(number for number in self._held if number < base)
+        if base >> STAMP_SHIFT == self.expected >> STAMP_SHIFT:
+            self.skipped += base - self.expected - len(numbers)
+        self.expected = self.since = base
+        if not any(number >= base for number in self._held):
+            self.deadline = None
+        return [self._held.pop(number) for number in numbers]
 
 
 class Sequences(Generic[T]):
@@ -119,6 +138,10 @@ class Sequences(Generic[T]):
         """Return whether a cast was not seen before."""
         sequence = self._sequences.get(key)
         return sequence is None or sequence.is_new(number)
+
+    def since(self, key: SourceKey) -> int:
+        """Return from which number on none of a source was skipped."""
+        return self._sequences[key].since
 
     def accept(self, key: SourceKey, number: int, item: T, now: float, base: int | None = None) -> list[T]:
         """Handle a cast; return those whose turn has come. See `Sequence.accept`."""

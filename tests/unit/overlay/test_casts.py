@@ -42,8 +42,8 @@ def up(sequence: int, base: int, payload: bytes) -> CastUp:
     return CastUp(LOCAL, G, sequence, base, payload)
 
 
-def down(sequence: int, *, is_replay: bool = False) -> CastDown:
-    return CastDown(G, SOURCE, sequence, is_replay, b"%d" % sequence)
+def down(sequence: int, *, is_replay: bool = False, base: int = 0) -> CastDown:
+    return CastDown(G, SOURCE, sequence, is_replay, base, b"%d" % sequence)
 
 
 def test_casts_take_one_way_until_all_were_taken() -> None:
@@ -143,6 +143,17 @@ def test_casts_are_delivered_in_order_and_gaps_are_counted() -> None:
     fixture.casts.handle_timeout(1.0)
     assert fixture.payloads() == [b"5"]
     assert fixture.counters.casts_skipped == 1
+
+
+def test_nobody_waits_for_what_the_root_never_sent() -> None:
+    fixture = Fixture()
+    fixture.casts.receive(ROOT, down(1), 0.0, is_member=True)
+    fixture.casts.receive(ROOT, down(4), 0.0, is_member=True)
+    fixture.casts.receive(ROOT, down(7, base=6), 0.1, is_member=True)
+    assert fixture.payloads() == [b"1", b"4"]
+    fixture.casts.receive(ROOT, down(6, base=6), 0.2, is_member=True)
+    assert fixture.payloads() == [b"6", b"7"]
+    assert fixture.casts.deadline() is None
 
 
 def test_who_is_no_member_receives_nothing_but_passes_on() -> None:

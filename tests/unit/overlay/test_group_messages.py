@@ -37,7 +37,7 @@ EXAMPLES: list[GroupMessage] = [
     gm.Adopted(G, 8),
     gm.CastUp(INFO, G, 2, 1, b"payload"),
     gm.CastTaken(G, 2),
-    gm.CastDown(G, N, 2, False, b"payload"),
+    gm.CastDown(G, N, 2, False, 1, b"payload"),
     gm.Forgotten(G),
 ]
 
@@ -66,7 +66,7 @@ def test_the_wire_format_stays() -> None:
         gm.Register(INFO, [gm.Registration(G, b"", 3)] * (gm.BATCH_MAX + 1)),
         gm.Register(INFO, [gm.Registration(G, b"a" * 257, 3)]),
         gm.Register(NodeInfo(N, ("no spaces",)), []),
-        gm.CastDown(G, N, 2, False, bytes(gm.CAST_BYTES_MAX + 1)),
+        gm.CastDown(G, N, 2, False, 1, bytes(gm.CAST_BYTES_MAX + 1)),
     ],
     ids=lambda message: type(message).__name__,
 )

@@ -26,6 +26,15 @@ def test_the_source_may_tell_what_comes_first() -> None:
     assert sequence.deadline is None
 
 
+def test_what_will_not_come_is_not_waited_for() -> None:
+    sequence: Sequence[str] = Sequence()
+    sequence.accept(0, "0", 0.0, 1.0)
+    assert sequence.accept(2, "2", 0.0, 1.0) == []
+    assert sequence.accept(6, "6", 0.0, 1.0, base=5) == ["2"]
+    assert sequence.accept(5, "5", 0.0, 1.0, base=5) == ["5", "6"]
+    assert (sequence.skipped, sequence.since, sequence.deadline) == (3, 5, None)
+
+
 def test_a_gap_is_skipped_after_a_while() -> None:
     sequence: Sequence[str] = Sequence()
     sequence.accept(0, "0", 0.0, 1.0)
