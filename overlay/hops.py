@@ -1,4 +1,4 @@
-"""Acknowledging hops: who forwarded a message keeps it until the next hop has it (Castro, Costa, Rowstron, DSN 2004, section 4.1).
+"""Acknowledging hops: who forwarded a message keeps it until the next one has it (Castro, Costa, Rowstron, DSN 2004, 4.1).
 
 Links are reliable while they hold, but hops die and stall. The time-out follows the time that each hop takes to acknowledge.
 """

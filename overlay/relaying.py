@@ -52,7 +52,7 @@ class Relaying:
     def send_back(self, path: tuple[NodeId, ...], source: NodeInfo, data: bytes) -> None:
         """Send a link message one step back along a path, towards its first node."""
         via = self._ring.find(path[-1]) or NodeInfo(path[-1], ())
-        if len(path) == 1:
+        if len(path) == 1 and source.id == self._ring.local.id:
             self._ring.tell_bytes(via, data)
         else:
             self._ring.tell(via, Returned(path[:-1], source, data))

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
 from overlay import arrivals
 from overlay.arrivals import REMEMBERED_S, Arrivals
 from overlay.ids import NodeId
+
+if TYPE_CHECKING:
+    import pytest
 
 A, B = NodeId(b"a" * 16), NodeId(b"b" * 16)
 

@@ -39,7 +39,7 @@ def test_equals_a_full_sort_when_nobody_dies(local: int, added: list[int]) -> No
     assert places(leaves.left) == left
     assert places(leaves.right) == right
     assert {*places(leaves.members())} == {*left, *right}
-    assert leaves.is_complete == (len(others) < 2 * HALF and not (len({*left, *right}) == 2 * HALF))
+    assert leaves.is_complete == (len(others) < 2 * HALF and len({*left, *right}) != 2 * HALF)
     assert not leaves.is_short
 
 

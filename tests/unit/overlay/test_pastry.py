@@ -189,7 +189,7 @@ def test_an_answer_goes_back_along_the_path() -> None:
     wires.settle()
     assert sorted(event.payload for event in wires.of(200, Received)) == [b"answer", b"broken", b"detour"]
     assert wires.of(200, Received)[0].source == wires.infos[100]
-    assert wires.count(Returned) == 2
+    assert wires.count(Returned) == 3  # Twice the detour, and once in vain.
 
 
 def test_a_joiner_is_acknowledged_after_the_handover() -> None:
@@ -320,12 +320,14 @@ def test_two_hidden_nodes_are_neighbours_by_relay() -> None:
     assert [event.payload for event in wires.of(200, Delivered)] == [b"x"]
 
 
-def test_sending_to_nobody_is_reported() -> None:
+def test_sending_to_nobody_is_counted() -> None:
     wires = make_ring(10, 100)
     wires.nodes[wires.infos[10].id].send(make_info(50, is_dialable=False), b"x", wires.now)
     wires.advance(1.0)
     assert [(event.key, event.payload) for event in wires.of(10, Undeliverable)] == []  # It was on its way already,
-    assert wires.nodes[wires.infos[100].id].counters.relays_dropped + wires.nodes[wires.infos[10].id].counters.relays_dropped == 1
+    assert (
+        wires.nodes[wires.infos[100].id].counters.relays_dropped + wires.nodes[wires.infos[10].id].counters.relays_dropped == 1
+    )
 
 
 def test_two_that_join_through_each_other_start_a_ring() -> None:
@@ -400,6 +402,15 @@ def test_a_probe_in_the_name_of_another_is_a_violation() -> None:
     wires.settle()
     assert len(wires.of(10, PeerViolated)) == 2
     assert wires.nodes[wires.infos[10].id].leaves() == [wires.infos[100]]
+
+
+def test_a_message_in_the_name_of_another_is_a_violation() -> None:
+    wires = make_ring(10, 100)
+    message = encode_ring_message(Direct(make_info(50), b"x"))
+    wires.nodes[wires.infos[10].id].receive(wires.infos[100].id, message, wires.now)
+    wires.settle()
+    assert len(wires.of(10, PeerViolated)) == 1
+    assert not wires.of(10, Received)
 
 
 def test_a_full_path_ends_a_loop() -> None:
