@@ -25,3 +25,11 @@ class Counters:
     """Dials that the owner never reported on."""
     changes_unconfirmed: int = 0
     """Joins and leaves that completed because the bound passed, not because everybody had acknowledged."""
+    registrations_refused: int = 0
+    """Registrations in groups, and groups, beyond the bounds of a directory."""
+    casts_lost: int = 0
+    """Casts of this node that no root took, for the ring was broken or too many were under way."""
+    casts_skipped: int = 0
+    """Casts that others sent and that did not arrive here before later ones of the same source had waited for long enough."""
+    messages_undeliverable: int = 0
+    """Messages of groups that the ring gave up; what they carry is sent again."""

@@ -68,7 +68,24 @@ class ViewChanged(msgspec.Struct, frozen=True):
     group: GroupId
     """The group."""
     members: dict[NodeId, GroupMember]
-    """All members that are known, the local node among them if it joined. It is a copy: keep it, but do not change it."""
+    """All members, the local node among them if it joined; of a group of more than VIEW_MAX a sample of so many. It is a copy:
+    keep it, but do not change it."""
+    size: int = 0
+    """How many members the group has. Of a group with a sample it may be 3 % off for some seconds."""
+    is_watched: bool = True
+    """Whether changes will be told. If not, for the group has WATCHERS_MAX watchers already, cast to it rather than send to
+    its members, and call `use_group` before choosing one."""
+
+
+class Cast(msgspec.Struct, frozen=True):
+    """Report what a node cast to a group that the local node is a member of: at most once, in the order of its source."""
+
+    group: GroupId
+    """The group."""
+    source: NodeId
+    """Who cast it, perhaps the local node."""
+    payload: bytes
+    """What was cast."""
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -96,5 +113,5 @@ class ProtocolViolated(msgspec.Struct, frozen=True):
 
 
 Event: TypeAlias = (
-    DialRequested | PeerJoined | PeerLost | GroupJoined | GroupLeft | ViewChanged | Settled | Departed | ProtocolViolated
+    DialRequested | PeerJoined | PeerLost | GroupJoined | GroupLeft | ViewChanged | Cast | Settled | Departed | ProtocolViolated
 )

@@ -1,0 +1,436 @@
+"""A simulation of the groups layer alone, over a perfect ring: everybody knows at once what the ring is.
+
+Sent messages arrive in order per pair of nodes, routed ones in any order. What is under way to a node that crashes is lost;
+what is routed to one is lost or reaches its heir. Deaths are noticed by neighbours in the ring and by those who keep a link.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left, insort
+from collections import deque
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from overlay.counters import Counters
+from overlay.events import Cast, GroupJoined, GroupLeft, ViewChanged
+from overlay.group_config import GroupConfig
+from overlay.group_io import AnswerTo, HandoverDone, RouteTo, SendTo
+from overlay.group_layer import GroupLayer
+from overlay.ids import ID_BYTES, GroupId, NodeId
+from overlay.messages import NodeInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from overlay.events import Event
+    from overlay.group_io import GroupOutput, Path
+
+LEAF_HALF = 8
+RING_SIZE = 1 << (8 * ID_BYTES)
+
+
+def position(key: bytes) -> int:
+    """Return where a key is on the ring."""
+    return int.from_bytes(key, "big")
+
+
+def distance(a: int, b: int) -> int:
+    """Return the shorter way round the ring."""
+    way = (a - b) % RING_SIZE
+    return min(way, RING_SIZE - way)
+
+
+class PerfectRing:
+    """Hold who is in a ring: the truth that every node of it knows."""
+
+    def __init__(self) -> None:
+        self.positions: list[int] = []
+        self.infos: dict[int, NodeInfo] = {}
+
+    def add(self, info: NodeInfo) -> None:
+        """Add a node."""
+        insort(self.positions, position(info.id))
+        self.infos[position(info.id)] = info
+
+    def remove(self, node: NodeId) -> None:
+        """Remove a node."""
+        del self.positions[bisect_left(self.positions, position(node))]
+        del self.infos[position(node)]
+
+    def root(self, key: bytes) -> NodeInfo:
+        """Return the nearest node; on a tie that with the smaller position."""
+        target, count = position(key), len(self.positions)
+        index = bisect_left(self.positions, target)
+        near = [self.positions[(index + step) % count] for step in (-1, 0)]
+        return self.infos[min(near, key=lambda other: (distance(other, target), other))]
+
+    def leaves(self, node: NodeId) -> list[NodeInfo]:
+        """Return the neighbours of a node."""
+        count = len(self.positions)
+        index = bisect_left(self.positions, position(node))
+        steps = range(-min(LEAF_HALF, (count - 1) // 2), min(LEAF_HALF, count // 2) + 1)
+        return [self.infos[self.positions[(index + step) % count]] for step in steps if step]
+
+
+class NodeRing:
+    """Show a node its ring."""
+
+    def __init__(self, node: SimulatedNode) -> None:
+        self._node = node
+
+    def is_root(self, key: bytes) -> bool:
+        """Return whether the node is the root of a key."""
+        node = self._node
+        return node.is_active and bool(node.ring.positions) and node.ring.root(key).id == node.info.id
+
+    def replicas(self, key: bytes, count: int) -> list[NodeInfo]:
+        """Return the neighbours nearest to a key."""
+        target = position(key)
+        leaves = self._node.ring.leaves(self._node.info.id) if self._node.info.id in self._node.members_of_ring() else []
+        return sorted(leaves, key=lambda info: distance(position(info.id), target))[:count]
+
+
+class SimulatedNode:
+    """Hold a node and what happened to it."""
+
+    def __init__(self, simulation: GroupSimulation, info: NodeInfo, side: int) -> None:
+        self.info = info
+        # Who it can reach, and what it believes about that.
+        self.side = side
+        self.ring_id = side
+        self.simulation = simulation
+        self.is_live = True
+        self.is_active = False
+        self.is_stalled = False
+        self.counters = Counters()
+        rng = random.Random(simulation.rng.getrandbits(64))
+        self.layer = GroupLayer(info, simulation.config, rng, NodeRing(self), self.counters)
+        self.waiting: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
+        self.buffered: list[tuple[bytes, bytes, NodeInfo]] = []
+        self.handovers: set[NodeId] = set()
+        self.log: list[tuple[float, Event]] = []
+        self.views: dict[GroupId, ViewChanged] = {}
+        self.casts: list[Cast] = []
+        self.joined: dict[GroupId, float] = {}
+        self.wanted: dict[GroupId, float] = {}
+        self.watched: dict[GroupId, float] = {}
+        self.timer: float | None = None
+
+    @property
+    def ring(self) -> PerfectRing:
+        """Return the ring that the node is in."""
+        return self.simulation.rings[self.ring_id]
+
+    def members_of_ring(self) -> set[NodeId]:
+        """Return who is in the ring of this node."""
+        return self.simulation.in_ring[self.ring_id]
+
+
+class GroupSimulation:
+    """Run nodes in virtual time."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        config: GroupConfig | None = None,
+        latency_s: tuple[float, float] = (0.001, 0.02),
+        detection_s: tuple[float, float] = (0.05, 0.5),
+    ) -> None:
+        """Create an empty network.
+
+        Args:
+            seed: Everything random follows from it.
+            config: The constants of all nodes.
+            latency_s: How long a hop takes.
+            detection_s: How long the ring takes to notice a crash.
+        """
+        self.rng = random.Random(seed)
+        self.config = config or GroupConfig()
+        self.now = 0.0
+        self.nodes: dict[NodeId, SimulatedNode] = {}
+        self.rings: dict[int, PerfectRing] = {0: PerfectRing(), 1: PerfectRing()}
+        self.in_ring: dict[int, set[NodeId]] = {0: set(), 1: set()}
+        self.disturbed_at = 0.0
+        self.messages = 0
+        self.bytes = 0
+        self._latency_s = latency_s
+        self._detection_s = detection_s
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._steps = 0
+        self._last: dict[tuple[NodeId, NodeId], float] = {}
+
+    # Faults and starts
+
+    def start_node(self, *, side: int = 0) -> SimulatedNode:
+        """Start a node: its neighbours hand over, then it is active."""
+        info = NodeInfo(NodeId(self.rng.randbytes(ID_BYTES)), (f"node-{len(self.nodes)}:1",))
+        node = self.nodes[info.id] = SimulatedNode(self, info, side)
+        self.enter(node)
+        return node
+
+    def enter(self, node: SimulatedNode) -> None:
+        """Put a node into the ring of its side."""
+        ring = node.ring
+        before = self._leaf_sets(node.ring_id, position(node.info.id))
+        ring.add(node.info)
+        node.members_of_ring().add(node.info.id)
+        neighbours = [self.nodes[info.id] for info in ring.leaves(node.info.id)]
+        self._tell_leaves(before)
+        node.handovers = {other.info.id for other in neighbours if other.is_active and not other.is_stalled}
+        for other in neighbours:
+            if other.is_active:
+                self._input(other, GroupLayer.handover_wanted, node.info)
+        self._at(self.now + 1.0, lambda: self._activate(node))
+        if not node.handovers:
+            self._activate(node)
+
+    def crash(self, node: SimulatedNode) -> None:
+        """Kill a node; its neighbours notice a little later."""
+        self.disturbed_at = self.now
+        node.is_live = node.is_active = False
+        if not node.is_stalled:
+            self._at(self.now + self.rng.uniform(*self._detection_s), lambda: self._notice(node))
+
+    def stall(self, node: SimulatedNode, duration_s: float) -> None:
+        """Stop the process of a node for a while: 3 s later it is taken for dead."""
+        self.disturbed_at = self.now
+        node.is_stalled = True
+        self._at(self.now + 3.0, lambda: self._notice(node) if node.is_stalled or not node.is_live else None)
+        self._at(self.now + duration_s, lambda: self._resume(node))
+
+    def split(self) -> None:
+        """Cut the network into two halves at random."""
+        self.disturbed_at = self.now
+        for node in self.nodes.values():
+            node.side = int(self.rng.random() < 0.5)
+        self._at(self.now + self.rng.uniform(*self._detection_s), self._arrange)
+
+    def heal(self) -> None:
+        """Make the network one again: both rings become one at once."""
+        self.disturbed_at = self.now
+        for node in self.nodes.values():
+            node.side = 0
+        self._at(self.now + self.rng.uniform(*self._detection_s), self._arrange)
+
+    # Time
+
+    def run_for(self, duration_s: float, check: Callable[[], None] | None = None, every_s: float = 0.25) -> None:
+        """Let time pass, with a check now and then."""
+        end = self.now + duration_s
+        next_check = self.now + every_s
+        while True:
+            upto = min(end, next_check)
+            while self._heap and self._heap[0][0] <= upto:
+                self.now, _, action = heappop(self._heap)
+                action()
+            self.now = upto
+            if upto == next_check:
+                next_check += every_s
+                if check is not None:
+                    check()
+            if upto == end:
+                return
+
+    # Commands
+
+    def join(self, node: SimulatedNode, group: GroupId, attributes: bytes = b"") -> None:
+        """Make a node a member."""
+        node.wanted[group] = self.now
+        self._input(node, GroupLayer.join_group, group, attributes)
+
+    def leave(self, node: SimulatedNode, group: GroupId) -> None:
+        """End a membership."""
+        node.wanted.pop(group, None)
+        self._input(node, GroupLayer.leave_group, group)
+
+    def watch(self, node: SimulatedNode, group: GroupId) -> None:
+        """Watch a group."""
+        node.watched[group] = self.now
+        self._input(node, GroupLayer.watch_group, group)
+
+    def cast(self, node: SimulatedNode, group: GroupId, payload: bytes) -> None:
+        """Cast to a group."""
+        self._input(node, GroupLayer.cast, group, payload)
+
+    # Queries
+
+    def live_nodes(self, side: int | None = None) -> list[SimulatedNode]:
+        """Return the nodes that run."""
+        return [node for node in self.nodes.values() if node.is_live and side in (None, node.ring_id)]
+
+    def directories(self, group: GroupId, side: int = 0) -> list[SimulatedNode]:
+        """Return the nodes of a side that take themselves for the root of a group."""
+        return [node for node in self.live_nodes(side) if not node.is_stalled and node.layer.directory_of(group) is not None]
+
+    def fingerprint(self) -> list[tuple[float, str]]:
+        """Return everything that happened, for comparisons."""
+        return [(time, repr(event)) for node in self.nodes.values() for time, event in node.log]
+
+    # Inside
+
+    def _at(self, when: float, action: Callable[[], None]) -> None:
+        self._steps += 1
+        heappush(self._heap, (when, self._steps, action))
+
+    def _latency(self) -> float:
+        return self.rng.uniform(*self._latency_s)
+
+    def _input(self, node: SimulatedNode, method: Callable[..., None], *arguments: object) -> None:
+        """Give a node an input, a method of its layer, and apply what it puts out."""
+        if not node.is_live:
+            return
+        if node.is_stalled:
+            node.waiting.append((method, arguments))
+            return
+        method(node.layer, *arguments, self.now)
+        self.apply(node)
+
+    def apply(self, node: SimulatedNode) -> None:
+        """Carry out what a node put out."""
+        for output in node.layer.outputs_to_send():
+            self._apply_output(node, output)
+        for event in node.layer.events_received():
+            node.log.append((self.now, event))
+            if isinstance(event, ViewChanged):
+                node.views[event.group] = event
+            elif isinstance(event, Cast):
+                node.casts.append(event)
+            elif isinstance(event, GroupJoined):
+                node.joined[event.group] = self.now
+            elif isinstance(event, GroupLeft):
+                node.joined.pop(event.group, None)
+        deadline = node.layer.deadline()
+        if deadline is not None and (node.timer is None or deadline < node.timer):
+            node.timer = max(deadline, self.now)
+            self._at(node.timer, lambda: self._fire(node, node.timer))
+
+    def _fire(self, node: SimulatedNode, when: float | None) -> None:
+        if node.timer is None or self.now < node.timer:
+            return
+        node.timer = None
+        self._input(node, GroupLayer.handle_timeout)
+
+    def _apply_output(self, node: SimulatedNode, output: GroupOutput) -> None:
+        if isinstance(output, HandoverDone):
+            joiner = self.nodes[output.to.id]
+            joiner.handovers.discard(node.info.id)
+            if not joiner.handovers:
+                self._at(self.now + 2 * self._latency_s[1], lambda: self._activate(joiner))
+            return
+        self.messages += 1
+        self.bytes += len(output.payload)
+        if isinstance(output, RouteTo):
+            delay = self._latency() + self._latency() + self._latency()
+            self._at(self.now + delay, lambda: self._route(node, output.key, output.payload, 0))
+        elif isinstance(output, SendTo):
+            pair = (node.info.id, output.info.id)
+            when = max(self.now + self._latency(), self._last.get(pair, 0.0))
+            self._last[pair] = when
+            self._at(when, lambda: self._send(node, output.info.id, output.payload))
+        else:
+            assert isinstance(output, AnswerTo)
+            self._at(self.now + 3 * self._latency(), lambda: self._send(node, output.path[0], output.payload))
+
+    def _send(self, source: SimulatedNode, receiver: NodeId, payload: bytes) -> None:
+        node = self.nodes[receiver]
+        if node.side == source.side and (source.is_live or self.rng.random() < 0.5):
+            self._input(node, GroupLayer.received, source.info, payload)
+        if node.side != source.side or not node.is_live:
+            when = self.now + self._detection_s[1]
+            self._at(when, lambda: self._input(source, GroupLayer.undeliverable, receiver, payload))
+
+    def _route(self, source: SimulatedNode, key: bytes, payload: bytes, attempts: int) -> None:
+        if not source.ring.positions:
+            return
+        root = self.nodes[source.ring.root(key).id]
+        if not root.is_live or root.is_stalled or root.side != source.side:
+            # The hop before notices, and tries again until the ring is repaired; or it died with the hop.
+            if attempts < 100 and self.rng.random() < 0.99:
+                self._at(self.now + 0.1, lambda: self._route(source, key, payload, attempts + 1))
+        elif not root.is_active:
+            root.buffered.append((key, payload, source.info))
+        else:
+            path: Path = (source.info.id,)
+            self._input(root, GroupLayer.delivered, key, payload, source.info, path)
+
+    def _activate(self, node: SimulatedNode) -> None:
+        if node.is_active or not node.is_live:
+            return
+        node.is_active = True
+        self._input(node, GroupLayer.activated)
+        buffered, node.buffered = node.buffered, []
+        for key, payload, source in buffered:
+            self._route(self.nodes[source.id], key, payload, 0)
+
+    def _resume(self, node: SimulatedNode) -> None:
+        node.is_stalled = False
+        if not node.is_live:
+            return
+        waiting, node.waiting = node.waiting, deque()
+        for method, arguments in waiting:
+            self._input(node, method, *arguments)
+        node.timer = None
+        self._input(node, GroupLayer.handle_timeout)
+        if node.info.id not in node.members_of_ring():
+            node.ring_id = node.side
+            before = self._leaf_sets(node.ring_id, position(node.info.id))
+            node.ring.add(node.info)
+            node.members_of_ring().add(node.info.id)
+            self._tell_leaves(before)
+            self._input(node, GroupLayer.leaves_changed, [], [])
+
+    def _notice(self, node: SimulatedNode) -> None:
+        """Take a dead node out of its ring, and tell those who have to do with it."""
+        if node.info.id not in node.members_of_ring():
+            return
+        before = self._leaf_sets(node.ring_id, position(node.info.id))
+        node.ring.remove(node.info.id)
+        node.members_of_ring().discard(node.info.id)
+        for other in self.live_nodes():
+            if other.ring_id != node.ring_id or other is node:
+                continue
+            is_leaf = any(info.id == node.info.id for info in before.get(other.info.id, ()))
+            if is_leaf or other.layer.needs(node.info.id):
+                self._input(other, GroupLayer.peer_dead, node.info.id)
+        self._tell_leaves(before)
+
+    def _arrange(self) -> None:
+        """Put every node into the ring of its side, and tell all of them."""
+        members = [node for node in self.nodes.values() if node.info.id in node.members_of_ring()]
+        before = {node.info.id: node.ring.leaves(node.info.id) for node in members}
+        for node in members:
+            node.ring.remove(node.info.id)
+            node.members_of_ring().discard(node.info.id)
+        for node in members:
+            node.ring_id = node.side
+            node.ring.add(node.info)
+            node.members_of_ring().add(node.info.id)
+        for node in members:
+            gone = [other.info.id for other in members if other.side != node.side]
+            leaves = {info.id for info in before[node.info.id]}
+            for peer in gone:
+                if peer in leaves or node.layer.needs(peer):
+                    self._input(node, GroupLayer.peer_dead, peer)
+        self._tell_leaves(before)
+
+    def _leaf_sets(self, side: int, where: int) -> dict[NodeId, list[NodeInfo]]:
+        """Return the leaf sets of those around a position."""
+        ring = self.rings[side]
+        count = len(ring.positions)
+        index = bisect_left(ring.positions, where)
+        around = {ring.positions[(index + step) % count] for step in range(-LEAF_HALF - 1, LEAF_HALF + 2)} if count else set()
+        return {ring.infos[other].id: ring.leaves(ring.infos[other].id) for other in sorted(around)}
+
+    def _tell_leaves(self, before: dict[NodeId, list[NodeInfo]]) -> None:
+        for node_id, old in before.items():
+            node = self.nodes[node_id]
+            if node_id not in node.members_of_ring():
+                continue
+            new = node.ring.leaves(node_id)
+            old_ids, new_ids = {info.id for info in old}, {info.id for info in new}
+            if old_ids != new_ids and node.is_live:
+                added = [info for info in new if info.id not in old_ids]
+                removed = [info.id for info in old if info.id not in new_ids]
+                self._input(node, GroupLayer.leaves_changed, added, removed)

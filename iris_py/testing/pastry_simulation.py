@@ -1,0 +1,141 @@
+"""A network of rings under a virtual clock: only `Pastry`, a heap of events, no sockets.
+
+Everything random comes from one seed. The simulation knows who is the true root of each key, and counts what was delivered
+elsewhere, twice, or never::
+
+    simulation = PastrySimulation(seed=7)
+    simulation.grow(1000, over_s=50.0)
+    simulation.lookup_all(10_000, over_s=10.0)
+    print(simulation.figures())
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from iris_py.testing.pastry_network import PastryNetwork
+from overlay.ids import ID_BYTES, is_nearer, position
+from overlay.pastry_events import Delivered, Undeliverable
+
+if TYPE_CHECKING:
+    from iris_py.testing.pastry_network import SimulatedPastry
+    from overlay.ids import NodeId
+    from overlay.pastry_config import PastryConfig
+
+
+class PastrySimulation(PastryNetwork):
+    """Route messages while nodes come and go, and check every delivery."""
+
+    def __init__(self, seed: int, config: PastryConfig | None = None, *, width_s: float = 0.04, silence_s: float = 2.5) -> None:
+        super().__init__(seed, config, width_s=width_s, silence_s=silence_s)
+        self.issued: dict[int, tuple[NodeId, float]] = {}
+        self.arrived: Counter[int] = Counter()
+        self.hops: list[int] = []
+        self.delays: list[float] = []
+        self.wrong: list[tuple[float, int, int]] = []  # When, at which node, instead of which one.
+        self.undeliverable = 0
+
+    def lookup(self, source: SimulatedPastry, key: bytes | None = None) -> int:
+        """Route a numbered message to a key."""
+        number = len(self.issued)
+        self.issued[number] = (source.info.id, self.now)
+        source.pastry.route(key or self.rng.randbytes(ID_BYTES), b"%d" % number, self.now)
+        self._apply(source)
+        return number
+
+    def lookup_all(self, count: int, over_s: float, settle_s: float = 5.0) -> None:
+        """Route messages from random nodes to random keys."""
+        for index in range(count):
+            self.at(self.now + over_s * (index + 1) / count, self._lookup_somewhere)
+        self.run_for(over_s + settle_s)
+
+    def churn(self, mean_session_s: float, for_s: float, lookups_per_s: float, crash_part: float = 0.8) -> None:
+        """Let nodes come and go as a Poisson process that keeps their number, while messages are routed."""
+        end = self.now + for_s
+        for node in self.live():
+            self.at(
+                self.now + self.rng.expovariate(1 / mean_session_s), self._end_session, node, mean_session_s, end, crash_part
+            )
+        for index in range(int(lookups_per_s * for_s)):
+            self.at(self.now + index / lookups_per_s, self._lookup_somewhere)
+        self.run_until(end)
+
+    def true_root(self, key: bytes, side: int = 0) -> SimulatedPastry:
+        """Return the active node nearest to a key."""
+        places = self._active[side]
+        index = bisect_left(places, position(key))
+        best = places[index % len(places)]
+        if is_nearer(position(key), places[index - 1], best):
+            best = places[index - 1]
+        return self._at_position(best)
+
+    def misplaced(self, side: int = 0) -> list[SimulatedPastry]:
+        """Return the nodes whose leaf set is not the true one, by comparing with a full sort."""
+        places, half = self._active[side], self.config.leaf_half
+        wrong = [node for node in self.live() if node.side == side and not node.pastry.is_active]
+        for index, place in enumerate(places):
+            around = [places[(index + step) % len(places)] for step in range(-half, half + 1)]
+            node = self._at_position(place)
+            if {position(info.id) for info in node.pastry.leaves()} != {*around} - {place}:
+                wrong.append(node)
+        return wrong
+
+    def lost(self) -> list[int]:
+        """Return the lookups that arrived nowhere although their source lived on."""
+        return [number for number, (source, _) in self.issued.items() if not self.arrived[number] and self.nodes[source].is_up]
+
+    def figures(self) -> dict[str, float]:
+        """Return what was measured."""
+        live = self.live()
+        sizes = [len(node.pastry.known()) for node in live]
+        joins = [node.active_at - node.started_at for node in self.nodes.values() if node.active_at is not None]
+        return {
+            "nodes": len(live),
+            "hops_mean": sum(self.hops) / max(1, len(self.hops)),
+            "hops_max": max(self.hops, default=0),
+            "delay_mean_s": sum(self.delays) / max(1, len(self.delays)),
+            "delay_max_s": max(self.delays, default=0.0),
+            "entries_mean": sum(sizes) / max(1, len(sizes)),
+            "entries_max": max(sizes, default=0),
+            "join_mean_s": sum(joins) / max(1, len(joins)),
+            "join_max_s": max(joins, default=0.0),
+            "lookups": len(self.issued),
+            "wrong": len(self.wrong),
+            "repeated": sum(count - 1 for count in self.arrived.values() if count > 1),
+            "lost": len(self.lost()),
+            "undeliverable": self.undeliverable,
+            "messages": self.sent.total(),
+            "bytes": self.bytes_sent,
+        }
+
+    def _handle(self, node: SimulatedPastry, event: object) -> None:
+        if isinstance(event, Delivered):
+            self._check_delivery(node, event)
+        elif isinstance(event, Undeliverable):
+            self.undeliverable += 1
+        else:
+            super()._handle(node, event)
+
+    def _check_delivery(self, node: SimulatedPastry, event: Delivered) -> None:
+        number = int(event.payload)
+        root = self.true_root(event.key, node.side)
+        if root is not node:
+            self.wrong.append((self.now, node.index, root.index))
+        self.arrived[number] += 1
+        self.hops.append(len(event.path))
+        self.delays.append(self.now - self.issued[number][1])
+
+    def _end_session(self, node: SimulatedPastry, mean_s: float, end: float, crash_part: float) -> None:
+        if self.now >= end or not node.is_up:
+            return
+        if self.rng.random() < crash_part:
+            self.crash(node, is_silent=self.rng.random() < 0.5)
+        else:
+            self.leave(node)
+        new = self.start_node([self.random_active()])
+        self.at(self.now + self.rng.expovariate(1 / mean_s), self._end_session, new, mean_s, end, crash_part)
+
+    def _lookup_somewhere(self) -> None:
+        self.lookup(self.random_active())

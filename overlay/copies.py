@@ -1,0 +1,137 @@
+"""Copies of directories whose root is a neighbour: kept up to date by it, and taken over when it dies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from overlay.directory import Directory
+from overlay.group_messages import COPY_MEMBERS_MAX, COPY_REMOVED_MAX, Copy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from overlay.ids import GroupId, NodeId
+    from overlay.messages import NodeInfo
+
+COPIES: Final = 2
+"""Neighbours that keep a copy of a directory. With all three dying at once it is lost: when each of 1,000 nodes dies with 1 %
+probability, one in 10^6, and renewals bring it back. Each more costs a message per change."""
+
+GROUPS_MAX: Final = 65_536
+"""Directories of a node, and copies as many: 100 MiB of small ones. Beyond, registrations are refused and counted."""
+
+
+def copy_parts(directory: Directory, watchers: Iterable[NodeInfo]) -> list[Copy]:
+    """Return the messages that carry a whole directory."""
+    records = [member.record for member in directory.members.values()]
+    removed = [(node, stamp) for node, (stamp, _) in directory.tombstones.items()]
+    count = max(1, -(-len(records) // COPY_MEMBERS_MAX), -(-len(removed) // COPY_REMOVED_MAX))
+    return [
+        Copy(
+            directory.group,
+            0,
+            directory.version,
+            part == 0,
+            part == count - 1,
+            records[part * COPY_MEMBERS_MAX : (part + 1) * COPY_MEMBERS_MAX],
+            removed[part * COPY_REMOVED_MAX : (part + 1) * COPY_REMOVED_MAX],
+            list(watchers) if part == 0 else [],
+            [],
+        )
+        for part in range(count)
+    ]
+
+
+class HeldCopy:
+    """Hold a directory of another root."""
+
+    __slots__ = ("directory", "expires", "owner", "watchers")
+
+    def __init__(self, directory: Directory, watchers: dict[NodeId, NodeInfo], owner: NodeId, expires: float) -> None:
+        self.directory = directory
+        self.watchers = watchers
+        self.owner = owner
+        self.expires = expires
+
+    def apply(self, message: Copy, expires: float) -> None:
+        """Apply a part of a copy, or a change."""
+        directory = self.directory
+        for node, stamp in message.removed:
+            if stamp:
+                directory.remove(node, stamp, expires)
+            else:  # It expired at the owner. Nothing forbids it to come back.
+                directory.members.pop(node, None)
+        for record in message.members:
+            directory.register(record, expires)
+        for info in message.watchers:
+            self.watchers[info.id] = info
+        for node in message.unwatched:
+            self.watchers.pop(node, None)
+        self.expires = expires
+
+    def merge(self, other: HeldCopy) -> None:
+        """Take over what another copy knows."""
+        for node, (stamp, expires) in other.directory.tombstones.items():
+            self.directory.remove(node, stamp, expires)
+        for member in other.directory.members.values():
+            self.directory.register(member.record, member.expires)
+        self.watchers.update(other.watchers)
+
+
+class Copies:
+    """Hold the copies of a node."""
+
+    __slots__ = ("_expiry_s", "_parts", "held")
+
+    def __init__(self, expiry_s: float) -> None:
+        self._expiry_s = expiry_s
+        self.held: dict[GroupId, HeldCopy] = {}
+        # Copies of which some parts have arrived, by group and sender: parts of two senders may alternate.
+        self._parts: dict[tuple[GroupId, NodeId], HeldCopy] = {}
+
+    def __len__(self) -> int:
+        return len(self.held) + len(self._parts)
+
+    def receive(self, source: NodeId, message: Copy, now: float) -> tuple[int | None, bool]:
+        """Apply a message.
+
+        Returns:
+            The version to acknowledge, None if more parts follow; and whether the copy now holds more than what was sent.
+        """
+        group, expires = message.group, now + self._expiry_s
+        held = self.held.get(group)
+        if message.base:
+            if held is None or held.owner != source or held.directory.version != message.base:
+                return 0, False
+            held.apply(message, expires)
+            held.directory.version = message.version
+            return message.version, False
+        if message.is_first and (held is not None or len(self) < GROUPS_MAX):
+            self._parts[group, source] = HeldCopy(Directory(group, 0), {}, source, expires)
+        part = self._parts.get((group, source))
+        if part is None:
+            return (0 if message.is_last else None), False
+        part.apply(message, expires)
+        if not message.is_last:
+            return None, False
+        del self._parts[group, source]
+        count = len(part.directory.members)
+        if held is not None and held.owner != source:
+            # The old root did not hand over, or there were two. What each was told is true until somebody knows better.
+            part.merge(held)
+        part.directory.version = message.version
+        self.held[group] = part
+        return message.version, len(part.directory.members) > count
+
+    def expire(self, now: float) -> None:
+        """Forget copies that their owners do not keep up to date."""
+        for group in [group for group, held in self.held.items() if held.expires <= now]:
+            del self.held[group]
+        for key in [key for key, part in self._parts.items() if part.expires <= now]:
+            del self._parts[key]
+
+    def drop(self, group: GroupId, owner: NodeId) -> None:
+        """Handle that the owner keeps its copies elsewhere."""
+        held = self.held.get(group)
+        if held is not None and held.owner == owner:
+            del self.held[group]

@@ -1,0 +1,81 @@
+"""Whom a detector watches, in which order it probes them, and whom it asks for help."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from overlay.detector_config import CONTACTS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from overlay.config import Rng
+    from overlay.detector_events import Contact
+    from overlay.ids import NodeId
+
+
+class ProbeOrder:
+    """Keep the contacts, and a random order that comes past each of them once per pass (SWIM section 4.3)."""
+
+    __slots__ = ("_rng", "_round_robin", "contacts", "neighbour")
+
+    def __init__(self, rng: Rng) -> None:
+        # In the order the owner named them: the first are asked for help.
+        self.contacts: dict[NodeId, Contact] = {}
+        # Invariant: a contact, or None.
+        self.neighbour: NodeId | None = None
+        # Whose turn it is, from the end; refilled when empty. Invariant: contacts, each at most once.
+        self._round_robin: list[NodeId] = []
+        self._rng = rng
+
+    def replace(self, local: NodeId, neighbour: Contact | None, others: Sequence[Contact]) -> int:
+        """Take other contacts, keeping the order of those that stay.
+
+        Returns:
+            How many were left out because there are more than CONTACTS_MAX.
+        """
+        contacts = {} if neighbour is None else {neighbour.id: neighbour}
+        for contact in others:
+            contacts.setdefault(contact.id, contact)
+        contacts.pop(local, None)
+        left_out = 0
+        while len(contacts) > CONTACTS_MAX:
+            contacts.popitem()
+            left_out += 1
+        old, self.contacts = self.contacts, contacts
+        self.neighbour = neighbour.id if neighbour is not None and neighbour.id in contacts else None
+        robin = self._round_robin = [peer for peer in self._round_robin if peer in contacts]
+        if robin:
+            # A newcomer is probed somewhere within this pass. Without a pass under way, all begin one together.
+            for peer in contacts:
+                if peer not in old:
+                    robin.insert(self._rng.randrange(len(robin) + 1), peer)
+        return left_out
+
+    def next_other(self, is_free: Callable[[Contact], bool]) -> Contact | None:
+        """Return the contact whose turn it is, passing over those that are not free; None if nobody is.
+
+        Probe the neighbour first: then it is not free.
+        """
+        for _ in range(2):
+            robin = self._round_robin
+            while robin:
+                peer = robin.pop()
+                contact = self.contacts[peer]
+                if is_free(contact):
+                    return contact
+            robin.extend(self.contacts)
+            for last in range(len(robin) - 1, 0, -1):
+                other = self._rng.randrange(last + 1)
+                robin[last], robin[other] = robin[other], robin[last]
+        return None
+
+    def draw_helpers(self, count: int, among: int, is_able: Callable[[Contact], bool]) -> list[Contact]:
+        """Draw some of the first contacts that are able to help."""
+        able: list[Contact] = []
+        for contact in self.contacts.values():
+            if is_able(contact):
+                able.append(contact)
+                if len(able) == among:
+                    break
+        return [able.pop(self._rng.randrange(len(able))) for _ in range(min(count, len(able)))]

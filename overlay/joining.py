@@ -1,0 +1,124 @@
+"""Becoming part of a ring: by joining one, or by starting one.
+
+A join request is routed to the root of the joiner's own id, which answers with its leaf set; the hops on the way add their
+tables. The rest is the business of `Neighbours`: when its search is closed, everybody who has to know of the joiner does.
+
+**Many nodes may start at once**, each through another one that is joining as well. Their requests wait for each other in
+circles, so whoever receives a request while joining says so (`JoinWaiting`), and a node that is in such a circle and has the
+smallest id of those it can see starts a ring of its own. Several may do so; their rings are merged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from overlay.ring import Timer
+from overlay.routing_messages import JoinAnswer, JoinWaiting, Kind, Returned, Routed, encode_ring_message
+
+if TYPE_CHECKING:
+    from overlay.ids import NodeId
+    from overlay.messages import NodeInfo
+    from overlay.neighbours import Neighbours
+    from overlay.ring import Ring
+    from overlay.routing import Router
+
+CONTACTS_MAX: Final = 8
+"""Contacts remembered while joining; the oldest is forgotten first. They are asked in turn."""
+
+
+class Joining:
+    """Ask contacts in turn, until the search for the leaf set can begin."""
+
+    __slots__ = ("_asked", "_attempt", "_contacts", "_has_waited", "_is_waiting", "_requester", "_ring")
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self._contacts: dict[NodeId, NodeInfo] = {}
+        self._asked: NodeId | None = None
+        self._attempt = 0
+        self._is_waiting = False  # Whether the contact asked last said that it is joining as well.
+        self._has_waited = False  # Whether any contact did.
+        self._requester: NodeId | None = None  # The smallest of those who asked this node to let them join.
+
+    @property
+    def is_asking(self) -> bool:
+        """Return whether somebody was asked and not found out of reach."""
+        return self._asked in self._contacts
+
+    def contacts(self) -> list[NodeInfo]:
+        """Return who was asked, or will be."""
+        return list(self._contacts.values())
+
+    def add_contact(self, info: NodeInfo) -> None:
+        """Remember a node to join through; it is the next one to be asked."""
+        self._contacts.pop(info.id, None)
+        if len(self._contacts) >= CONTACTS_MAX:
+            del self._contacts[next(iter(self._contacts))]
+        self._contacts = {info.id: info, **self._contacts}
+
+    def drop_contact(self, node: NodeId) -> None:
+        """Forget a node that cannot be reached."""
+        self._contacts.pop(node, None)
+
+    def ask(self, router: Router, now: float) -> None:
+        """Send a request through the next contact."""
+        ring = self._ring
+        config = ring.config
+        limit = min(config.join_retry_s * 2.0 ** min(self._attempt, 16), config.join_retry_s_max)
+        ring.timers.set((Timer.JOIN, None), now + limit * ring.rng.uniform(0.75, 1.25))
+        if not self._contacts:
+            return
+        self._attempt += 1
+        self._is_waiting = False
+        contact = self._contacts.pop(next(iter(self._contacts)))
+        self._contacts[contact.id] = contact
+        self._asked = contact.id
+        # If the root could not dial this node to answer, let the answer come by the links of the way here.
+        by_path = b"" if self._attempt == 1 else b"\x01"
+        router.originate(Kind.JOIN, ring.local.id, by_path, now, excludes_source=True, first=contact)
+
+    def receive_request(self, message: Routed, peer: NodeId) -> None:
+        """Handle that another node asks this one, which is joining itself, to let it join."""
+        if self._requester is None or message.source.id < self._requester:
+            self._requester = message.source.id
+        if message.source.id == peer:
+            self._ring.tell(message.source, JoinWaiting(self._ring.local))
+
+    def receive_waiting(self, message: JoinWaiting, now: float) -> None:
+        """Handle that the contact is joining as well."""
+        if message.info.id in self._contacts and not self._is_waiting:
+            self._is_waiting = self._has_waited = True
+            config = self._ring.config
+            delay = self._ring.rng.uniform(0.5, 1.0) * config.join_alone_delay_s * 2.0 ** min(self._attempt - 1, 3)
+            self._ring.timers.set((Timer.JOIN, None), now + delay)
+
+    def should_start_alone(self) -> bool:
+        """Return whether everybody seems to wait for this node."""
+        if not self._is_waiting:
+            return False
+        if self._attempt >= self._ring.config.join_alone_attempts:
+            return True
+        local = self._ring.local.id
+        return self._requester is not None and self._asked is not None and local < self._requester and local < self._asked
+
+    def stop(self) -> list[NodeInfo]:
+        """Handle that the node is active; return contacts that were joining at the same time, perhaps another ring."""
+        contacts = [info for info in self._contacts.values() if self._has_waited]
+        self._ring.timers.cancel((Timer.JOIN, None))
+        self._contacts.clear()
+        self._requester = None
+        self._is_waiting = False
+        self._attempt = 0
+        return contacts
+
+    def answer(self, message: Routed, neighbours: Neighbours) -> None:
+        """Answer a join request whose root is the local node."""
+        ring = self._ring
+        source = message.source
+        answer = JoinAnswer(ring.local, neighbours.told_leaves(), [info for info in message.nodes if info.id != source.id])
+        via = ring.find(message.path[-1])
+        if (source.addresses and not message.payload) or len(message.path) == 1 or via is None:
+            # It needs a link to this node anyway.
+            ring.tell(source, answer)
+        else:
+            ring.tell(via, Returned(message.path[:-1], ring.local, encode_ring_message(answer)))

@@ -1,0 +1,316 @@
+"""Keeping the leaf set right: probing who is to enter it, replacing who died (Castro, Costa, Rowstron, DSN 2004, section 3.1).
+
+Nobody enters the leaf set by hearsay. A node that was heard of, and would be among the nearest, is sent a `LeafProbe`; its
+`LeafAck` proves that it lives **and that it has the prober in its own leaf set**. Both carry leaf sets, so nearer ones are
+heard of, and probed, until nothing nearer is left: the search is closed. Since whoever acknowledges has added the prober first,
+of two nodes that join next to each other at least one hears of the other from any leaf that they share, before it is active.
+
+After a death, the farthest live leaf of that side is probed: its leaf set reaches farther. When a whole side is gone, the
+nearest node known in that direction is asked, and then whom it knows to be nearer, so the gap is crossed in a few steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from overlay.ids import RING, clockwise, position
+from overlay.pastry_events import HandoverWanted
+from overlay.ring import Timer
+from overlay.routing_messages import LEAVES_TOLD_MAX, LeafAck, LeafProbe, RowAsk, encode_ring_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from overlay.ids import NodeId
+    from overlay.messages import NodeInfo
+    from overlay.ring import Ring
+
+PROBES_MAX: Final = 32
+"""Probes under way at once: a leaf set and as many again. Others wait among those heard of."""
+
+HEARD_MAX: Final = 128
+"""Nodes heard of that wait for their probe. When full, newcomers are dropped: they are mentioned again."""
+
+RELAYS_MAX: Final = 3
+"""How often a node that cannot be dialled is probed through the ring, which may not have it in all leaf sets yet."""
+
+NEAR_TOLD: Final = 4
+"""Nodes of the table near the prober that an acknowledgement tells, on either side."""
+
+
+class Neighbours:
+    """Probe, acknowledge, and repair."""
+
+    __slots__ = (
+        "_acknowledged",
+        "_exchange_right",
+        "_heard",
+        "_is_doubted",
+        "_owed",
+        "_probes",
+        "_repair_attempts",
+        "_ring",
+        "has_closed",
+        "has_news",
+        "is_searching",
+    )
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self.is_searching = False
+        # Set for Pastry to take: the search is closed; a node of another ring has entered.
+        self.has_closed = False
+        self.has_news = False
+        # Probes that were not answered yet, and how often they went through the ring because nobody could dial.
+        self._probes: dict[NodeId, tuple[NodeInfo, int]] = {}
+        self._heard: dict[int, NodeInfo] = {}
+        # While joining: who has this node in its leaf set. Emptied when active.
+        self._acknowledged: dict[NodeId, None] = {}
+        # Acknowledgements that wait for a handover.
+        self._owed: dict[NodeId, NodeInfo] = {}
+        self._repair_attempts = 0
+        self._is_doubted = False
+        self._exchange_right = False
+
+    def hear(self, infos: Iterable[NodeInfo], now: float) -> None:
+        """Handle that others mentioned nodes: probe those that would be leaves."""
+        ring, leaves, heard = self._ring, self._ring.leaves, self._heard
+        for info in infos:
+            place = position(info.id)
+            if place in heard or not self._is_wanted(info, place) or ring.dead.has(info.id, now):
+                continue
+            if len(heard) < HEARD_MAX:
+                heard[place] = info
+                self.is_searching = True
+        if self.is_searching:
+            for place in leaves.wanted(place for place in heard if place not in leaves):
+                self.probe(heard[place], now)
+            if not ring.is_active:
+                for place in [place for place in heard if place in leaves]:
+                    self.probe(heard[place], now)
+            self._maybe_close(now)
+
+    def probe(self, info: NodeInfo, now: float) -> None:
+        """Probe a node, unless that is under way or it is done."""
+        if info.id in self._probes or info.id in self._acknowledged or len(self._probes) >= PROBES_MAX:
+            return
+        self._probes[info.id] = (info, 0)
+        self.is_searching = True
+        self._send_probe(info, now)
+
+    def probe_with_leaves(self, info: NodeInfo, now: float) -> None:
+        """Show a node the leaf set, and ask for its own."""
+        if info.id in self._probes:
+            # What changed since that probe was sent has to be told as well.
+            self._send_probe(info, now)
+        else:
+            self.probe(info, now)
+
+    def receive_probe(self, probe: LeafProbe, now: float) -> None:
+        """Handle a probe: add the prober, hand over, acknowledge, and look at whom it mentions."""
+        ring = self._ring
+        info = probe.info
+        is_new = self._add(info, now, is_active=probe.is_active)
+        if not ring.is_active and info.id not in self._acknowledged:
+            # It asks because it heard of this node. It counts as a leaf when it has this one, too.
+            self._heard.setdefault(position(info.id), info)
+            self.is_searching = True
+        if is_new and ring.is_active and ring.leaves.is_neighbour(position(info.id)):
+            self._owed[info.id] = info
+            ring.timers.set((Timer.HANDOVER, info.id), now + ring.config.handover_timeout_s)
+            ring.emit(HandoverWanted(info))
+        elif info.id not in self._owed:
+            self._acknowledge(info)
+        self.hear(probe.leaves, now)
+
+    def receive_ack(self, ack: LeafAck, now: float) -> None:
+        """Handle the answer to a probe."""
+        ring = self._ring
+        info = ack.info
+        if self._probes.pop(info.id, None) is None:
+            return
+        ring.timers.cancel((Timer.PROBE, info.id))
+        is_new = self._add(info, now, is_active=ack.is_active)
+        if not ring.is_active:
+            self._acknowledged[info.id] = None
+        elif is_new and ring.leaves.is_neighbour(position(info.id)):
+            ring.emit(HandoverWanted(info))
+        self._is_doubted |= not ack.is_whole or any(ring.dead.has(leaf.id, now) for leaf in ack.leaves)
+        self.hear(ack.leaves, now)
+        self._maybe_close(now)
+
+    def handover_done(self, node: NodeId, now: float) -> None:
+        """Send the acknowledgement that waited for a handover."""
+        info = self._owed.pop(node, None)
+        if info is not None:
+            self._ring.timers.cancel((Timer.HANDOVER, node))
+            self._acknowledge(info)
+
+    def lose(self, node: NodeId, now: float) -> None:
+        """Handle that a node is dead or left."""
+        ring = self._ring
+        self._owed.pop(node, None)
+        self._acknowledged.pop(node, None)
+        was_leaf = ring.leaves.remove(node)
+        self.give_up(node, now)
+        if was_leaf and not ring.is_left:
+            self._repair_attempts = 0
+            self.repair(now)
+
+    def give_up(self, node: NodeId, now: float) -> None:
+        """Handle that a node does not answer: somebody farther away may be needed."""
+        ring = self._ring
+        self._heard.pop(position(node), None)
+        if self._probes.pop(node, None) is not None:
+            ring.timers.cancel((Timer.PROBE, node))
+            self._is_doubted = True
+            self.hear((), now)
+            self._maybe_close(now)
+
+    def relayed_probe(self, node: NodeId, now: float) -> bytes | None:
+        """Return a probe to send through the ring to a node that could not be dialled; None if there is no point in it."""
+        ring = self._ring
+        info, relays = self._probes.get(node, (None, 0))
+        # One with an address that nobody answers at is most likely dead.
+        if info is None or relays >= (1 if info.addresses else RELAYS_MAX):
+            return None
+        self._probes[node] = (info, relays + 1)
+        ring.timers.set((Timer.PROBE, node), now + ring.config.probe_timeout_s / RELAYS_MAX)
+        return encode_ring_message(self._make_probe())
+
+    def probe_timed_out(self, node: NodeId, now: float) -> bytes | None:
+        """Handle that a probe was not answered; return what to send through the ring, as `relayed_probe` does."""
+        if self._probes.get(node, (None, 0))[1]:
+            data = self.relayed_probe(node, now)
+            if data is not None:
+                return data
+        self.unreachable(node, now)
+        return None
+
+    def unreachable(self, node: NodeId, now: float) -> None:
+        """Handle that a probe failed for good."""
+        ring = self._ring
+        if node in self._probes and position(node) not in ring.leaves:
+            ring.dead.add(node, now + ring.config.dead_memory_s)
+        self.give_up(node, now)
+
+    def repair(self, now: float) -> None:
+        """Look for replacements on the sides that are short."""
+        ring = self._ring
+        leaves = ring.leaves
+        self._is_doubted = False
+        for is_right in leaves.short_sides:
+            asked = leaves.edge(is_right=is_right) or self._nearest_known(now, is_right=is_right)
+            if asked is None:
+                continue
+            self.is_searching = True
+            self.probe(asked, now)
+        if leaves.is_short:
+            self.is_searching = True
+            self._maybe_close(now)
+
+    def exchange(self, now: float) -> None:
+        """Compare leaf sets with one leaf, and a row of the table with one of its entries."""
+        ring = self._ring
+        ring.timers.set((Timer.EXCHANGE, None), now + ring.config.exchange_interval_s * ring.rng.uniform(0.8, 1.2))
+        ring.admit_newcomers(now)
+        self._exchange_right = not self._exchange_right
+        side = ring.leaves.right if self._exchange_right else ring.leaves.left
+        if side:
+            self.probe_with_leaves(side[ring.rng.randrange(len(side))], now)
+        rows = ring.table.rows()
+        if rows:
+            number = ring.rng.randrange(rows)
+            row = ring.table.row(number)
+            if row:
+                ring.tell(row[ring.rng.randrange(len(row))], RowAsk(ring.local, number))
+
+    def spread_news(self, now: float) -> None:
+        """Show the leaf set to its edges, which may not have heard of those who entered."""
+        leaves = self._ring.leaves
+        told = {info.id: info for side in (leaves.left, leaves.right) for info in (side[:1] + side[-1:])}
+        for info in told.values():
+            self.probe_with_leaves(info, now)
+
+    def become_active(self) -> None:
+        """Forget what matters while joining only."""
+        self._acknowledged = {}
+
+    def awaited(self) -> list[NodeId]:
+        """Return whose answers are awaited."""
+        return list(self._probes)
+
+    def told_leaves(self) -> list[NodeInfo]:
+        """Return the leaf set for a message."""
+        return self._ring.leaves.members()[:LEAVES_TOLD_MAX]
+
+    def _is_wanted(self, info: NodeInfo, place: int) -> bool:
+        leaves = self._ring.leaves
+        if place in leaves:
+            return not self._ring.is_active and info.id not in self._acknowledged
+        return leaves.admits(place)
+
+    def _add(self, info: NodeInfo, now: float, *, is_active: bool) -> bool:
+        ring = self._ring
+        place = position(info.id)
+        self._heard.pop(place, None)
+        if is_active:
+            ring.consider(info)
+        else:
+            ring.note_newcomer(info, now)
+        if not ring.add_leaf(info):
+            return False
+        if ring.is_active and is_active and not ring.leaves.is_edge(place):
+            # An active node in the middle of the leaf set, that nobody knew: it comes from another ring.
+            self.has_news = True
+        return True
+
+    def _send_probe(self, info: NodeInfo, now: float) -> None:
+        ring = self._ring
+        ring.tell(info, self._make_probe())
+        ring.timers.set((Timer.PROBE, info.id), now + ring.config.probe_timeout_s)
+
+    def _make_probe(self) -> LeafProbe:
+        # What a joiner could tell, its leaves told it.
+        ring = self._ring
+        return LeafProbe(ring.local, self.told_leaves() if ring.is_active else [], ring.is_active)
+
+    def _acknowledge(self, info: NodeInfo) -> None:
+        ring = self._ring
+        leaves = self.told_leaves()
+        place = position(info.id)
+        if place not in ring.leaves:
+            near = sorted(ring.table.entries(), key=lambda entry: clockwise(place, position(entry.id)))
+            near = [entry for entry in near if entry.id != info.id]
+            leaves.extend(near[:NEAR_TOLD] + near[NEAR_TOLD:][-NEAR_TOLD:])
+        message = LeafAck(ring.local, leaves[:LEAVES_TOLD_MAX], ring.is_active, not ring.leaves.is_short)
+        ring.tell(info, message)
+
+    def _nearest_known(self, now: float, *, is_right: bool) -> NodeInfo | None:
+        """Return the nearest known node in one direction, for a side that has lost everybody."""
+        ring = self._ring
+        best, best_distance = None, RING
+        for info in (*ring.table.entries(), *ring.leaves.members()):
+            distance = clockwise(ring.place, position(info.id))
+            distance = distance if is_right else RING - distance
+            if distance < best_distance and not ring.dead.has(info.id, now):
+                best, best_distance = info, distance
+        return best
+
+    def _maybe_close(self, now: float) -> None:
+        if self._probes or not self.is_searching:
+            return
+        ring = self._ring
+        leaves = ring.leaves
+        self._heard.clear()
+        if leaves.is_short:
+            self._repair_attempts += 1
+            nobody = not leaves and len(ring.table) == 0
+            if not nobody and self._is_doubted and self._repair_attempts <= ring.config.repair_attempts:
+                ring.timers.set((Timer.REPAIR, None), now + ring.config.repair_retry_s * ring.rng.uniform(0.8, 1.2))
+                return
+            for is_right in leaves.short_sides:
+                leaves.settle(is_right=is_right)
+        self._repair_attempts = 0
+        self.is_searching = False
+        self.has_closed = True

@@ -1,0 +1,452 @@
+"""The root side of a node: the directories of the groups whose root it is, and copies of those of its neighbours.
+
+Theory of operation. A directory lives at the node that the ring calls the root of its group, and moves with that. A message for
+a group whose root is another node is passed on through the ring. When a neighbour becomes the root, the directory is sent to
+it, and kept here until it has acknowledged; what is left here is a copy. When the local node becomes the root of a group that
+it has a copy of, the copy becomes the directory, in a new epoch, and all watchers are told. A directory that arrives where
+there is one is merged into it. So after any split and any number of takeovers all that is known ends at one node.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from overlay.copies import COPIES, GROUPS_MAX, Copies, HeldCopy, copy_parts
+from overlay.directory import Directory, Outcome, accusation_of
+from overlay.followers import ATTEMPTS_MAX, Follower, Kind
+from overlay.group_messages import (
+    BATCH_MAX,
+    VIEW_MAX,
+    Accuse,
+    Accused,
+    Applied,
+    CastDown,
+    CastTaken,
+    CastUp,
+    Check,
+    Copied,
+    Copy,
+    Drop,
+    Forgotten,
+    MemberRecord,
+    Register,
+    Unregister,
+    Unwatch,
+    Watch,
+)
+from overlay.group_root import GroupRoot
+from overlay.ids import NodeId
+from overlay.sequences import SOURCES_MAX, Sequences
+from overlay.takeover import merge, revive
+from overlay.timers import DeadlineTable
+
+if TYPE_CHECKING:
+    from overlay.config import Rng
+    from overlay.counters import Counters
+    from overlay.group_config import GroupConfig
+    from overlay.group_io import Outbox, Path, Ring
+    from overlay.ids import GroupId
+    from overlay.messages import NodeInfo
+
+CHECK_S: Final = 0.5
+"""A member is looked for in the ring at most so often. Less than the ring takes to repair would not help."""
+
+_NOBODY: Final = NodeId(b"")
+_PENDING: Final = 3
+_HANDOVER: Final = 4
+_HELD: Final = 5
+_CHECK: Final = 6
+
+
+class Roots:
+    """Keep directories, and copies of directories."""
+
+    __slots__ = (
+        "_applied",
+        "_config",
+        "_counters",
+        "_dirty",
+        "_local",
+        "_orders",
+        "_outbox",
+        "_refresh_at",
+        "_ring",
+        "_rng",
+        "_sweep_at",
+        "_timers",
+        "copies",
+        "roots",
+    )
+
+    def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, ring: Ring, outbox: Outbox, counters: Counters) -> None:
+        self.roots: dict[GroupId, GroupRoot] = {}
+        self.copies = Copies(config.expiry_s)
+        self._local = local
+        self._config = config
+        self._rng = rng
+        self._ring = ring
+        self._outbox = outbox
+        self._counters = counters
+        # Groups with something to send at the end of the turn.
+        self._dirty: dict[GroupId, None] = {}
+        # Acknowledgements of this turn.
+        self._applied: dict[NodeId, tuple[NodeInfo, list[tuple[GroupId, int, int, bool]]]] = {}
+        self._timers: DeadlineTable[tuple[int, GroupId, NodeId]] = DeadlineTable()
+        self._orders: Sequences[CastUp] = Sequences(config.reorder_s, SOURCES_MAX)
+        self._sweep_at: float | None = None
+        self._refresh_at = 0.0
+
+    # Messages. Each for a group whose root is elsewhere is passed on.
+
+    def register(self, message: Register, now: float) -> None:
+        """Handle registrations and renewals."""
+        for item in message.items:
+            root = self._root_for(item.group, Register(message.info, [item]), now)
+            if root is None:
+                continue
+            record = MemberRecord(message.info, item.attributes, item.stamp)
+            outcome = root.register(record, now + self._config.expiry_s)
+            if outcome is Outcome.ACCUSED:
+                tombstone = root.directory.tombstones[message.info.id]
+                self._outbox.send(message.info, Accused(message.info.id, tombstone[0]))
+            elif outcome is Outcome.FULL:
+                self._counters.registrations_refused += 1
+            elif outcome is not Outcome.OUTDATED:
+                version = root.directory.members[message.info.id].version
+                self._wait(root, message.info, item.stamp, version, now)
+
+    def unregister(self, message: Unregister, now: float) -> None:
+        """Handle that a node left groups."""
+        for group, stamp in message.items:
+            root = self._root_for(group, Unregister(message.info, [(group, stamp)]), now)
+            if root is not None:
+                root.remove(message.info.id, stamp, now + self._config.expiry_s)
+                self._wait(root, message.info, stamp, root.directory.version, now)
+
+    def accuse(self, message: Accuse, now: float) -> None:
+        """Handle that a member was declared dead. It is told, in case it is not."""
+        root = self._root_for(message.group, message, now, is_creating=False)
+        if root is None:
+            return
+        if root.accuse(message.node, message.stamp, now + self._config.expiry_s):
+            watcher = root.followers.members[Kind.WATCHER].get(message.node)
+            if watcher is not None and 0 < watcher.stamp <= accusation_of(message.stamp):
+                root.remove_watcher(message.node)
+            self._outbox.route(message.node, Accused(message.node, accusation_of(message.stamp)))
+        self._dirty[message.group] = None
+
+    def doubt(self, group: GroupId, node: NodeId, now: float) -> None:
+        """Handle that somebody cannot reach a member: ask the ring whether it lives."""
+        root = self.roots.get(group)
+        member = None if root is None else root.directory.members.get(node)
+        if member is not None and (_CHECK, group, node) not in self._timers:
+            self._timers.set((_CHECK, group, node), now + CHECK_S)  # All its users may doubt it at once.
+            self._outbox.route(node, Check(self._local, Accuse(node, member.record.stamp, group)))
+
+    def doubt_everywhere(self, node: NodeId, now: float) -> None:
+        """Handle that the local node cannot reach another one."""
+        for group in self.roots:
+            self.doubt(group, node, now)
+
+    def watch(self, message: Watch, path: Path | None, now: float) -> None:
+        """Handle questions for views."""
+        for group, version in message.items:
+            root = self._root_for(group, Watch(message.info, message.stamp, [(group, version)]), now)
+            expires = now + self._config.expiry_s
+            if root is not None and not root.watch(message.info, message.stamp, version, expires, path):
+                if path is None:
+                    self._outbox.send(message.info, root.view_unwatched())
+                else:
+                    self._outbox.answer(path, root.view_unwatched())
+
+    def unwatch(self, message: Unwatch) -> None:
+        """Handle that a node watches groups no more."""
+        for group in message.groups:
+            root = self.roots.get(group)
+            if root is not None:
+                root.remove_watcher(message.node)
+                self._dirty[group] = None
+
+    def cast(self, message: CastUp, now: float) -> None:
+        """Handle a cast of some node."""
+        root = self._root_for(message.group, message, now)
+        if root is None:
+            return
+        key = (message.group, message.info.id)
+        if not self._orders.is_new(key, message.sequence):
+            self._outbox.send(message.info, CastTaken(message.group, message.sequence))  # The first one was lost.
+        self._send_down(root, self._orders.accept(key, message.sequence, message, now, message.base), now)
+
+    def acknowledge(self, kind: Kind, group: GroupId, source: NodeInfo, version: int, now: float) -> None:
+        """Handle what a follower has now."""
+        root, node = self.roots.get(group), source.id
+        if kind is Kind.WATCHER and (root is None or node not in root.followers.members[kind]):
+            self._outbox.send(source, Forgotten(group))
+        if root is None:
+            return
+        if root.successor is not None and kind is Kind.COPY and root.successor.info.id == node:
+            self._finish_handover(root, version, now)
+            return
+        follower = root.followers.acknowledge(kind, node, version)
+        if follower is not None:
+            self._timers.cancel((kind, group, node))
+            if kind is Kind.PARENT and follower.told >= follower.wants and not root.tree.children(node):
+                root.followers.remove(kind, node)
+            self._dirty[group] = None
+
+    def copy(self, source: NodeInfo, message: Copy, now: float) -> None:
+        """Handle a copy of a directory, or a directory that is handed over."""
+        if message.group not in self.roots and len(self.roots) >= GROUPS_MAX:
+            self._counters.registrations_refused += 1
+            return
+        version, is_more = self.copies.receive(source.id, message, now)
+        if version is not None:
+            self._outbox.send(source, Copied(message.group, version))
+            if version and self._ring.is_root(message.group):
+                self._take_over(message.group, now)
+            elif is_more:
+                # The new root was not told by the old one: tell it.
+                held = self.copies.held[message.group]
+                for part in copy_parts(held.directory, held.watchers.values()):
+                    self._outbox.send(source, part)
+        self._start_sweeping(now)
+
+    # The ring
+
+    def ring_changed(self, now: float) -> None:
+        """Take over, hand over, and place copies as the ring is now."""
+        for group in [group for group in self.copies.held if self._ring.is_root(group)]:
+            self._take_over(group, now)
+        for root in list(self.roots.values()):
+            self._place(root, now)
+
+    def peer_dead(self, peer: NodeId, now: float) -> None:
+        """Handle that a node is dead: it follows nothing. Whether it is dead as a member, the ring has to say."""
+        for group, root in self.roots.items():
+            root.remove_watcher(peer)
+            if root.followers.remove(Kind.COPY, peer) is not None or peer in root.directory.members:
+                self._dirty[group] = None
+        self.doubt_everywhere(peer, now)
+
+    # Time
+
+    def handle_timeout(self, now: float) -> None:
+        """Send again what was not acknowledged, complete what waited for too long, and forget what expired."""
+        for kind, group, node in self._timers.expired(now):
+            root = self.roots.get(group)
+            if root is None:
+                continue
+            self._dirty[group] = None
+            if kind == _HANDOVER:
+                self._place(root, now)
+            elif kind < _PENDING:
+                follower = root.followers.members[kind].get(node)
+                if follower is not None and follower.told < follower.sent:
+                    follower.attempts += 1
+                    self.doubt(group, node, now)
+                    if kind == Kind.WATCHER and follower.attempts >= ATTEMPTS_MAX:
+                        root.remove_watcher(node)
+                        continue
+                    root.followers.forget_told(Kind(kind), follower, max(follower.wants, root.directory.version))
+        for (group, _), ready in self._orders.expired(now):
+            root = self.roots.get(group)
+            if root is not None:
+                self._dirty[group] = None
+                self._send_down(root, ready, now)
+        if self._sweep_at is not None and now >= self._sweep_at:
+            self._sweep(now)
+
+    def deadline(self) -> float | None:
+        """Return the earliest time to call `handle_timeout`."""
+        if self._sweep_at is None:  # Then there is nothing at all.
+            return None
+        deadlines = (self._timers.deadline(), self._orders.deadline(), self._sweep_at)
+        return min(deadline for deadline in deadlines if deadline is not None)
+
+    def flush(self, now: float) -> None:
+        """Send what this turn changed."""
+        dirty, self._dirty = self._dirty, {}
+        for group in dirty:
+            root = self.roots.get(group)
+            if root is None or root.successor is not None:
+                continue
+            for kind, follower in root.flush():
+                delay = min(self._config.resend_s_max, self._config.resend_s * 2**follower.attempts)
+                self._timers.set((kind, group, follower.info.id), now + delay)
+            root.release_casts(now, self._config.replay_s)
+            if root.held:
+                self._timers.set((_HELD, group, _NOBODY), root.held[0].deadline)
+            done, late = root.followers.completed(now)
+            self._counters.changes_unconfirmed += late
+            for pending in done:
+                self._apply(root, pending.info, pending.stamp)
+            if root.followers.pendings:
+                self._timers.set((_PENDING, group, _NOBODY), root.followers.pendings[0].deadline)
+        applied, self._applied = self._applied, {}
+        for info, items in applied.values():
+            for start in range(0, len(items), BATCH_MAX):
+                self._outbox.send(info, Applied(self._local, items[start : start + BATCH_MAX]))
+
+    # Queries
+
+    def is_settled(self) -> bool:
+        """Return whether all followers know all, and nothing waits: the node may go."""
+        return not any(root.followers.unsettled or root.held for root in self.roots.values() if root.successor is None)
+
+    def needs(self, peer: NodeId) -> bool:
+        """Return whether a node follows a directory here, or is the child of a root or a member of a small group."""
+        for root in self.roots.values():
+            if any(peer in followers for followers in root.followers.members):
+                return True
+            if peer in root.tree and root.tree.parent(peer) is None and peer in root.directory.members:
+                return True
+        return False
+
+    # Inside
+
+    def _root_for(self, group: GroupId, message: object, now: float, *, is_creating: bool = True) -> GroupRoot | None:
+        """Return the directory of a group if it is here, and mark it changed; else pass the message on."""
+        if not self._ring.is_root(group):
+            assert isinstance(message, Register | Unregister | Accuse | Watch | CastUp)
+            self._outbox.route(group, message)
+            return None
+        if group in self.copies.held:
+            self._take_over(group, now)
+        root = self.roots.get(group)
+        if root is None:
+            if not is_creating:
+                return None
+            if len(self.roots) >= GROUPS_MAX:
+                self._counters.registrations_refused += 1
+                return None
+            root = self._add(Directory(group, 1), now)
+        elif root.successor is not None:
+            self._place(root, now)
+        self._dirty[group] = None
+        return root
+
+    def _add(self, directory: Directory, now: float) -> GroupRoot:
+        root = self.roots[directory.group] = GroupRoot(directory, self._local, self._rng, self._outbox)
+        root.set_copies(self._ring.replicas(directory.group, COPIES))
+        self._dirty[directory.group] = None
+        self._start_sweeping(now)
+        return root
+
+    def _take_over(self, group: GroupId, now: float) -> None:
+        """Make a copy the directory, or a part of it."""
+        held = self.copies.held.pop(group)
+        expires = now + self._config.expiry_s
+        root = self.roots.get(group)
+        if root is None:
+            root = self._add(revive(held, now + 2 * self._config.renew_s), now)
+            for info in held.watchers.values():
+                root.watch(info, 0, 0, expires, None)
+            self._announce(root, now)
+            return
+        if merge(root, held, expires, self._outbox):
+            self._announce(root, now)
+        self._dirty[group] = None
+        if root.successor is not None:
+            self._place(root, now)
+
+    def _announce(self, root: GroupRoot, now: float) -> None:
+        """Tell the members of a small group who its root is now: they watch it, and it finds out who died with the old one.
+
+        The members of a large one learn it when they renew: a link to each would be too much.
+        """
+        members = root.directory.members
+        if len(members) <= VIEW_MAX:
+            for member in members.values():
+                self._wait(root, member.record.info, member.record.stamp, member.version, now)
+
+    def _place(self, root: GroupRoot, now: float) -> None:
+        """Keep a directory where the ring wants it."""
+        group = root.directory.group
+        self._dirty[group] = None
+        nearest = self._ring.replicas(group, COPIES)
+        if self._ring.is_root(group) or not nearest:
+            if root.successor is not None:
+                # Back again; the other one may have been told things since.
+                root.successor = None
+                self._timers.cancel((_HANDOVER, group, _NOBODY))
+                root.begin_epoch()
+            for info in root.set_copies(nearest):
+                self._outbox.send(info, Drop(group))
+            return
+        target = nearest[0]
+        successor = root.successor
+        if successor is not None and successor.info.id == target.id and (_HANDOVER, group, _NOBODY) in self._timers:
+            return
+        root.successor = Follower(target, 0.0)
+        root.successor.sent = root.directory.version
+        # Who waits asks again, the new root.
+        root.followers.pendings.clear()
+        for message in root.copy_parts():
+            self._outbox.send(target, message)
+        self._timers.set((_HANDOVER, group, _NOBODY), now + self._config.resend_s)
+
+    def _finish_handover(self, root: GroupRoot, version: int, now: float) -> None:
+        successor = root.successor
+        assert successor is not None
+        if version != successor.sent:
+            return  # It is sent again.
+        group = root.directory.group
+        self._timers.cancel((_HANDOVER, group, _NOBODY))
+        for kind in Kind:
+            for node in root.followers.members[kind]:
+                self._timers.cancel((kind, group, node))
+        for _, info, cast in root.held:
+            self._outbox.route(group, CastUp(info, group, cast.sequence, cast.sequence, cast.payload))
+        del self.roots[group]
+        for info in root.set_copies(()):
+            if info.id != successor.info.id:
+                self._outbox.send(info, Drop(group))
+        watchers = {node: watcher.info for node, watcher in root.followers.members[Kind.WATCHER].items()}
+        if group not in self.copies.held:  # The new root may have sent its copy already.
+            expires = now + self._config.expiry_s
+            self.copies.held[group] = HeldCopy(root.directory, watchers, successor.info.id, expires)
+
+    def _wait(self, root: GroupRoot, info: NodeInfo, stamp: int, version: int, now: float) -> None:
+        """Acknowledge a registration or its end when all followers know it."""
+        if root.followers.unsettled:
+            root.followers.wait(info, stamp, version, now + self._config.told_timeout_s)
+        else:
+            self._apply(root, info, stamp)
+
+    def _apply(self, root: GroupRoot, info: NodeInfo, stamp: int) -> None:
+        directory = root.directory
+        item = (directory.group, stamp, len(directory.members), info.id in directory.members)
+        self._applied.setdefault(info.id, (info, []))[1].append(item)
+
+    def _send_down(self, root: GroupRoot, messages: list[CastUp], now: float) -> None:
+        for message in messages:
+            base = min(message.sequence, self._orders.since((message.group, message.info.id)))
+            cast = CastDown(message.group, message.info.id, message.sequence, False, base, message.payload)
+            root.cast(message.info, cast, now, self._config.told_timeout_s)
+
+    def _start_sweeping(self, now: float) -> None:
+        if self._sweep_at is None:
+            self._sweep_at, self._refresh_at = now + self._config.sweep_s, now + self._config.renew_s
+
+    def _sweep(self, now: float) -> None:
+        self.copies.expire(now)
+        if is_refresh := now >= self._refresh_at:
+            self._refresh_at = now + self._config.renew_s
+        for group, root in list(self.roots.items()):
+            root.expire(now)
+            self._dirty[group] = None
+            self._place(root, now)
+            if root.successor is None and is_refresh:
+                root.refresh_copies()
+            directory = root.directory
+            if not (directory.members or directory.tombstones or root.followers.members[Kind.WATCHER] or root.held):
+                for info in root.set_copies(()):
+                    self._outbox.send(info, Drop(group))
+                del self.roots[group]
+        self._orders.forget_idle(now - self._config.renew_s)
+        for group in [group for group in self.copies.held if self._ring.is_root(group)]:
+            self._take_over(group, now)
+        if self.roots or len(self.copies) or len(self._orders):
+            self._sweep_at = now + self._config.sweep_s * (0.9 + 0.2 * self._rng.random())
+        else:
+            self._sweep_at = None

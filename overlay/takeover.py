@@ -1,0 +1,56 @@
+"""How a copy becomes a directory, or a part of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from overlay.directory import Outcome, is_accusation
+from overlay.followers import Kind
+from overlay.group_messages import Accused
+
+if TYPE_CHECKING:
+    from overlay.copies import HeldCopy
+    from overlay.directory import Directory
+    from overlay.group_io import Outbox
+    from overlay.group_root import GroupRoot
+    from overlay.ids import NodeId
+
+
+def revive(held: HeldCopy, expires: float) -> Directory:
+    """Return the directory of a copy whose owner is gone, in a new epoch.
+
+    Args:
+        held: The copy.
+        expires: When members expire who do not renew: the owner did not tell of every renewal.
+    """
+    for member in held.directory.members.values():
+        member.expires = expires
+    held.directory.begin_epoch()
+    return held.directory
+
+
+def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bool:
+    """Put what a copy knows into a directory. Return whether a new epoch began, so that everybody is told everything.
+
+    Who is a member in one and dead in the other, as after a split, is asked: it says so itself if it lives.
+    """
+    directory = root.directory
+    before = directory.version
+    doubtful: dict[NodeId, int] = {}
+    for node, (stamp, tombstone_expires) in held.directory.tombstones.items():
+        if root.remove(node, stamp, tombstone_expires) and is_accusation(stamp):
+            doubtful[node] = stamp
+    for member in held.directory.members.values():
+        if root.register(member.record, member.expires) is Outcome.ACCUSED:
+            node = member.record.info.id
+            doubtful[node] = directory.tombstones[node][0]
+    for node, stamp in doubtful.items():
+        outbox.route(node, Accused(node, stamp))
+    watchers = root.followers.members[Kind.WATCHER]
+    new = [info for info in held.watchers.values() if info.id not in watchers]
+    is_new_epoch = directory.version != before or bool(new) or held.directory.version >= before
+    if is_new_epoch:
+        root.begin_epoch(held.directory.version)
+    for info in new:
+        root.watch(info, 0, 0, expires, None)
+    return is_new_epoch

@@ -1,0 +1,285 @@
+"""The watch side of a node: the views of the groups that it sends to.
+
+A watch is asked for through the ring, answered at once, and from then on kept up to date by the root, which the watcher asks
+directly once per renewal whether it still does. Each view and each change is acknowledged, for members that join wait for that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from overlay.errors import TooManyGroupsError
+from overlay.events import GroupMember, ViewChanged
+from overlay.group_messages import BATCH_MAX, VIEW_MAX, Doubt, Told, Unwatch, Watch
+from overlay.timers import DeadlineTable
+
+if TYPE_CHECKING:
+    from overlay.config import Rng
+    from overlay.group_config import GroupConfig
+    from overlay.group_io import Outbox
+    from overlay.group_messages import Change, MemberRecord, View
+    from overlay.ids import GroupId, NodeId
+    from overlay.messages import NodeInfo
+
+MASK_S: Final = 10.0
+"""How long a member that is dead from here is left out of the view, if the root does not agree: by then the ring knows."""
+
+
+class _Watch:
+    __slots__ = ("answered_at", "attempts", "is_watched", "masked", "members", "root", "size", "version")
+
+    def __init__(self) -> None:
+        # 0 before the first view.
+        self.version = 0
+        self.size = 0
+        self.members: dict[NodeId, MemberRecord] = {}
+        self.root: NodeInfo | None = None
+        self.is_watched = True
+        self.answered_at = 0.0
+        self.attempts = 0
+        # Members that are dead from here.
+        self.masked: dict[NodeId, int] = {}
+
+
+class Watches:
+    """Keep the views of watched groups."""
+
+    __slots__ = (
+        "_changed",
+        "_config",
+        "_is_active",
+        "_local",
+        "_masks",
+        "_outbox",
+        "_renew_at",
+        "_resend",
+        "_rng",
+        "groups",
+        "stamp",
+    )
+
+    def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, outbox: Outbox) -> None:
+        self.groups: dict[GroupId, _Watch] = {}
+        # Of the local node's memberships.
+        self.stamp = 0
+        self._local = local
+        self._config = config
+        self._rng = rng
+        self._outbox = outbox
+        self._is_active = False
+        # Whose view the owner has not seen yet. Many changes between two turns make one event.
+        self._changed: dict[GroupId, None] = {}
+        self._resend: DeadlineTable[GroupId] = DeadlineTable()
+        self._masks: DeadlineTable[GroupId] = DeadlineTable()
+        self._renew_at: float | None = None
+
+    def activate(self, now: float) -> None:
+        """Handle that the ring carries messages: nothing was sent before."""
+        self._is_active = True
+        self.ask_all(now)
+
+    def watch(self, group: GroupId, now: float) -> None:
+        """Report the view of a group, now and after every change.
+
+        Raises:
+            TooManyGroupsError: Too many are watched.
+        """
+        if group in self.groups:
+            return
+        if len(self.groups) >= self._config.groups_watched_max:
+            raise TooManyGroupsError(self._config.groups_watched_max, "watches")
+        watch = self.groups[group] = _Watch()
+        if self._renew_at is None:
+            self._renew_at = self._next_renewal(now)
+        self._ask(group, watch, now)
+
+    def use(self, group: GroupId, now: float) -> None:
+        """Ask for a view that nobody keeps up to date, if it is old; harmless if the group is not watched."""
+        watch = self.groups.get(group)
+        if watch is None or watch.is_watched or watch.answered_at + self._config.watch_refresh_s > now:
+            return
+        watch.answered_at = now  # Asked once, whatever becomes of it.
+        self._ask(group, watch, now)
+
+    def unwatch(self, group: GroupId) -> None:
+        """Stop reporting the view of a group."""
+        watch = self.groups.pop(group, None)
+        if watch is None:
+            return
+        self._changed.pop(group, None)
+        self._resend.cancel(group)
+        self._masks.cancel(group)
+        if watch.root is not None and watch.is_watched:
+            self._outbox.send(watch.root, Unwatch(self._local.id, [group]))
+        elif self._is_active and watch.root is None:
+            # An earlier question may still be on its way, or its answer.
+            self._outbox.route(group, Unwatch(self._local.id, [group]))
+        if not self.groups:
+            self._renew_at = None
+
+    def view(self, message: View, now: float) -> None:
+        """Handle a whole view."""
+        watch = self.groups.get(message.group)
+        if watch is None:
+            if message.is_watched:
+                self._outbox.send(message.root, Unwatch(self._local.id, [message.group]))
+            return
+        is_root = watch.root is None or watch.root.id == message.root.id
+        if message.version <= watch.version and not is_root:
+            return  # A root that is none any more, and has not noticed.
+        members = {record.info.id: record for record in message.members}
+        is_same = members == watch.members and message.size == watch.size and message.is_watched == watch.is_watched
+        if not is_same or watch.version == 0:
+            self._changed[message.group] = None
+        watch.version, watch.size, watch.members = message.version, message.size, members
+        watch.is_watched = message.is_watched
+        for node, stamp in watch.masked.items():
+            if self._is_masked(watch, node, stamp):
+                # The root that was told may have died with it.
+                self._outbox.send(message.root, Doubt(message.group, node))
+        self._answered(message.group, watch, message.root, now)
+
+    def change(self, source: NodeInfo, message: Change, now: float) -> None:
+        """Handle what changed since the last view."""
+        watch = self.groups.get(message.group)
+        if watch is None:
+            self._outbox.send(source, Unwatch(self._local.id, [message.group]))
+            return
+        if watch.root is None or watch.root.id != source.id:
+            return
+        if message.base == watch.version:
+            if message.members or message.removed or message.size != watch.size:
+                self._changed[message.group] = None
+            for node in message.removed:
+                watch.members.pop(node, None)
+            for record in message.members:
+                watch.members[record.info.id] = record
+            watch.version, watch.size = message.version, message.size
+        # With another base it does not apply: the acknowledgement says what is here.
+        self._answered(message.group, watch, source, now)
+
+    def forgotten(self, source: NodeId, group: GroupId, now: float) -> None:
+        """Handle that the root does not know this watcher."""
+        watch = self.groups.get(group)
+        if watch is not None and watch.root is not None and watch.root.id == source:
+            watch.root = None
+            self._ask(group, watch, now)
+
+    def peer_dead(self, peer: NodeId, now: float) -> None:
+        """Handle that a node is dead: as a member it is doubted, as a root it is left."""
+        for group, watch in self.groups.items():
+            record = watch.members.get(peer)
+            if record is not None and peer not in watch.masked:
+                watch.masked[peer] = record.stamp
+                self._masks.set(group, now + MASK_S)
+                self._changed[group] = None
+                if watch.root is None:
+                    self._outbox.route(group, Doubt(group, peer))
+                elif watch.root.id != peer:
+                    self._outbox.send(watch.root, Doubt(group, peer))
+        self.lose_root(peer, now)
+
+    def lose_root(self, peer: NodeId, now: float) -> None:
+        """Handle that a node cannot be reached: if it is a root, ask who is it now."""
+        for group, watch in self.groups.items():
+            if watch.root is not None and watch.root.id == peer:
+                watch.root = None
+                self._resend.set(group, now + self._config.repair_jitter_s * self._rng.random())
+
+    def link_lost(self, peer: NodeId, now: float) -> None:
+        """Handle that a link ended: what the root sent through it may be lost, and it may think that this node is dead."""
+        for group, watch in self.groups.items():
+            if watch.root is not None and watch.root.id == peer:
+                self._resend.set(group, now + self._config.repair_jitter_s * self._rng.random())
+
+    def ask_all(self, now: float) -> None:
+        """Ask for all views, or renew the watches."""
+        batches: dict[NodeId, tuple[NodeInfo, list[tuple[GroupId, int]]]] = {}
+        for group, watch in self.groups.items():
+            if watch.root is None or not watch.is_watched:
+                self._ask(group, watch, now)
+            else:
+                batches.setdefault(watch.root.id, (watch.root, []))[1].append((group, watch.version))
+                self._expect(group, watch, now)
+        for root, items in batches.values():
+            for start in range(0, len(items), BATCH_MAX):
+                self._outbox.send(root, Watch(self._local, self.stamp, items[start : start + BATCH_MAX]))
+
+    def handle_timeout(self, now: float) -> None:
+        """Ask again, renew, and believe again in members that were dead from here."""
+        for group in self._resend.expired(now):
+            watch = self.groups.get(group)
+            if watch is not None:
+                watch.root = None
+                self._ask(group, watch, now)
+        for group in self._masks.expired(now):
+            watch = self.groups.get(group)
+            if watch is not None and watch.masked:
+                watch.masked.clear()
+                self._changed[group] = None
+        if self._renew_at is not None and now >= self._renew_at:
+            self._renew_at = self._next_renewal(now)
+            self.ask_all(now)
+
+    def deadline(self) -> float | None:
+        """Return the earliest time to call `handle_timeout`."""
+        if self._renew_at is None:
+            return None
+        deadlines = (self._resend.deadline(), self._masks.deadline(), self._renew_at)
+        return min(deadline for deadline in deadlines if deadline is not None)
+
+    def views_changed(self) -> list[ViewChanged]:
+        """Take the views that changed since the last call."""
+        if not self._changed:
+            return []
+        changed, self._changed = self._changed, {}
+        return [self._event(group, self.groups[group]) for group in changed if self.groups[group].version]
+
+    def root_of(self, group: GroupId) -> NodeInfo | None:
+        """Return the root of a group, if it is known."""
+        watch = self.groups.get(group)
+        return None if watch is None else watch.root
+
+    def needs(self, peer: NodeId) -> bool:
+        """Return whether a node is the root of a watched group."""
+        return any(watch.root is not None and watch.root.id == peer and watch.is_watched for watch in self.groups.values())
+
+    def _event(self, group: GroupId, watch: _Watch) -> ViewChanged:
+        for node in [node for node, stamp in watch.masked.items() if not self._is_masked(watch, node, stamp)]:
+            del watch.masked[node]
+        members = {
+            node: GroupMember(record.info, record.attributes)
+            for node, record in watch.members.items()
+            if node not in watch.masked
+        }
+        size = len(members) if watch.size <= VIEW_MAX else watch.size - len(watch.masked)
+        return ViewChanged(group, members, size, watch.is_watched)
+
+    @staticmethod
+    def _is_masked(watch: _Watch, node: NodeId, stamp: int) -> bool:
+        """Return whether a member is still the one that was dead from here: a new registration is a sign of life."""
+        record = watch.members.get(node)
+        return record is not None and record.stamp <= stamp
+
+    def _answered(self, group: GroupId, watch: _Watch, root: NodeInfo, now: float) -> None:
+        watch.root = root
+        watch.attempts = 0
+        watch.answered_at = now
+        self._resend.cancel(group)
+        if watch.is_watched:
+            self._outbox.send(root, Told(group, watch.version))
+
+    def _ask(self, group: GroupId, watch: _Watch, now: float) -> None:
+        if not self._is_active:
+            return
+        # Version 0: whoever is the root now sends everything. An own higher version tells it where to begin.
+        self._outbox.route(group, Watch(self._local, self.stamp, [(group, 0)]))
+        self._expect(group, watch, now)
+
+    def _expect(self, group: GroupId, watch: _Watch, now: float) -> None:
+        delay = min(self._config.resend_s_max, self._config.resend_s * 2**watch.attempts)
+        watch.attempts = min(watch.attempts + 1, 16)
+        self._resend.set(group, now + delay)
+
+    def _next_renewal(self, now: float) -> float:
+        return now + self._config.renew_s * (0.9 + 0.2 * self._rng.random())

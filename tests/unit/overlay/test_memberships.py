@@ -1,0 +1,224 @@
+"""The member side: registering, renewing, leaving; and the neighbours who report a death."""
+
+from __future__ import annotations
+
+import random
+
+from overlay.counters import Counters
+from overlay.events import GroupJoined, GroupLeft
+from overlay.executors import ENTRUSTED_MAX, REPEAT_S, Executors
+from overlay.group_config import GroupConfig
+from overlay.group_io import Outbox
+from overlay.group_messages import Accuse, Accused, Applied, Entrust, GroupMessage, Register, Registration, Unregister
+from overlay.ids import GroupId, NodeId
+from overlay.memberships import COMMANDS_MAX, Memberships
+from overlay.messages import NodeInfo
+
+LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
+ROOT = NodeInfo(NodeId(b"root".ljust(16)), ("192.0.2.2:1",))
+PEERS = [NodeInfo(NodeId(bytes([number]) * 16), ()) for number in range(1, 100)]
+A, B = GroupId(b"a" * 16), GroupId(b"b" * 16)
+CONFIG = GroupConfig()
+
+
+class Fixture:
+    """A member side and what it sends."""
+
+    def __init__(self, *, is_active: bool = True) -> None:
+        self.outbox = Outbox()
+        self.counters = Counters()
+        self.members = Memberships(LOCAL, CONFIG, random.Random(1), self.outbox, self.counters)
+        if is_active:
+            self.members.activate(0.0)
+
+    def sent(self) -> list[tuple[object, GroupMessage]]:
+        posts, self.outbox.posts = self.outbox.posts, []
+        return list(posts)
+
+    def completed(self) -> list[object]:
+        done = list(self.members.completions)
+        self.members.completions.clear()
+        return done
+
+
+def register(group: GroupId, stamp: int, attributes: bytes = b"") -> Register:
+    return Register(LOCAL, [Registration(group, attributes, stamp)])
+
+
+def test_a_join_is_routed_and_completes_when_it_is_applied() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"x", 1.0)
+    assert fixture.sent() == [(A, register(A, 1, b"x"))]
+    assert fixture.completed() == []
+    fixture.members.applied(Applied(ROOT, [(A, 1, 5, True)]))
+    assert fixture.completed() == [GroupJoined(A)]
+    assert fixture.members.root_of(A) == ROOT
+    assert fixture.members.needs(ROOT.id)
+    assert not fixture.members.is_busy
+
+
+def test_nothing_is_sent_before_there_is_a_ring() -> None:
+    fixture = Fixture(is_active=False)
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.handle_timeout(10.0)
+    assert fixture.sent() == []
+    assert fixture.completed() == []
+    fixture.members.activate(20.0)
+    assert fixture.sent() == [(A, register(A, 1))]
+    fixture.members.handle_timeout(21.0)
+    assert fixture.completed() == [GroupJoined(A)]
+
+
+def test_an_unanswered_join_completes_after_its_bound_and_is_tried_again() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.sent()
+    assert fixture.members.deadline() == 1.0
+    fixture.members.handle_timeout(1.0)
+    assert fixture.completed() == [GroupJoined(A)]
+    assert fixture.counters.changes_unconfirmed == 1
+    times = []
+    for tenth in range(10, 600):
+        fixture.members.handle_timeout(tenth / 10)
+        times += [tenth / 10] * len(fixture.sent())
+    assert times[:4] == [1.5, 4.5, 10.5, 22.5]
+
+
+def test_a_leave_completes_when_it_is_applied() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.applied(Applied(ROOT, [(A, 1, 1, True)]))
+    fixture.sent()
+    fixture.completed()
+    fixture.members.leave(A, 1.0)
+    assert fixture.sent() == [(ROOT, Unregister(LOCAL, [(A, 2)]))]
+    fixture.members.applied(Applied(ROOT, [(A, 2, 0, False)]))
+    assert fixture.completed() == [GroupLeft(A)]
+    assert fixture.members.deadline() is None
+    fixture.members.leave(A, 2.0)
+    assert fixture.completed() == [GroupLeft(A)]
+    assert fixture.sent() == []
+
+
+def test_a_leave_that_nobody_applies_ends() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.leave(A, 0.0)
+    for second in range(1, 400):
+        fixture.members.handle_timeout(float(second))
+    assert fixture.members.deadline() is None
+
+
+def test_renewals_go_out_in_one_message_per_root() -> None:
+    fixture = Fixture()
+    for group in (A, B):
+        fixture.members.join(group, b"", 0.0)
+        fixture.members.applied(Applied(ROOT, [(group, fixture.members.stamp, 1, True)]))
+    fixture.sent()
+    deadline = fixture.members.deadline()
+    assert deadline is not None
+    assert 54.0 <= deadline <= 66.0
+    fixture.members.handle_timeout(deadline)
+    assert fixture.sent() == [(ROOT, Register(LOCAL, [Registration(A, b"", 1), Registration(B, b"", 2)]))]
+    fixture.members.handle_timeout(deadline + CONFIG.resend_s)
+    assert fixture.sent() == [(A, register(A, 1)), (B, register(B, 2))]
+
+
+def test_members_of_a_dead_root_register_at_once() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.applied(Applied(ROOT, [(A, 1, 1, True)]))
+    fixture.sent()
+    fixture.members.lose_root(ROOT.id, 5.0)
+    fixture.members.handle_timeout(5.0 + CONFIG.repair_jitter_s)
+    assert fixture.sent() == [(A, register(A, 1))]
+
+
+def test_a_declared_death_is_refuted_with_a_new_incarnation() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.sent()
+    assert fixture.members.accused((1 << 32) - 1, 1.0)
+    assert fixture.sent() == [(A, register(A, (1 << 32) + 1))]
+    assert not fixture.members.accused((1 << 32) - 1, 1.0)
+    fixture.members.applied(Applied(ROOT, [(A, (1 << 32) + 1, 1, True)]))
+    assert fixture.completed() == [GroupJoined(A)]
+
+
+def test_a_membership_that_is_none_is_ended() -> None:
+    fixture = Fixture()
+    fixture.members.stamp = 7
+    fixture.members.applied(Applied(ROOT, [(A, 3, 1, True), (B, 3, 1, False)]))
+    assert fixture.sent() == [(ROOT, Unregister(LOCAL, [(A, 7)]))]
+
+
+def test_waiting_commands_are_bounded() -> None:
+    fixture = Fixture()
+    for _ in range(COMMANDS_MAX + 5):
+        fixture.members.join(A, b"", 0.0)
+    assert len(fixture.completed()) == 5
+    fixture.members.applied(Applied(ROOT, [(A, fixture.members.stamp, 1, True)]))
+    assert len(fixture.completed()) == COMMANDS_MAX
+
+
+# Executors
+
+
+def entrusted(executors: Executors, source: NodeId, groups: list[GroupId], stamp: int = 1) -> None:
+    executors.entrust(source, Entrust(stamp, True, True, groups, []))
+
+
+def test_neighbours_learn_changes_only() -> None:
+    outbox = Outbox()
+    executors = Executors(outbox)
+    executors.place(PEERS[:2], [A], 1)
+    executors.change(2, [B], [])
+    executors.place(PEERS[:2], [A, B], 2)
+    executors.place(PEERS[1:3], [A, B], 2)
+    executors.place([], [], 3)
+    whole = [Entrust(1, True, True, [A], []), Entrust(2, True, True, [A, B], [])]
+    ends = [Entrust(2, False, True, [], []), Entrust(3, False, True, [], [])]
+    change = Entrust(2, True, False, [B], [])
+    assert outbox.posts == [
+        (PEERS[0], whole[0]), (PEERS[1], whole[0]), (PEERS[0], change), (PEERS[1], change),
+        (PEERS[0], ends[0]), (PEERS[2], whole[1]), (PEERS[1], ends[1]), (PEERS[2], ends[1]),
+    ]  # fmt: skip
+
+
+def test_a_dead_neighbour_is_accused_twice_and_told_when_it_comes_back() -> None:
+    outbox = Outbox()
+    executors = Executors(outbox)
+    dead = PEERS[0]
+    entrusted(executors, dead.id, [A], stamp=5)
+    executors.entrust(dead.id, Entrust(6, True, False, [B], [A]))
+    executors.peer_dead(dead.id, 10.0)
+    accusation = (B, Accuse(dead.id, (1 << 32) - 1, B))
+    assert outbox.posts == [accusation]
+    assert executors.deadline() == 10.0 + REPEAT_S
+    executors.handle_timeout(10.0 + REPEAT_S)
+    assert outbox.posts == [accusation] * 2
+    executors.returned(dead)
+    executors.returned(dead)
+    assert outbox.posts[2:] == [(dead, Accused(dead.id, (1 << 32) - 1))]
+    assert len(executors) == 0
+    assert executors.deadline() is None
+
+
+def test_who_needs_nothing_is_not_accused() -> None:
+    outbox = Outbox()
+    executors = Executors(outbox)
+    entrusted(executors, PEERS[0].id, [A])
+    executors.entrust(PEERS[0].id, Entrust(2, False, True, [], []))
+    executors.peer_dead(PEERS[0].id, 0.0)
+    executors.peer_dead(PEERS[1].id, 0.0)
+    assert outbox.posts == []
+
+
+def test_what_is_entrusted_is_bounded() -> None:
+    executors = Executors(Outbox())
+    for peer in PEERS:
+        entrusted(executors, peer.id, [A])
+    assert len(executors) == ENTRUSTED_MAX
+    for peer in PEERS:
+        executors.peer_dead(peer.id, 0.0)
+    assert len(executors) == 2 * ENTRUSTED_MAX

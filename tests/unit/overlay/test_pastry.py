@@ -1,0 +1,441 @@
+"""A few nodes by hand: what whole rings (tests/sim/test_pastry.py) show rarely."""
+
+from __future__ import annotations
+
+import random
+from typing import TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overlay.errors import InfoError
+from overlay.ids import NodeId
+from overlay.messages import NodeInfo
+from overlay.pastry import Pastry
+from overlay.pastry_config import PastryConfig
+from overlay.pastry_events import (
+    Activated,
+    Delivered,
+    HandoverWanted,
+    LeavesChanged,
+    PastryEvent,
+    PeerViolated,
+    Received,
+    Undeliverable,
+)
+from overlay.routing_messages import (
+    PAYLOAD_BYTES_MAX,
+    Direct,
+    JoinWaiting,
+    Kind,
+    LeafAck,
+    LeafProbe,
+    Leaving,
+    Returned,
+    Routed,
+    decode_ring_message,
+    encode_ring_message,
+)
+
+E = TypeVar("E", bound=PastryEvent)
+CONFIG = PastryConfig()
+
+
+def make_info(first: int, *, is_dialable: bool = True) -> NodeInfo:
+    return NodeInfo(NodeId(bytes([first]) + bytes(15)), (f"192.0.2.{first}:9000",) if is_dialable else ())
+
+
+def make_key(first: int) -> bytes:
+    return bytes([first]) + b"\x01" * 15
+
+
+class Wires:
+    """Carry messages at once, and note events. Whoever is in `down` gets nothing, as if the link had taken it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.nodes: dict[NodeId, Pastry] = {}
+        self.infos: dict[int, NodeInfo] = {}
+        self.events: dict[NodeId, list[PastryEvent]] = {}
+        self.down: set[NodeId] = set()
+        self.refusing: set[NodeId] = set()
+        self.hands_over = True
+        self.sent: list[tuple[NodeId, NodeId, object]] = []
+
+    def add(self, first: int, contact: int | None = None, *, is_dialable: bool = True) -> Pastry:
+        info = make_info(first, is_dialable=is_dialable)
+        pastry = Pastry(info, CONFIG, random.Random(first))
+        self.nodes[info.id], self.infos[first], self.events[info.id] = pastry, info, []
+        if contact is None:
+            pastry.start_alone(self.now)
+        else:
+            self.link(first, contact)
+            pastry.join_via(self.infos[contact], self.now)
+        self.settle()
+        return pastry
+
+    def link(self, a: int, b: int) -> None:
+        self.nodes[self.infos[a].id].link_opened(self.infos[b], self.now)
+        self.nodes[self.infos[b].id].link_opened(self.infos[a], self.now)
+
+    def settle(self) -> None:
+        for _ in range(10_000):
+            if not any(self.turn(node, pastry) for node, pastry in self.nodes.items() if node not in self.down):
+                return
+        raise AssertionError("it does not settle")
+
+    def turn(self, node: NodeId, pastry: Pastry) -> bool:
+        messages, happened = pastry.messages_to_send(), pastry.events_received()
+        for to, data in messages:
+            self.sent.append((node, to.id, decode_ring_message(data)))
+            if to.id in self.refusing:
+                pastry.contact_failed(to.id, [data], self.now)
+            elif to.id not in self.down:
+                self.nodes[to.id].receive(node, data, self.now)
+        for event in happened:
+            self.events[node].append(event)
+            if isinstance(event, HandoverWanted) and self.hands_over:
+                pastry.handover_done(event.to, self.now)
+        return bool(messages or happened)
+
+    def advance(self, by_s: float) -> None:
+        end = self.now + by_s
+        while True:
+            self.settle()
+            deadlines = [pastry.deadline() for node, pastry in self.nodes.items() if node not in self.down]
+            first = min((deadline for deadline in deadlines if deadline is not None), default=end)
+            if first > end:
+                break
+            self.now = max(self.now, first)
+            for node, pastry in self.nodes.items():
+                if node not in self.down:
+                    pastry.handle_timeout(self.now)
+            if first == end:
+                break
+        self.now = end
+        self.settle()
+
+    def of(self, first: int, kind: type[E]) -> list[E]:
+        return [event for event in self.events[self.infos[first].id] if isinstance(event, kind)]
+
+    def count(self, kind: type) -> int:
+        return sum(isinstance(message, kind) for _, _, message in self.sent)
+
+
+def make_ring(*firsts: int) -> Wires:
+    wires = Wires()
+    for index, first in enumerate(firsts):
+        wires.add(first, firsts[0] if index else None)
+    return wires
+
+
+def test_a_lone_node_is_the_root_of_everything() -> None:
+    wires = Wires()
+    pastry = wires.add(1)
+    assert pastry.is_active
+    assert pastry.is_root(make_key(200))
+    pastry.route(make_key(200), b"x", 0.0)
+    pastry.send(wires.infos[1], b"y", 0.0)
+    pastry.answer((), b"z", 0.0)
+    wires.settle()
+    assert [event.payload for event in wires.of(1, Delivered)] == [b"x"]
+    assert wires.of(1, Delivered)[0].path == ()
+    assert [event.payload for event in wires.of(1, Received)] == [b"y", b"z"]
+    assert pastry.leaves() == pastry.known() == []
+
+
+def test_a_lone_node_cannot_exclude_itself() -> None:
+    wires = Wires()
+    pastry = wires.add(1)
+    pastry.route(make_key(200), b"x", 0.0, exclude_self=True)
+    wires.settle()
+    assert [event.payload for event in wires.of(1, Undeliverable)] == [b"x"]
+
+
+def test_three_nodes_know_each_other_and_divide_the_keys() -> None:
+    wires = make_ring(10, 100, 200)
+    for first in (10, 100, 200):
+        pastry = wires.nodes[wires.infos[first].id]
+        assert len(wires.of(first, Activated)) == 1
+        assert {info.id for info in pastry.leaves()} == {wires.infos[other].id for other in (10, 100, 200) if other != first}
+        assert [pastry.is_root(make_key(key)) for key in (20, 90, 180)] == [first == 10, first == 100, first == 200]
+        pastry.route(make_key(90), b"%d" % first, wires.now)
+    wires.settle()
+    assert {event.payload for event in wires.of(100, Delivered)} == {b"10", b"100", b"200"}
+    assert [info.id[0] for info in wires.nodes[wires.infos[10].id].replicas(make_key(90))] == [100, 200]
+
+
+def test_excluding_itself_means_the_nearest_other() -> None:
+    wires = make_ring(10, 100, 200)
+    wires.nodes[wires.infos[100].id].route(make_key(90), b"x", wires.now, exclude_self=True)
+    wires.settle()
+    assert [event.payload for event in wires.of(10, Delivered)] == [b"x"]
+
+
+def test_an_answer_goes_back_along_the_path() -> None:
+    wires = make_ring(10, 100, 200)
+    pastry = wires.nodes[wires.infos[200].id]
+    pastry.route(make_key(90), b"question", wires.now)
+    wires.settle()
+    (delivered,) = wires.of(100, Delivered)
+    root = wires.nodes[wires.infos[100].id]
+    root.answer(delivered.path, b"answer", wires.now)
+    # The same by way of a third node,
+    root.answer((wires.infos[200].id, wires.infos[10].id), b"detour", wires.now)
+    # and over one that is not there.
+    wires.refusing.add(make_info(77).id)
+    root.answer((wires.infos[200].id, make_info(77).id), b"broken", wires.now)
+    wires.settle()
+    assert sorted(event.payload for event in wires.of(200, Received)) == [b"answer", b"broken", b"detour"]
+    assert wires.of(200, Received)[0].source == wires.infos[100]
+    assert wires.count(Returned) == 3  # Twice the detour, and once in vain.
+
+
+def test_a_joiner_is_acknowledged_after_the_handover() -> None:
+    wires = make_ring(10)
+    wires.hands_over = False
+    joiner = wires.add(100, 10)
+    old = wires.nodes[wires.infos[10].id]
+    assert [event.to.id for event in wires.of(10, HandoverWanted)] == [wires.infos[100].id]
+    assert not joiner.is_active
+    # From now on the joiner is the root of its keys, and holds what is sent to it.
+    assert not old.is_root(make_key(100))
+    old.route(make_key(100), b"early", wires.now)
+    wires.settle()
+    assert not wires.of(100, Delivered)
+    old.send(wires.infos[100], b"directory", wires.now)
+    old.handover_done(wires.infos[100], wires.now)
+    wires.settle()
+    kinds = [type(event) for event in wires.events[wires.infos[100].id]]
+    assert kinds.index(Received) < kinds.index(Activated) < kinds.index(Delivered)
+
+
+def test_a_handover_that_takes_too_long_is_not_waited_for() -> None:
+    wires = make_ring(10)
+    wires.hands_over = False
+    joiner = wires.add(100, 10)
+    wires.advance(CONFIG.handover_timeout_s + 0.01)
+    assert joiner.is_active
+
+
+def test_the_leaf_set_is_told_before_what_was_decided_with_it() -> None:
+    wires = make_ring(10, 100)
+    kinds = [type(event) for event in wires.events[wires.infos[10].id]]
+    assert kinds == [Activated, LeavesChanged, HandoverWanted]
+    kinds = [type(event) for event in wires.events[wires.infos[100].id]]
+    assert kinds == [LeavesChanged, Activated]
+
+
+def test_a_dead_root_is_replaced_only_when_it_is_dead() -> None:
+    wires = make_ring(10, 100, 200)
+    dead = wires.infos[100].id
+    wires.down.add(dead)
+    pastry = wires.nodes[wires.infos[10].id]
+    pastry.route(make_key(95), b"x", wires.now)
+    pastry.peer_doubtful(dead, True, wires.now)
+    wires.advance(2.0)
+    assert not wires.of(10, Delivered)  # Silent and doubted, but not dead.
+    assert not wires.of(200, Delivered)
+    for first in (10, 200):
+        wires.nodes[wires.infos[first].id].peer_dead(dead, wires.now)
+    wires.settle()
+    assert [event.payload for event in wires.of(10, Delivered)] == [b"x"]
+    assert pastry.counters.retransmissions > 0
+
+
+def test_a_message_without_hope_is_given_up() -> None:
+    wires = make_ring(10, 100)
+    wires.down.add(wires.infos[100].id)
+    wires.nodes[wires.infos[10].id].route(make_key(100), b"x", wires.now)
+    wires.advance(60.0)
+    assert [event.payload for event in wires.of(10, Undeliverable)] == [b"x"]
+    assert wires.nodes[wires.infos[10].id].counters.given_up == 1
+
+
+def test_repetitions_are_dropped() -> None:
+    wires = make_ring(10, 100)
+    source = wires.infos[100]
+    data = [
+        encode_ring_message(
+            Routed(sequence, Kind.PAYLOAD, make_key(10), source, 77, (source.id,), excludes_source=False, payload=b"x")
+        )
+        for sequence in (500, 501)
+    ]
+    for message in data:
+        wires.nodes[wires.infos[10].id].receive(source.id, message, wires.now)
+    wires.advance(0.1)
+    assert len(wires.of(10, Delivered)) == 1
+    assert wires.nodes[wires.infos[10].id].counters.repetitions_dropped == 1
+
+
+def test_a_message_to_one_that_left_goes_to_its_successor() -> None:
+    wires = make_ring(10, 100, 200)
+    wires.nodes[wires.infos[100].id].leave(wires.now)
+    wires.nodes[wires.infos[10].id].route(make_key(95), b"x", wires.now)
+    wires.settle()
+    assert wires.count(Leaving) == 2
+    assert not wires.nodes[wires.infos[100].id].is_active
+    assert [event.payload for event in wires.of(10, Delivered)] == [b"x"]
+    # It does not come back by hearsay, nor by a late message.
+    late = encode_ring_message(LeafProbe(wires.infos[100], [], is_active=True))
+    wires.nodes[wires.infos[10].id].receive(wires.infos[100].id, late, wires.now)
+    assert wires.infos[100] not in wires.nodes[wires.infos[10].id].leaves()
+
+
+def test_a_node_declared_dead_by_mistake_comes_back() -> None:
+    wires = make_ring(10, 100, 200)
+    pastry, wronged = wires.nodes[wires.infos[10].id], wires.infos[100]
+    pastry.peer_dead(wronged.id, wires.now)
+    assert wronged not in pastry.leaves()
+    wires.link(10, 100)
+    wires.settle()
+    assert wronged in pastry.leaves()
+
+
+def test_what_cannot_be_given_to_a_node_is_relayed() -> None:
+    wires = make_ring(10, 100)
+    wires.add(200, 100, is_dialable=False)
+    hidden = wires.infos[200]
+    sender = wires.nodes[wires.infos[10].id]
+    sender.link_closed(hidden.id, wires.now)
+    sender.send(hidden, b"x", wires.now)
+    sender.contact_failed(hidden.id, [encode_ring_message(Direct(wires.infos[10], b"y"))], wires.now)
+    sender.route(make_key(200), b"z", wires.now)
+    wires.settle()
+    assert sorted(event.payload for event in wires.of(200, Received)) == [b"x", b"y"]
+    assert [event.payload for event in wires.of(200, Delivered)] == [b"z"]
+    direct = [message for source, to, message in wires.sent if source == wires.infos[10].id and to == hidden.id]
+    assert not any(isinstance(message, Direct) for message in direct)
+
+
+def test_two_hidden_nodes_are_neighbours_by_relay() -> None:
+    wires = make_ring(10)
+    first = wires.add(100, 10, is_dialable=False)
+    second = wires.add(200, 10, is_dialable=False)
+    assert {info.id[0] for info in first.leaves()} == {10, 200}
+    assert {info.id[0] for info in second.leaves()} == {10, 100}
+    first.route(make_key(200), b"x", wires.now)
+    wires.settle()
+    assert [event.payload for event in wires.of(200, Delivered)] == [b"x"]
+
+
+def test_sending_to_nobody_is_counted() -> None:
+    wires = make_ring(10, 100)
+    wires.nodes[wires.infos[10].id].send(make_info(50, is_dialable=False), b"x", wires.now)
+    wires.advance(1.0)
+    assert [(event.key, event.payload) for event in wires.of(10, Undeliverable)] == []  # It was on its way already,
+    assert (
+        wires.nodes[wires.infos[100].id].counters.relays_dropped + wires.nodes[wires.infos[10].id].counters.relays_dropped == 1
+    )
+
+
+def test_two_that_join_through_each_other_start_a_ring() -> None:
+    wires = Wires()
+    for first in (10, 100):
+        info = make_info(first)
+        wires.nodes[info.id], wires.infos[first], wires.events[info.id] = Pastry(info, CONFIG, random.Random(first)), info, []
+    wires.link(10, 100)
+    for first, other in ((10, 100), (100, 10)):
+        wires.nodes[wires.infos[first].id].join_via(wires.infos[other], wires.now)
+    wires.settle()
+    assert wires.count(JoinWaiting) == 2
+    wires.advance(2.0)
+    assert wires.of(10, Activated)
+    assert wires.of(100, Activated)
+    assert wires.nodes[wires.infos[10].id].leaves() == [wires.infos[100]]
+
+
+def test_two_rings_become_one() -> None:
+    wires = Wires()
+    wires.add(10)
+    wires.add(20, 10)
+    wires.add(100)
+    wires.add(200, 100)
+    wires.link(10, 200)
+    wires.nodes[wires.infos[10].id].merge_with(wires.infos[200], wires.now)
+    wires.advance(3.0)
+    for first in (10, 20, 100, 200):
+        leaves = wires.nodes[wires.infos[first].id].leaves()
+        assert {info.id[0] for info in leaves} == {10, 20, 100, 200} - {first}
+
+
+def test_looking_for_oneself_in_the_own_ring_changes_nothing() -> None:
+    wires = make_ring(10, 100, 200)
+    wires.sent.clear()
+    wires.nodes[wires.infos[10].id].merge_with(wires.infos[200], wires.now)
+    wires.advance(3.0)
+    assert wires.count(LeafProbe) == 0
+    assert wires.count(Routed) == 2  # To the contact, and back.
+
+
+def test_a_contact_that_fails_is_followed_by_another() -> None:
+    wires = make_ring(10)
+    info = make_info(100)
+    pastry = wires.nodes[info.id] = Pastry(info, CONFIG, random.Random(1))
+    wires.infos[100], wires.events[info.id] = info, []
+    wires.refusing.add(make_info(50).id)
+    pastry.join_via(make_info(50), wires.now)
+    wires.settle()
+    assert not pastry.is_active
+    pastry.join_via(wires.infos[10], wires.now)
+    wires.settle()
+    assert pastry.is_active
+
+
+@given(st.binary(max_size=64))
+def test_noise_becomes_an_event(data: bytes) -> None:
+    pastry = Pastry(make_info(10), CONFIG, random.Random(1))
+    pastry.start_alone(0.0)
+    pastry.events_received()
+    pastry.receive(make_info(100).id, data, 0.0)
+    try:
+        decode_ring_message(data)
+    except Exception:
+        assert [type(event) for event in pastry.events_received()] == [PeerViolated]
+
+
+def test_a_probe_in_the_name_of_another_is_a_violation() -> None:
+    wires = make_ring(10, 100)
+    for message in (LeafProbe(make_info(50), [], is_active=True), LeafAck(make_info(50), [], is_active=True, is_whole=True)):
+        wires.nodes[wires.infos[10].id].receive(wires.infos[100].id, encode_ring_message(message), wires.now)
+    wires.settle()
+    assert len(wires.of(10, PeerViolated)) == 2
+    assert wires.nodes[wires.infos[10].id].leaves() == [wires.infos[100]]
+
+
+def test_a_message_in_the_name_of_another_is_a_violation() -> None:
+    wires = make_ring(10, 100)
+    message = encode_ring_message(Direct(make_info(50), b"x"))
+    wires.nodes[wires.infos[10].id].receive(wires.infos[100].id, message, wires.now)
+    wires.settle()
+    assert len(wires.of(10, PeerViolated)) == 1
+    assert not wires.of(10, Received)
+
+
+def test_a_full_path_ends_a_loop() -> None:
+    wires = make_ring(10, 100)
+    source = wires.infos[100]
+    path = (source.id,) * 32
+    message = Routed(1, Kind.PAYLOAD, make_key(10), source, 7, path, excludes_source=False, payload=b"x")
+    wires.nodes[wires.infos[10].id].receive(source.id, encode_ring_message(message), wires.now)
+    assert wires.nodes[wires.infos[10].id].counters.hop_limit_reached == 1
+
+
+def test_the_owner_is_told_what_it_did_wrong() -> None:
+    pastry = Pastry(make_info(10), CONFIG, random.Random(1))
+    with pytest.raises(InfoError):
+        pastry.route(b"short", b"", 0.0)
+    with pytest.raises(InfoError):
+        pastry.send(make_info(10), bytes(PAYLOAD_BYTES_MAX + 1), 0.0)
+    with pytest.raises(InfoError):
+        Pastry(NodeInfo(NodeId(b"short"), ()), CONFIG, random.Random(1))
+
+
+def test_an_idle_pair_wakes_up_about_once_a_minute() -> None:
+    wires = make_ring(10, 100)
+    wires.advance(1.0)
+    wires.sent.clear()
+    wires.advance(600.0)
+    # Each exchanges leaf sets, and rows of the table, with one of the others in every interval.
+    assert 30 <= len(wires.sent) <= 2 * 4 * 13

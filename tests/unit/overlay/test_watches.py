@@ -1,0 +1,193 @@
+"""The watch side: views, changes, renewals, and roots that come and go."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from overlay.errors import TooManyGroupsError
+from overlay.events import ViewChanged
+from overlay.group_config import GroupConfig
+from overlay.group_io import Outbox
+from overlay.group_messages import Change, Doubt, GroupMessage, MemberRecord, Told, Unwatch, View, Watch
+from overlay.ids import GroupId, NodeId
+from overlay.messages import NodeInfo
+from overlay.watches import MASK_S, Watches
+
+LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
+ROOT = NodeInfo(NodeId(b"root".ljust(16)), ("192.0.2.2:1",))
+HEIR = NodeInfo(NodeId(b"heir".ljust(16)), ("192.0.2.3:1",))
+A, B = GroupId(b"a" * 16), GroupId(b"b" * 16)
+CONFIG = GroupConfig(groups_watched_max=2)
+ASK = (A, Watch(LOCAL, 0, [(A, 0)]))
+
+
+def record(number: int, stamp: int = 1) -> MemberRecord:
+    return MemberRecord(NodeInfo(NodeId(bytes([number]) * 16), ()), b"", stamp)
+
+
+def view(version: int, *members: MemberRecord, root: NodeInfo = ROOT, is_watched: bool = True, size: int | None = None) -> View:
+    return View(root, A, version, len(members) if size is None else size, is_watched, list(members))
+
+
+class Fixture:
+    """A watch side and what it sends."""
+
+    def __init__(self) -> None:
+        self.outbox = Outbox()
+        self.watches = Watches(LOCAL, CONFIG, random.Random(1), self.outbox)
+        self.watches.activate(0.0)
+
+    def sent(self) -> list[tuple[object, GroupMessage]]:
+        posts, self.outbox.posts = self.outbox.posts, []
+        return list(posts)
+
+    def seen(self) -> list[set[int]]:
+        return [{node[0] for node in event.members} for event in self.watches.views_changed()]
+
+
+def watching(*members: MemberRecord, **options: object) -> Fixture:
+    fixture = Fixture()
+    fixture.watches.watch(A, 0.0)
+    fixture.watches.view(view(5, *members, **options), 0.1)  # type: ignore[arg-type]
+    fixture.watches.views_changed()
+    fixture.sent()
+    return fixture
+
+
+def test_a_watch_is_routed_answered_and_acknowledged() -> None:
+    fixture = Fixture()
+    fixture.watches.watch(A, 0.0)
+    fixture.watches.watch(A, 0.0)
+    assert fixture.sent() == [ASK]
+    assert fixture.seen() == []
+    fixture.watches.view(view(5), 0.1)
+    assert fixture.sent() == [(ROOT, Told(A, 5))]
+    assert fixture.watches.views_changed() == [ViewChanged(A, {}, 0, True)]
+    assert fixture.watches.needs(ROOT.id)
+
+
+def test_changes_apply_to_the_version_that_they_change() -> None:
+    fixture = watching(record(1), record(2))
+    change = Change(A, 5, 7, 2, [record(3)], [record(1).info.id])
+    fixture.watches.change(ROOT, change, 1.0)
+    assert fixture.seen() == [{2, 3}]
+    assert fixture.sent() == [(ROOT, Told(A, 7))]
+    fixture.watches.change(ROOT, change, 1.0)
+    assert fixture.seen() == []
+    assert fixture.sent() == [(ROOT, Told(A, 7))]
+    fixture.watches.change(HEIR, Change(A, 7, 8, 0, [], []), 1.0)
+    assert fixture.sent() == []
+
+
+def test_an_unanswered_watch_is_asked_again() -> None:
+    fixture = Fixture()
+    fixture.watches.watch(A, 0.0)
+    fixture.sent()
+    assert fixture.watches.deadline() == CONFIG.resend_s
+    fixture.watches.handle_timeout(CONFIG.resend_s)
+    assert fixture.sent() == [ASK]
+    assert fixture.watches.deadline() == 3 * CONFIG.resend_s
+
+
+def test_a_root_that_is_none_any_more_is_ignored() -> None:
+    fixture = watching(record(1))
+    fixture.watches.view(view(1 << 32, record(2), root=HEIR), 1.0)
+    assert fixture.seen() == [{2}]
+    fixture.sent()
+    fixture.watches.view(view(9, record(1), root=ROOT), 1.0)
+    assert fixture.seen() == []
+    assert fixture.sent() == []
+
+
+@pytest.mark.parametrize("how", ["dead", "unreachable", "forgotten"])
+def test_watchers_of_a_lost_root_ask_the_ring(how: str) -> None:
+    fixture = watching(record(1))
+    if how == "forgotten":
+        fixture.watches.forgotten(ROOT.id, A, 5.0)
+    elif how == "dead":
+        fixture.watches.peer_dead(ROOT.id, 5.0)
+    else:
+        fixture.watches.lose_root(ROOT.id, 5.0)
+    fixture.watches.handle_timeout(5.0 + CONFIG.repair_jitter_s)
+    assert fixture.sent() == [ASK]
+    # A new root that knows nothing has a lower version.
+    fixture.watches.view(view(2, root=HEIR), 5.5)
+    assert fixture.seen() == [set()]
+
+
+def test_a_broken_link_makes_it_ask() -> None:
+    fixture = watching(record(1))
+    fixture.watches.link_lost(ROOT.id, 5.0)
+    fixture.watches.handle_timeout(5.0 + CONFIG.repair_jitter_s)
+    assert fixture.sent() == [ASK]
+
+
+def test_renewals_go_to_the_root_with_the_version() -> None:
+    fixture = watching(record(1))
+    fixture.watches.handle_timeout(66.0)
+    assert fixture.sent() == [(ROOT, Watch(LOCAL, 0, [(A, 5)]))]
+    fixture.watches.change(ROOT, Change(A, 5, 5, 1, [], []), 66.1)
+    assert fixture.seen() == []
+    deadline = fixture.watches.deadline()
+    assert deadline is not None
+    assert deadline >= 120.0
+
+
+def test_a_member_that_is_dead_from_here_is_left_out_and_reported() -> None:
+    fixture = watching(record(1), record(2))
+    fixture.watches.peer_dead(record(1).info.id, 1.0)
+    assert fixture.seen() == [{2}]
+    assert fixture.sent() == [(ROOT, Doubt(A, record(1).info.id))]
+    fixture.watches.view(view(1 << 32, record(1), record(2), root=HEIR), 2.0)
+    assert (HEIR, Doubt(A, record(1).info.id)) in fixture.sent()
+    fixture.watches.handle_timeout(1.0 + MASK_S)
+    assert fixture.seen()[-1] == {1, 2}
+
+
+def test_a_new_registration_is_a_sign_of_life() -> None:
+    fixture = watching(record(1))
+    fixture.watches.peer_dead(record(1).info.id, 1.0)
+    assert fixture.seen() == [set()]
+    fixture.watches.change(ROOT, Change(A, 5, 6, 1, [record(1, stamp=1 << 32)], []), 2.0)
+    assert fixture.seen() == [{1}]
+
+
+def test_a_view_that_nobody_keeps_fresh_is_asked_for_when_used() -> None:
+    fixture = watching(record(1), is_watched=False)
+    fixture.watches.use(A, 0.5)
+    assert fixture.sent() == []
+    fixture.watches.use(A, 1.2)
+    fixture.watches.use(A, 1.3)
+    assert fixture.sent() == [ASK]
+    fixture.watches.use(B, 1.3)
+    assert not fixture.watches.needs(ROOT.id)
+
+
+def test_the_size_of_a_sample_is_that_of_the_group() -> None:
+    fixture = Fixture()
+    fixture.watches.watch(A, 0.0)
+    fixture.watches.view(view(5, *(record(number) for number in range(32)), size=1000), 0.1)
+    (event,) = fixture.watches.views_changed()
+    assert (event.size, len(event.members)) == (1000, 32)
+
+
+def test_unwatching_ends_everything() -> None:
+    fixture = watching(record(1))
+    fixture.watches.unwatch(A)
+    fixture.watches.unwatch(B)
+    assert fixture.sent() == [(ROOT, Unwatch(LOCAL.id, [A]))]
+    assert fixture.watches.deadline() is None
+    fixture.watches.view(view(9, record(1)), 1.0)
+    fixture.watches.change(ROOT, Change(A, 9, 10, 1, [], []), 1.0)
+    assert fixture.sent() == [(ROOT, Unwatch(LOCAL.id, [A]))] * 2
+    assert fixture.seen() == []
+
+
+def test_watches_are_bounded() -> None:
+    fixture = Fixture()
+    fixture.watches.watch(A, 0.0)
+    fixture.watches.watch(B, 0.0)
+    with pytest.raises(TooManyGroupsError):
+        fixture.watches.watch(GroupId(b"c" * 16), 0.0)
