@@ -1,5 +1,7 @@
-"""The routed ring of one node: Pastry (Rowstron and Druschel 2001) with the consistency of MSPastry (Castro, Costa, Rowstron,
-"Performance and Dependability of Structured Peer-to-Peer Overlays", DSN 2004).
+"""The routed ring of one node: Pastry with the consistency of MSPastry.
+
+Sources: Rowstron and Druschel 2001; Castro, Costa, Rowstron, "Performance and Dependability of Structured Peer-to-Peer
+Overlays", DSN 2004.
 
 The root of a key is the live node nearest to it, and only the root delivers. What keeps that true:
 

@@ -36,7 +36,7 @@ class Fixture:
         return list(posts)
 
     def completed(self) -> list[object]:
-        done = list(self.members.completions)
+        done: list[object] = list(self.members.completions)
         self.members.completions.clear()
         return done
 
