@@ -28,8 +28,11 @@ from overlay.ring import LINKS_MAX, Timer
 from overlay.routing_messages import (
     PAYLOAD_BYTES_MAX,
     Direct,
+    Got,
     Kind,
     Leaving,
+    Returned,
+    Routed,
     decode_ring_message,
     encode_ring_message,
 )
@@ -100,7 +103,9 @@ class Pastry:
             ring.counters.messages_invalid += 1
             ring.emit(PeerViolated(peer, str(exc)))
             return
-        if peer in ring.dead and not self._core.revive(peer, now):
+        # Whoever left may still have something to pass on, but is no part of the ring.
+        is_welcome = peer not in ring.dead or self._core.revive(peer, now)
+        if not is_welcome and not isinstance(decoded, Routed | Got | Direct | Returned):
             return
         self._core.handle(peer, decoded, now)
         self._core.finish_turn(now)

@@ -218,7 +218,8 @@ class Core:
         """Handle that a node is gone."""
         ring = self.ring
         ring.dead.add(peer, until)
-        ring.links.pop(peer, None)
+        if until != NEVER:
+            ring.links.pop(peer, None)  # The link to a node that leaves is closed a little later.
         ring.doubtful.pop(peer, None)
         ring.table.remove(peer)
         self.joining.drop_contact(peer)

@@ -109,6 +109,9 @@ class PastryNetwork:
             else:
                 delay = self._silence_s * self.rng.uniform(0.8, 1.0)
             self.at(self.now + delay, self._notice, watcher, node)
+        # Who got to know it in its last moment looks after it as well.
+        for round_ in (2, 4):
+            self.at(self.now + round_ * self._silence_s, self._sweep, node)
 
     def leave(self, node: SimulatedPastry) -> None:
         """End a node in good order: a second later, its links are closed."""
@@ -276,6 +279,11 @@ class PastryNetwork:
             node.remembered[other.info.id] = other.info
         node.pastry.peer_dead(other.info.id, self.now)
         self._apply(node)
+
+    def _sweep(self, dead: SimulatedPastry) -> None:
+        late = [node for node in self._near(dead) if dead.info in node.pastry.leaves()]
+        for node in late + [node for node in self.live() if not node.pastry.is_active]:
+            self._notice(node, dead)
 
     def _remember(self, node: SimulatedPastry) -> None:
         if not node.is_up or not node.remembered or self._is_cut:
