@@ -58,8 +58,12 @@ class Executors:
         self._repeated: dict[NodeId, list[Accuse]] = {}
         self._deadlines: DeadlineTable[NodeId] = DeadlineTable()
 
-    def place(self, neighbours: Sequence[NodeInfo], groups: Iterable[GroupId], stamp: int, *, is_again: bool = False) -> None:
-        """Make the nearest neighbours the executors; those who are new learn all groups, with `is_again` the others too."""
+    def place(self, neighbours: Sequence[NodeInfo], groups: Iterable[GroupId], stamp: int, *, is_again: bool = False) -> bool:
+        """Make the nearest neighbours the executors; those who are new learn all groups, with `is_again` the others too.
+
+        Returns:
+            Whether all of them are new: then none of the old ones may be able to say that the local node was taken for dead.
+        """
         wanted = {info.id: info for info in neighbours}
         for node, info in self._executors.items():
             if node not in wanted:
@@ -69,7 +73,9 @@ class Executors:
             message = Entrust(stamp, True, True, list(groups), [])
             for info in new:
                 self._outbox.send(info, message)
+        is_uprooted = bool(wanted) and bool(self._executors) and self._executors.keys().isdisjoint(wanted)
         self._executors = wanted
+        return is_uprooted
 
     def change(self, stamp: int, added: list[GroupId], dropped: list[GroupId]) -> None:
         """Tell the executors that the local node joined or left groups."""

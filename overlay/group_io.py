@@ -11,7 +11,7 @@ from overlay.ids import GroupId, NodeId
 from overlay.messages import NodeInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from overlay.group_messages import GroupMessage
 
@@ -77,6 +77,10 @@ class Outbox:
     def send(self, info: NodeInfo, message: GroupMessage) -> None:
         """Send to a node."""
         self.posts.append((info, message))
+
+    def send_all(self, info: NodeInfo, messages: Iterable[GroupMessage]) -> None:
+        """Send several messages to a node."""
+        self.posts += [(info, message) for message in messages]
 
     def route(self, key: Key, message: GroupMessage) -> None:
         """Send to the root of a key."""

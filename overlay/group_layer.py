@@ -126,7 +126,7 @@ class GroupLayer:
         self._watches.activate(now)
         self._memberships.activate(now)
         self._casts.activate(now)
-        self._place_executors()
+        self._place_executors(now)
         self._finish_turn(now)
 
     def delivered(self, key: bytes, payload: bytes, source: NodeInfo, path: Path, now: float) -> None:
@@ -162,7 +162,7 @@ class GroupLayer:
         for info in added:
             self._executors.returned(info)
         self._roots.ring_changed(now)
-        self._place_executors()
+        self._place_executors(now)
         self._finish_turn(now)
 
     def handover_wanted(self, to: NodeInfo, now: float) -> None:
@@ -216,7 +216,7 @@ class GroupLayer:
             raise TooManyGroupsError(GROUPS_PER_NODE_MAX, "joins")
         self._memberships.join(group, attributes, now)
         self._executors.change(self._memberships.stamp, [group], [])
-        self._place_executors()
+        self._place_executors(now)
         self._finish_turn(now)
 
     def leave_group(self, group: GroupId, now: float) -> None:
@@ -233,7 +233,7 @@ class GroupLayer:
         """
         check_membership(group)
         self._watches.watch(group, now)
-        self._place_executors()
+        self._place_executors(now)
         self._finish_turn(now)
 
     def use_group(self, group: GroupId, now: float) -> None:
@@ -244,7 +244,7 @@ class GroupLayer:
     def unwatch_group(self, group: GroupId, now: float) -> None:
         """Stop watching a group; harmless if it is not watched."""
         self._watches.unwatch(group)
-        self._place_executors()
+        self._place_executors(now)
         self._finish_turn(now)
 
     def cast(self, group: GroupId, payload: bytes, now: float) -> None:
@@ -351,7 +351,7 @@ class GroupLayer:
         """Say everything again, if what was said up to a stamp does not count any more."""
         if self._memberships.accused(stamp, now):
             self._watches.stamp = self._memberships.stamp
-            self._place_executors(is_again=True)
+            self._place_executors(now, is_again=True)
             self._watches.ask_all(now)
 
     def _leave_group(self, group: GroupId, now: float) -> None:
@@ -359,13 +359,15 @@ class GroupLayer:
         self._memberships.leave(group, now)
         if was_member:
             self._executors.change(self._memberships.stamp, [], [group])
-            self._place_executors()
+            self._place_executors(now)
 
-    def _place_executors(self, *, is_again: bool = False) -> None:
+    def _place_executors(self, now: float, *, is_again: bool = False) -> None:
         groups = self._memberships.groups
         is_needed = self._is_active and (groups or self._watches.groups)
         neighbours = self._ring.replicas(self._local.id, EXECUTORS) if is_needed else ()
-        self._executors.place(neighbours, groups, self._memberships.stamp, is_again=is_again)
+        if self._executors.place(neighbours, groups, self._memberships.stamp, is_again=is_again):
+            self._memberships.register_all(now)
+            self._watches.ask_all(now)
 
     def _is_told(self) -> bool:
         return not self._memberships.is_busy and self._roots.is_settled()

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec import structs
+
 from overlay.copies import copy_parts
-from overlay.directory import Outcome, accusation_of
-from overlay.followers import Follower, Followers, Kind
+from overlay.directory import Outcome, accusation_of, is_accusation
+from overlay.followers import ATTEMPTS_MAX, Follower, Followers, Kind
 from overlay.group_messages import (
     COPY_MEMBERS_MAX,
     VIEW_MAX,
     WATCHERS_MAX,
+    Accused,
     CastDown,
     CastTaken,
     Change,
@@ -137,6 +140,12 @@ class GroupRoot:
         if len(self.directory.members) != self._size_told:
             self._tell_size()
 
+    def repeat_accusations(self, since: float) -> None:
+        """Tell nodes that they were declared dead, if their tombstones expire after a time."""
+        for node, (stamp, expires) in self.directory.tombstones.items():
+            if expires > since and is_accusation(stamp):
+                self._outbox.route(node, Accused(node, stamp))
+
     def begin_epoch(self, above: int = 0) -> None:
         """Tell all followers everything, as the one who knows best."""
         self.directory.begin_epoch(above)
@@ -226,10 +235,8 @@ class GroupRoot:
             del self._replays[node]
             member = self.directory.members.get(node)
             if member is not None:
-                for _, cast in self._recent:
-                    self._outbox.send(
-                        member.record.info, CastDown(cast.group, cast.source, cast.sequence, True, cast.base, cast.payload)
-                    )
+                repeated = [structs.replace(cast, is_replay=True) for _, cast in self._recent]
+                self._outbox.send_all(member.record.info, repeated)
         while self.held and (not self.followers.unsettled_parents or self.held[0].deadline <= now):
             _, source, cast = self.held.popleft()
             members = self.directory.members
@@ -242,6 +249,27 @@ class GroupRoot:
             self._outbox.send(source, CastTaken(cast.group, cast.sequence))
 
     # Telling
+
+    def acknowledge(self, kind: Kind, node: NodeId, version: int) -> bool:
+        """Handle what a follower has now. Return whether it is one."""
+        follower = self.followers.acknowledge(kind, node, version)
+        if follower is None:
+            return False
+        if kind is Kind.PARENT and follower.told >= follower.wants and not self.tree.children(node):
+            self.followers.remove(kind, node)  # It knows that it is an inner node no more.
+        return True
+
+    def note_silence(self, kind: Kind, node: NodeId) -> bool:
+        """Handle that a follower may not have acknowledged in time: tell it again. Return whether it did not."""
+        follower = self.followers.members[kind].get(node)
+        if follower is None or follower.told >= follower.sent:
+            return False
+        follower.attempts += 1
+        if kind is Kind.WATCHER and follower.attempts >= ATTEMPTS_MAX:
+            self.remove_watcher(node)
+        else:
+            self.followers.forget_told(kind, follower, max(follower.wants, self.directory.version))
+        return True
 
     def flush(self) -> list[tuple[Kind, Follower]]:
         """Send what followers have to know; return whom something was sent to."""
@@ -384,9 +412,9 @@ class GroupRoot:
         if node not in self.directory.members:
             return  # It leaves in the same turn.
         parents = self.followers.members[Kind.PARENT]
-        parent = parents.get(node)
-        if parent is None:
-            parent = parents[node] = Follower(self.directory.members[node].record.info, 0.0)
+        if node not in parents:
+            parents[node] = Follower(self.directory.members[node].record.info, 0.0)
+        parent = parents[node]
         if is_new_epoch:
             self.followers.forget_told(Kind.PARENT, parent, self.directory.version)
         else:

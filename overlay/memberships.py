@@ -88,7 +88,7 @@ class Memberships:
         self._is_active = True
         for command in self._commands:
             self._deadlines.set(command, now + self._config.told_timeout_s)
-        self._register_all(now)
+        self.register_all(now)
 
     def join(self, group: GroupId, attributes: bytes, now: float) -> None:
         """Become a member, or change the attributes."""
@@ -142,8 +142,22 @@ class Memberships:
             # Commands that wait are completed by any later stamp of their group.
             self.stamp += 1
             membership.stamp = self.stamp
-        self._register_all(now)
+        self.register_all(now)
         return True
+
+    def register_all(self, now: float) -> None:
+        """Register in all groups, or renew that."""
+        batches: dict[NodeId, tuple[NodeInfo, list[Registration]]] = {}
+        for group, membership in self.groups.items():
+            if membership.root is None:
+                self._send(group, membership, now)
+            else:
+                item = Registration(group, membership.attributes, membership.stamp)
+                batches.setdefault(membership.root.id, (membership.root, []))[1].append(item)
+                self._expect(group, membership, now)
+        for root, items in batches.values():
+            for start in range(0, len(items), BATCH_MAX):
+                self._outbox.send(root, Register(self._local, items[start : start + BATCH_MAX]))
 
     def lose_root(self, peer: NodeId, now: float) -> None:
         """Handle that a node is dead or cannot be reached: if it was a root, go to its heir."""
@@ -166,7 +180,7 @@ class Memberships:
             self._send(group, membership, now)
         if self._renew_at is not None and now >= self._renew_at:
             self._renew_at = self._next_renewal(now)
-            self._register_all(now)
+            self.register_all(now)
         for command in self._deadlines.expired(now):
             self._counters.changes_unconfirmed += 1
             self.completions.append(self._commands.pop(command))
@@ -203,19 +217,6 @@ class Memberships:
         else:
             self._outbox.send(membership.root, message)
         self._expect(group, membership, now)
-
-    def _register_all(self, now: float) -> None:
-        batches: dict[NodeId, tuple[NodeInfo, list[Registration]]] = {}
-        for group, membership in self.groups.items():
-            if membership.root is None:
-                self._send(group, membership, now)
-            else:
-                item = Registration(group, membership.attributes, membership.stamp)
-                batches.setdefault(membership.root.id, (membership.root, []))[1].append(item)
-                self._expect(group, membership, now)
-        for root, items in batches.values():
-            for start in range(0, len(items), BATCH_MAX):
-                self._outbox.send(root, Register(self._local, items[start : start + BATCH_MAX]))
 
     def _expect(self, group: GroupId, membership: _Membership, now: float) -> None:
         delay = min(self._config.resend_s_max, self._config.resend_s * 2**membership.attempts)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from overlay.copies import COPIES, GROUPS_MAX, Copies, HeldCopy, copy_parts
 from overlay.directory import Directory, Outcome, accusation_of
-from overlay.followers import ATTEMPTS_MAX, Follower, Kind
+from overlay.followers import Follower, Kind
 from overlay.group_messages import (
     BATCH_MAX,
     VIEW_MAX,
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 CHECK_S: Final = 0.5
 """A member is looked for in the ring at most so often. Less than the ring takes to repair would not help."""
+
+ACCUSED_S: Final = 35.0
+"""For so long an accused node is told so at each sweep: it may have stood still, and its accusers may be gone."""
 
 _NOBODY: Final = NodeId(b"")
 _PENDING: Final = 3
@@ -187,11 +190,8 @@ class Roots:
         if root.successor is not None and kind is Kind.COPY and root.successor.info.id == node:
             self._finish_handover(root, version, now)
             return
-        follower = root.followers.acknowledge(kind, node, version)
-        if follower is not None:
+        if root.acknowledge(kind, node, version):
             self._timers.cancel((kind, group, node))
-            if kind is Kind.PARENT and follower.told >= follower.wants and not root.tree.children(node):
-                root.followers.remove(kind, node)
             self._dirty[group] = None
 
     def copy(self, source: NodeInfo, message: Copy, now: float) -> None:
@@ -207,16 +207,14 @@ class Roots:
             elif is_more:
                 # The new root was not told by the old one: tell it.
                 held = self.copies.held[message.group]
-                for part in copy_parts(held.directory, held.watchers.values()):
-                    self._outbox.send(source, part)
+                self._outbox.send_all(source, copy_parts(held.directory, held.watchers.values()))
         self._start_sweeping(now)
 
     # The ring
 
     def ring_changed(self, now: float) -> None:
         """Take over, hand over, and place copies as the ring is now."""
-        for group in [group for group in self.copies.held if self._ring.is_root(group)]:
-            self._take_over(group, now)
+        self._take_over_all(now)
         for root in list(self.roots.values()):
             self._place(root, now)
 
@@ -227,6 +225,11 @@ class Roots:
             if root.followers.remove(Kind.COPY, peer) is not None or peer in root.directory.members:
                 self._dirty[group] = None
         self.doubt_everywhere(peer, now)
+        for group, held in self.copies.held.items():
+            if held.owner == peer and not self._ring.is_root(group):
+                # The heir has a copy too, unless it came just now. In doubt it hears twice.
+                for heir in self._ring.replicas(group, 1):
+                    self._outbox.send_all(heir, copy_parts(held.directory, held.watchers.values()))
 
     # Time
 
@@ -239,15 +242,8 @@ class Roots:
             self._dirty[group] = None
             if kind == _HANDOVER:
                 self._place(root, now)
-            elif kind < _PENDING:
-                follower = root.followers.members[kind].get(node)
-                if follower is not None and follower.told < follower.sent:
-                    follower.attempts += 1
-                    self.doubt(group, node, now)
-                    if kind == Kind.WATCHER and follower.attempts >= ATTEMPTS_MAX:
-                        root.remove_watcher(node)
-                        continue
-                    root.followers.forget_told(Kind(kind), follower, max(follower.wants, root.directory.version))
+            elif kind < _PENDING and root.note_silence(Kind(kind), node):
+                self.doubt(group, node, now)
         for (group, _), ready in self._orders.expired(now):
             root = self.roots.get(group)
             if root is not None:
@@ -332,6 +328,10 @@ class Roots:
         self._start_sweeping(now)
         return root
 
+    def _take_over_all(self, now: float) -> None:
+        for group in [group for group in self.copies.held if self._ring.is_root(group)]:
+            self._take_over(group, now)
+
     def _take_over(self, group: GroupId, now: float) -> None:
         """Make a copy the directory, or a part of it."""
         held = self.copies.held.pop(group)
@@ -381,8 +381,7 @@ class Roots:
         root.successor.sent = root.directory.version
         # Who waits asks again, the new root.
         root.followers.pendings.clear()
-        for message in root.copy_parts():
-            self._outbox.send(target, message)
+        self._outbox.send_all(target, root.copy_parts())
         self._timers.set((_HANDOVER, group, _NOBODY), now + self._config.resend_s)
 
     def _finish_handover(self, root: GroupRoot, version: int, now: float) -> None:
@@ -434,6 +433,7 @@ class Roots:
             self._refresh_at = now + self._config.renew_s
         for group, root in list(self.roots.items()):
             root.expire(now)
+            root.repeat_accusations(now + self._config.expiry_s - ACCUSED_S)
             self._dirty[group] = None
             self._place(root, now)
             if root.successor is None and is_refresh:
@@ -444,9 +444,6 @@ class Roots:
                     self._outbox.send(info, Drop(group))
                 del self.roots[group]
         self._orders.forget_idle(now - self._config.renew_s)
-        for group in [group for group in self.copies.held if self._ring.is_root(group)]:
-            self._take_over(group, now)
-        if self.roots or len(self.copies) or len(self._orders):
-            self._sweep_at = now + self._config.sweep_s * (0.9 + 0.2 * self._rng.random())
-        else:
-            self._sweep_at = None
+        self._take_over_all(now)
+        is_used = self.roots or len(self.copies) or len(self._orders)
+        self._sweep_at = now + self._config.sweep_s * (0.9 + 0.2 * self._rng.random()) if is_used else None

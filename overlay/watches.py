@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from overlay.ids import GroupId, NodeId
     from overlay.messages import NodeInfo
 
-MASK_S: Final = 10.0
+MASK_S: Final = 5.0
 """How long a member that is dead from here is left out of the view, if the root does not agree: by then the ring knows."""
 
 

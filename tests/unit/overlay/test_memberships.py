@@ -171,11 +171,11 @@ def entrusted(executors: Executors, source: NodeId, groups: list[GroupId], stamp
 def test_neighbours_learn_changes_only() -> None:
     outbox = Outbox()
     executors = Executors(outbox)
-    executors.place(PEERS[:2], [A], 1)
+    assert not executors.place(PEERS[:2], [A], 1)
     executors.change(2, [B], [])
-    executors.place(PEERS[:2], [A, B], 2)
-    executors.place(PEERS[1:3], [A, B], 2)
-    executors.place([], [], 3)
+    assert not executors.place(PEERS[:2], [A, B], 2)
+    assert not executors.place(PEERS[1:3], [A, B], 2)
+    assert not executors.place([], [], 3)
     whole = [Entrust(1, True, True, [A], []), Entrust(2, True, True, [A, B], [])]
     ends = [Entrust(2, False, True, [], []), Entrust(3, False, True, [], [])]
     change = Entrust(2, True, False, [B], [])
@@ -183,6 +183,12 @@ def test_neighbours_learn_changes_only() -> None:
         (PEERS[0], whole[0]), (PEERS[1], whole[0]), (PEERS[0], change), (PEERS[1], change),
         (PEERS[0], ends[0]), (PEERS[2], whole[1]), (PEERS[1], ends[1]), (PEERS[2], ends[1]),
     ]  # fmt: skip
+
+
+def test_entirely_new_neighbours_are_noticed() -> None:
+    executors = Executors(Outbox())
+    assert not executors.place(PEERS[:2], [A], 1)
+    assert executors.place(PEERS[2:4], [A], 1)
 
 
 def test_a_dead_neighbour_is_accused_twice_and_told_when_it_comes_back() -> None:
