@@ -1,7 +1,4 @@
-"""What the root of one group does: keep its directory, and tell its followers.
-
-The machine around it (`overlay/roots.py`) calls `flush` at the end of a turn, so all changes of a turn are told together.
-"""
+"""What the root of one group does: keep its directory, and tell its followers, once per turn (`overlay/roots.py`)."""
 
 from __future__ import annotations
 
