@@ -25,6 +25,7 @@ from msgspec import Meta
 from overlay.errors import MessageError
 from overlay.ids import ID_BYTES, GroupId, NodeId
 from overlay.messages import ATTRIBUTES_BYTES_MAX, GROUPS_PER_NODE_MAX, MESSAGE_BYTES_MAX, SEQUENCE_MAX, NodeInfo
+from overlay.routing_messages import PAYLOAD_BYTES_MAX
 
 VIEW_MAX: Final = 32
 """Members in a view: enough for two choices among the live and near, and a copy of everything to all of them is cheap."""
@@ -44,7 +45,7 @@ COPY_MEMBERS_MAX: Final = 128
 COPY_REMOVED_MAX: Final = 1024
 """Removals in one part of a copy: about 30 KiB."""
 
-CAST_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 4096
+CAST_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - 4096
 """What is cast, so that it fits into a message of a link with every header."""
 
 STAMP_SHIFT: Final = 32
