@@ -154,7 +154,7 @@ class Pastry:
         self._core.joining.drop_contact(peer)
         for data in undelivered:
             self._core.relaying.send_another_way(peer, data, now)
-        ring.unreachable.add(peer, now + ring.config.dead_memory_s)
+        ring.unreachable.add(peer, now + ring.config.unreachable_memory_s)
         probe = self._core.neighbours.relayed_probe(peer, now)
         if probe is not None:
             self._core.relaying.relay(peer, probe, now)

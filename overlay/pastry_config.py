@@ -76,6 +76,10 @@ class PastryConfig:
     """How often a node forwards a message before it gives up. Too small: messages die in a mass failure. Too large: hopeless
     ones linger."""
 
-    dead_memory_s: float = 120.0
-    """How long a dead node is not believed alive by hearsay. Too small: dead nodes are probed again whenever a neighbour that
-    did not notice mentions them. Too large: after a partition, less is learned by hearsay."""
+    dead_memory_s: float = 30.0
+    """How long a dead node is not believed alive by hearsay. Too small: it is probed again because a neighbour that has not
+    noticed yet mentions it. Too large: after a partition, a neighbour is found again only when it speaks up itself."""
+
+    unreachable_memory_s: float = 120.0
+    """How long a node that could not be dialled is not put into the table by hearsay, and is reached through others. Too small:
+    dead entries of the tables of others are dialled again and again. Too large: one failed dial costs detours for long."""

@@ -39,6 +39,7 @@ class SimulatedPastry:
         self.started_at = started_at
         self.active_at: float | None = None
         self.is_up = True
+        self.stopped_at = float("inf")
         self.side = 0
         self.is_dialable = True
         # By peer: when the last message arrives, so that links keep their order.
@@ -66,6 +67,7 @@ class PastryNetwork:
         # Positions of active nodes that live, by side of the partition.
         self._active: dict[int, list[int]] = {0: [], 1: []}
         self._is_cut = False
+        self._watch_until = float("-inf")
         self._infos: dict[NodeId, NodeInfo] = {}
 
     def start_node(self, contacts: list[SimulatedPastry] | None = None, *, is_dialable: bool = True) -> SimulatedPastry:
@@ -109,9 +111,7 @@ class PastryNetwork:
             else:
                 delay = self._silence_s * self.rng.uniform(0.8, 1.0)
             self.at(self.now + delay, self._notice, watcher, node)
-        # Who got to know it in its last moment looks after it as well.
-        for round_ in (2, 4):
-            self.at(self.now + round_ * self._silence_s, self._sweep, node)
+        self._keep_watch()
 
     def leave(self, node: SimulatedPastry) -> None:
         """End a node in good order: a second later, its links are closed."""
@@ -138,6 +138,10 @@ class PastryNetwork:
     def heal(self, rememberers: int | None = None) -> None:
         """Make the network one again. Nodes (or only some) try their remembered peers every ten seconds or so."""
         self._is_cut = False
+        for node in self.live():
+            for peer in [peer for peer in node.links if self.nodes[peer].side != node.side]:
+                # What was under way is lost, so the link must not live on, even if nobody has noticed yet.
+                self._close(node, self.nodes[peer])
         for node in self.live():
             node.side = 0
         self._active = {0: sorted([*self._active[0], *self._active[1]]), 1: []}
@@ -270,6 +274,12 @@ class PastryNetwork:
         node.pastry.contact_failed(other.info.id, waiting, self.now)
         self._apply(node)
 
+    def _close(self, node: SimulatedPastry, other: SimulatedPastry) -> None:
+        for end, peer in ((node, other), (other, node)):
+            if end.links.pop(peer.info.id, None) is not None and end.is_up:
+                end.pastry.link_closed(peer.info.id, self.now)
+                self._apply(end)
+
     def _notice(self, node: SimulatedPastry, other: SimulatedPastry) -> None:
         """Let a node find out that another one is gone."""
         if not node.is_up or (other.is_up and other.side == node.side):
@@ -280,10 +290,20 @@ class PastryNetwork:
         node.pastry.peer_dead(other.info.id, self.now)
         self._apply(node)
 
-    def _sweep(self, dead: SimulatedPastry) -> None:
-        late = [node for node in self._near(dead) if dead.info in node.pastry.leaves()]
-        for node in late + [node for node in self.live() if not node.pastry.is_active]:
-            self._notice(node, dead)
+    def _keep_watch(self) -> None:
+        """Let leaves that were added in their last moment be found dead, too; for as long as there may be such."""
+        if self._watch_until < self.now:
+            self.at(self.now + self._silence_s, self._watch)
+        self._watch_until = self.now + 10 * self._silence_s
+
+    def _watch(self) -> None:
+        for node in self.live():
+            for info in node.pastry.leaves():
+                other = self.nodes[info.id]
+                if not other.is_up and other.stopped_at < self.now - self._silence_s:
+                    self._notice(node, other)
+        if self.now < self._watch_until:
+            self.at(self.now + self._silence_s, self._watch)
 
     def _remember(self, node: SimulatedPastry) -> None:
         if not node.is_up or not node.remembered or self._is_cut:
@@ -305,6 +325,7 @@ class PastryNetwork:
 
     def _stop(self, node: SimulatedPastry) -> None:
         node.is_up = False
+        node.stopped_at = self.now
         self._set_active(node, is_active=False)
 
     def _near(self, node: SimulatedPastry) -> list[SimulatedPastry]:
