@@ -34,18 +34,44 @@ class DialRequested(msgspec.Struct, frozen=True):
     """Who should be there, if that is known. Another node may answer: that is no error, report whom you found."""
 
 
-class PeerJoined(msgspec.Struct, frozen=True):
-    """Report a new live peer. For display: groups are what to rely on."""
+class ConnectFailed(msgspec.Struct, frozen=True):
+    """Report that no link to a node of `Overlay.connect` can be had: it cannot be dialled, and it cannot dial this node.
 
-    info: NodeInfo
-    """The peer."""
+    What is to reach it nevertheless goes through the ring: `Overlay.send`.
+    """
+
+    peer: NodeId
+    """The node."""
 
 
-class PeerLost(msgspec.Struct, frozen=True):
-    """Report that a peer is gone, whether it left, broke or was closed."""
+class LinkReleased(msgspec.Struct, frozen=True):
+    """Report that the overlay does not need a link any more: nothing used it for a while.
+
+    The owner closes it cleanly, and reports `Overlay.link_lost` as closed, unless it uses the link itself. It is asked again
+    later if it does not.
+    """
 
     peer: NodeId
     """The peer."""
+
+
+class PeerDied(msgspec.Struct, frozen=True):
+    """Report that a node is dead, as far as can be known: it does not answer, or nobody listens where it did.
+
+    The owner breaks the link to it, if there is one, and reports `Overlay.link_lost`.
+    """
+
+    peer: NodeId
+    """The node."""
+
+
+class PacketReceived(msgspec.Struct, frozen=True):
+    """Report what a node sent to this one through the ring, by `Overlay.send`."""
+
+    source: NodeInfo
+    """Who sent it."""
+    payload: bytes
+    """What was sent."""
 
 
 class GroupJoined(msgspec.Struct, frozen=True):
@@ -113,5 +139,16 @@ class ProtocolViolated(msgspec.Struct, frozen=True):
 
 
 Event: TypeAlias = (
-    DialRequested | PeerJoined | PeerLost | GroupJoined | GroupLeft | ViewChanged | Cast | Settled | Departed | ProtocolViolated
+    DialRequested
+    | ConnectFailed
+    | LinkReleased
+    | PeerDied
+    | ProtocolViolated
+    | ViewChanged
+    | Cast
+    | PacketReceived
+    | Settled
+    | GroupJoined
+    | GroupLeft
+    | Departed
 )
