@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from overlay.messages import WELCOME_PEERS_MAX
+from overlay.contacts_config import ContactsConfig
+from overlay.detector_config import DetectorConfig
+from overlay.group_config import GroupConfig
+from overlay.pastry_config import PastryConfig
 
 
 class Rng(Protocol):
@@ -25,14 +28,25 @@ class Rng(Protocol):
 class OverlayConfig:
     """Configure an overlay. The defaults suit one machine as well as a data centre."""
 
-    told_timeout_s: float = 1.0
-    """How long joining and leaving wait for acknowledgements, and how soon an unacknowledged peer is told again. Too small:
-    a busy peer has not heard yet, and what it sends is lost or fails. Too large: one stalled peer holds up every start and
-    stop."""
+    ring: PastryConfig = field(default_factory=PastryConfig)
+    """The ring."""
+
+    detector: DetectorConfig = field(default_factory=DetectorConfig)
+    """The failure detector."""
+
+    groups: GroupConfig = field(default_factory=GroupConfig)
+    """Memberships, views and trees."""
+
+    contacts: ContactsConfig = field(default_factory=ContactsConfig)
+    """Links on demand."""
 
     dials_max: int = 16
-    """Dials under way at once. Too small: a large network is found slowly. Too large: a start of many nodes at once overruns
-    the accept queues, and the handshakes starve each other."""
+    """Dials of the search under way at once. Too small: a network behind dead addresses is found slowly. Too large: a start of
+    many nodes at once overruns the accept queues, and the handshakes starve each other."""
+
+    search_dials_max: int = 4
+    """The same while this node is in no ring: one contact is enough to join, and others start at the same time. Too small:
+    black holes among the addresses hold up the start. Too large: a hundred nodes that start at once dial each other all."""
 
     dial_timeout_s: float = 10.0
     """When a dial that the owner never reported on is taken for failed. Too small: slow but good networks are given up. Too
@@ -40,51 +54,62 @@ class OverlayConfig:
 
     redial_delay_s_min: float = 0.1
     """The first wait before an address is dialled again; it doubles with each failure. Too small: a restarting process is
-    hammered. Too large: a link that broke by accident stays broken for long."""
+    hammered. Too large: a peer that stood still for a moment comes back late."""
 
-    redial_delay_s_max: float = 30.0
+    redial_delay_s_max: float = 15.0
     """The longest wait before an address is dialled again. Too small: dead seeds cost a steady stream of dials. Too large: a
-    network whose seeds come back is whole again that much later."""
+    network that was cut in two is whole again that much later."""
 
     redial_hint_s: float = 3.0
     """How long after a failure a sign of life of that peer is believed again. Too small: a peer that can be heard but not
     reached is dialled at every beacon. Too large: partitions heal later."""
 
-    link_stable_s: float = 5.0
-    """A link that held for this long clears the failures of its peer. Too small: a peer that accepts and breaks at once is
-    dialled ten times a second. Too large: honest peers wait longer after the second break."""
+    forget_s: float = 3600.0
+    """When an address or peer, not a seed, that all dials failed is forgotten. Too small: a longer partition heals only through
+    seeds and beacons. Too large: the dead cost dials and room."""
 
-    forget_s: float = 300.0
-    """When a peer, not a seed, that all dials failed is forgotten. Too small: a longer partition heals only through seeds,
-    beacons and common peers. Too large: the dead cost dials and room."""
-
-    candidates_max: int = 1024
+    candidates_max: int = 256
     """Addresses and peers, besides seeds, that wait to be dialled. When full, the one that failed most makes room; when none
-    failed yet, the newcomer is refused and counted. Too small: large networks are found piece by piece. Too large: a lying peer
-    makes us dial as many addresses of its choice."""
+    failed yet, the newcomer is refused and counted. Too small: a start among many stale addresses may miss the living one. Too
+    large: a lying peer makes us dial as many addresses of its choice."""
+
+    lost_max: int = 32
+    """Peers that fell silent and are looked for, since they may be beyond a partition. Too small: if just those are dead, it
+    heals only through others. Too large: dials, two of each in a minute."""
+
+    remembered_max: int = 4
+    """Remembered addresses that are still tried when a ring was found without them: they may be in another one. Too small: two
+    rings of one machine merge late. Too large: a start of many nodes dials that many addresses each."""
 
     seeds_max: int = 64
     """Seeds. Too small for nobody. Too large: each costs a dial per `redial_delay_s_max` for ever."""
 
-    peers_max: int = WELCOME_PEERS_MAX
-    """Links at once. When full, nobody is dialled and a new link is refused. Everyone knows everyone here, so it bounds the
-    network. It cannot exceed WELCOME_PEERS_MAX. Too large: file descriptors run out first."""
+    seed_interval_s: float = 30.0
+    """How often a seed that was found is looked at again, for it may be in another ring by now. Too small: dials. Too large:
+    after a partition that nobody remembers, the network is whole again that much later."""
 
-    groups_watched_max: int = 4096
-    """Groups watched at once; beyond, watching raises. Too small: gateways run out. Too large: each change of a peer may
-    produce as many events."""
-
-    refresh_interval_s: float = 30.0
-    """How often one random peer is sent a Welcome again. It repairs what was forgotten: two nodes that gave each other up
-    meet again through a common peer. Too small: traffic. Too large: such a repair takes as long."""
+    seed_interval_per_node_s: float = 0.1
+    """The same is at least this times the number of nodes, so a seed gets no more than ten such dials a second from all."""
 
     beacon_wait_s: float = 0.05
     """How long a start without any other clue waits for answers to its beacon. Too small: a busy neighbour is overlooked,
     and found only later. Too large: every lonely start takes that long."""
 
     settle_timeout_s: float = 1.0
-    """The longest search at the start. Too small: the first requests meet an incomplete view. Too large: one black hole
-    among the seeds delays every start."""
+    """The longest search for a first link. Too small: a slow seed is overlooked at first, and merged with later. Too large: one
+    black hole among the seeds delays a lonely start."""
+
+    join_timeout_s: float = 10.0
+    """How long joining the ring of a contact may take before the node starts one of its own, to be merged later. Too small: a
+    start of many nodes makes many rings. Too large: behind a contact that is stuck, nothing works for as long."""
+
+    contacts_refresh_s: float = 5.0
+    """How often the failure detector is told whom to watch, if the leaf set does not change. Too small: work. Too large: new
+    entries of the routing table are not watched for as long."""
+
+    stall_s: float = 2.0
+    """A node whose timer is so late compares its leaf set with its neighbours: they may have buried it. Too small: a busy event
+    loop makes messages. Too large: a node that was stopped is missed for longer."""
 
     beacon_interval_s: float = 3.0
     """The time between beacons of a small network, jittered by a fifth. Too small: noise. Too large: partitions heal later."""
@@ -97,14 +122,13 @@ class OverlayConfig:
     questions a part of about exp(-answers_wanted) gets none. Too large: a storm of starts becomes a storm of answers."""
 
     answers_per_s_max: int = 20
-    """Answers that a node sends in a second, to all questions together; the others are not answered, but dialled. Too small:
-    starts of many nodes at once take longer. Too large: replayed questions make us talk."""
+    """Answers that a node sends in a second, to all questions together. Too small: starts of many nodes at once take longer.
+    Too large: replayed questions make us talk."""
 
     beacon_jitter_s: float = 0.01
     """Answers of a network with more than `answers_wanted` peers are spread over this time. Too small: they collide. Too
     large: they miss `beacon_wait_s`."""
 
     beacon_dial_jitter_s: float = 1.0
-    """Who has peers and hears a stranger's beacon dials it after a random part of this: one of the many who heard it is
-    first, the stranger learns of the others by that link, and most of the dials are never made. Too small: a rush of dials
-    towards the stranger. Too large: partitions heal later."""
+    """Who is in a ring and hears a stranger's beacon dials it after a random part of this: most are known by then. Too small: a
+    rush of dials towards the stranger. Too large: partitions heal later."""

@@ -13,59 +13,24 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from overlay.dialling import is_dialable
-from overlay.events import DialRequested
-from overlay.ids import NodeId
+from overlay.events import DialRequested, LinkReleased
+from overlay.messages import NodeInfo
 from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from overlay.messages import NodeInfo
-
-
-@dataclass(frozen=True, slots=True)
-class ContactsConfig:
-    """Configure contacts."""
-
-    waiting_messages_max: int = 64
-    """Messages that wait for one peer; beyond it the oldest is given back. Too small: a burst to a new peer takes the long way.
-    Too large: a black hole holds back as many until it is found out."""
-
-    waiting_peers_max: int = 256
-    """Peers that messages wait for. Beyond it they are given back at once. Too small: a node that must tell many at once, as
-    the root of a popular group, takes the long way. Too large: memory."""
-
-    dials_max: int = 32
-    """Dials under way at once. Too small: many peers are reached one after the other. Too large: the handshakes starve each
-    other."""
-
-    dial_timeout_s: float = 5.0
-    """When a dial that led to no link is taken for failed. Too small: slow but good paths are given up. Too large: messages to
-    a black hole wait as long."""
-
-    rest_s: float = 1.0
-    """How long a peer that could not be reached is not dialled again: messages for it are given back at once. Too small: a dead
-    peer that others still name is hammered. Too large: one that listens again is reached the long way for that time."""
-
-    link_idle_s: float = 60.0
-    """When a link that nobody needs and nothing used is let go. Too small: conversations with pauses dial again and again. Too
-    large: descriptors."""
+    from overlay.contacts_config import ContactsConfig
+    from overlay.ids import NodeId
 
 
 class ContactFailed(msgspec.Struct, frozen=True):
     """Report that a peer cannot be reached by a link of ours. It may live: others may have a link to it."""
 
-    peer: NodeId
+    info: NodeInfo
     """The peer."""
     undelivered: list[bytes]
     """The messages that waited, in order."""
-
-
-class LinkReleased(msgspec.Struct, frozen=True):
-    """Report that the overlay does not need a link any more. The owner closes it cleanly, unless it needs it itself."""
-
-    peer: NodeId
-    """The peer."""
+    is_refused: bool = False
+    """Whether nobody listens at any of its addresses."""
 
 
 ContactEvent: TypeAlias = ContactFailed | LinkReleased
@@ -75,11 +40,14 @@ ContactEvent: TypeAlias = ContactFailed | LinkReleased
 class _Waiting:
     """A peer that is being dialled. Invariant: position <= len(addresses)."""
 
+    info: NodeInfo
     addresses: list[str]
     messages: list[bytes] = field(default_factory=list)
     position: int = 0
     dialled: str | None = None
     """The address whose dial is under way, or whose link is about to open."""
+    is_refused: bool = True
+    """Whether nobody listens at the addresses tried so far."""
 
 
 class Contacts:
@@ -97,7 +65,6 @@ class Contacts:
         "_last_used",
         "_local",
         "_messages",
-        "_needed",
         "_requests",
         "_resting",
         "_timeouts",
@@ -121,7 +88,6 @@ class Contacts:
         self._resting: DeadlineTable[NodeId] = DeadlineTable()
         self._last_used: dict[NodeId, float] = {}  # of every open link
         self._idle: DeadlineTable[NodeId] = DeadlineTable()
-        self._needed: frozenset[NodeId] = frozenset()
         self._messages: list[tuple[NodeId, bytes]] = []
         self._requests: list[DialRequested] = []
         self._events: list[ContactEvent] = []
@@ -139,16 +105,21 @@ class Contacts:
         if waiting is None:
             waiting = self._begin(peer)
             if waiting is None:
-                self._events.append(ContactFailed(node, [message]))
+                self._events.append(ContactFailed(peer, [message]))
                 return
         waiting.messages.append(message)
         if len(waiting.messages) > self._config.waiting_messages_max:
-            self._events.append(ContactFailed(node, [waiting.messages.pop(0)]))
+            self._events.append(ContactFailed(peer, [waiting.messages.pop(0)]))
         self._dial(now)
 
-    def need(self, peers: Iterable[NodeId]) -> None:
-        """Say whose links are kept although nothing uses them, in place of those of the last call."""
-        self._needed = frozenset(peers)
+    def connect(self, peer: NodeInfo, now: float) -> None:
+        """Open a link to a peer, or report `ContactFailed`; harmless if there is one, or it is being dialled."""
+        if peer.id in self._last_used or peer.id in self._waiting:
+            return
+        if self._begin(peer) is None:
+            self._events.append(ContactFailed(peer, []))
+            return
+        self._dial(now)
 
     # Inputs
 
@@ -177,13 +148,13 @@ class Contacts:
         """Handle that a dial reached somebody: a link is about to open, unless it was somebody else."""
         for node in list(self._dialling.get(address, ())):
             if node != peer:
-                self._try_next(node, now)
+                self._try_next(node, now, is_refused=True)  # Another process has that port now.
         self._dial(now)
 
-    def dial_failed(self, address: str, now: float) -> None:
+    def dial_failed(self, address: str, now: float, *, is_refused: bool = False) -> None:
         """Handle that a dial failed: the next address is tried."""
         for node in list(self._dialling.get(address, ())):
-            self._try_next(node, now)
+            self._try_next(node, now, is_refused=is_refused)
         self._dial(now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
@@ -196,12 +167,12 @@ class Contacts:
     def handle_timeout(self, now: float) -> None:
         """Give up dials that led nowhere, and let go of idle links; harmless if early."""
         for node in self._timeouts.expired(now):
-            self._try_next(node, now)
+            self._try_next(node, now, is_refused=False)
         self._resting.expired(now)
         for node in self._idle.expired(now):
             idle_at = self._last_used[node] + self._config.link_idle_s
-            if node in self._needed or idle_at > now:
-                self._idle.set(node, max(idle_at, now + self._config.link_idle_s / 4))
+            if idle_at > now:
+                self._idle.set(node, idle_at)
             else:
                 # Once: the owner may have a use of its own for it, and then it is looked at again after as long a time.
                 self._idle.set(node, now + self._config.link_idle_s)
@@ -244,7 +215,7 @@ class Contacts:
         addresses = [address for address in peer.addresses if is_dialable(address) and address not in own]
         if not addresses:
             return None
-        waiting = self._waiting[peer.id] = _Waiting(addresses)
+        waiting = self._waiting[peer.id] = _Waiting(peer, addresses)
         self._turn[peer.id] = None
         return waiting
 
@@ -265,10 +236,11 @@ class Contacts:
             del self._turn[node]
             self._timeouts.set(node, now + self._config.dial_timeout_s)
 
-    def _try_next(self, node: NodeId, now: float) -> None:
+    def _try_next(self, node: NodeId, now: float, *, is_refused: bool) -> None:
         waiting = self._waiting[node]
         self._end_dial(node, waiting)
         waiting.position += 1
+        waiting.is_refused &= is_refused
         if waiting.position < len(waiting.addresses):
             self._turn[node] = None
         else:
@@ -277,7 +249,8 @@ class Contacts:
     def _fail(self, node: NodeId, waiting: _Waiting, now: float) -> None:
         self._forget(node, waiting)
         self._resting.set(node, now + self._config.rest_s)
-        self._events.append(ContactFailed(node, waiting.messages))
+        is_refused = waiting.is_refused and waiting.position == len(waiting.addresses)
+        self._events.append(ContactFailed(waiting.info, waiting.messages, is_refused))
 
     def _forget(self, node: NodeId, waiting: _Waiting) -> None:
         del self._waiting[node]

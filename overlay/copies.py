@@ -25,7 +25,9 @@ def copy_parts(directory: Directory, watchers: Iterable[NodeInfo]) -> list[Copy]
     """Return the messages that carry a whole directory."""
     records = [member.record for member in directory.members.values()]
     removed = [(node, stamp) for node, (stamp, _) in directory.tombstones.items()]
-    count = max(1, -(-len(records) // COPY_MEMBERS_MAX), -(-len(removed) // COPY_REMOVED_MAX))
+    watching = list(watchers)
+    most = max(len(records), len(watching))
+    count = max(1, -(-most // COPY_MEMBERS_MAX), -(-len(removed) // COPY_REMOVED_MAX))
     return [
         Copy(
             directory.group,
@@ -35,7 +37,7 @@ def copy_parts(directory: Directory, watchers: Iterable[NodeInfo]) -> list[Copy]
             part == count - 1,
             records[part * COPY_MEMBERS_MAX : (part + 1) * COPY_MEMBERS_MAX],
             removed[part * COPY_REMOVED_MAX : (part + 1) * COPY_REMOVED_MAX],
-            list(watchers) if part == 0 else [],
+            watching[part * COPY_MEMBERS_MAX : (part + 1) * COPY_MEMBERS_MAX],
             [],
         )
         for part in range(count)

@@ -19,8 +19,6 @@ class Counters:
     """Questions that were not answered because of `answers_per_s_max`, a full queue, or a question smaller than its answer."""
     candidates_refused: int = 0
     """Strangers that were not dialled because `candidates_max` others wait."""
-    links_refused: int = 0
-    """Links beyond `peers_max`."""
     dials_timed_out: int = 0
     """Dials that the owner never reported on."""
     changes_unconfirmed: int = 0
@@ -33,3 +31,5 @@ class Counters:
     """Casts that others sent and that did not arrive here before later ones of the same source had waited for long enough."""
     messages_undeliverable: int = 0
     """Messages of groups that the ring gave up; what they carry is sent again."""
+    packets_undeliverable: int = 0
+    """Packets of the owner for nodes without a link that the ring gave up."""

@@ -1,12 +1,11 @@
-"""Whom to dial, where and when.
+"""Whom to dial to find a network, or another part of it; where and when.
 
 A **candidate** is either an address (a seed, or a remembered one; who is there is unknown) or a peer with one or more
-addresses. It is dialled address by address, at once after a failure; when all of them failed, that is one failure of the
-candidate, and it waits, longer each time. A dial belongs to an address, not to a candidate: two candidates with the same
-address share it.
+addresses: one whose beacon was heard, or one that fell silent and may be beyond a partition. It is dialled address by address,
+at once after a failure; when all of them failed, that is one failure of the candidate, and it waits, longer each time. A dial
+belongs to an address, not to a candidate: two candidates with the same address share it.
 
-Success is a claim until the link is open: a candidate whose dial succeeded waits as after a failure, and is dropped when its
-peer turns out to be live. So no report of the owner has to come in any order, or at all.
+Nobody who belongs to the same ring is dialled: links within it are the business of `overlay/contacts.py`.
 """
 
 from __future__ import annotations
@@ -22,14 +21,11 @@ from overlay.messages import ADDRESS_LENGTH_MAX
 from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from overlay.config import OverlayConfig, Rng
     from overlay.counters import Counters
     from overlay.messages import NodeInfo
-
-DEPARTED_MAX: Final = 1024
-"""Ids of nodes that left, remembered so that the news of others do not make us dial them. The oldest is forgotten first."""
 
 FAILURES_MAX: Final = 30
 """Failures are counted to here; the delay reached its limit long before, and 2 to this power still is a number."""
@@ -101,52 +97,50 @@ class _Dial:
     candidates: dict[Key, None] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Live:
-    opened: float
-    failures: int
-    """Failures before the link opened, and links that broke early: counted on if this one breaks early too."""
-
-
 class Dialler:
-    """Dial candidates, at most `dials_max` at once, with back-off.
+    """Dial candidates, with back-off, and say whom that found.
 
     Retries take at most half of the dials, so that black holes cannot hold up those that were never tried.
     """
 
-    def __init__(self, local: NodeInfo, config: OverlayConfig, rng: Rng, counters: Counters) -> None:
+    def __init__(
+        self, local: NodeInfo, config: OverlayConfig, rng: Rng, counters: Counters, is_known: Callable[[NodeId], bool]
+    ) -> None:
+        """Know nobody.
+
+        Args:
+            local: The node itself.
+            config: The constants.
+            rng: For jitter.
+            counters: Where to count what is dropped.
+            is_known: Tells whether there is a link to a node, or it is known to be in the same ring: it is not dialled.
+        """
         self.requests: list[DialRequested] = []
-        # Initial candidates without an outcome so far, and live peers without a Welcome: the search is not over before it is
-        # empty. Entries are only added while is_searching.
-        self.awaited: dict[Key, None] = {}
-        self.is_searching = False
+        # Who answered a dial, for the owner to take: it may be in another ring.
+        self.found: list[NodeId] = []
         self._local = local
         self._config = config
         self._rng = rng
         self._counters = counters
+        self._is_known = is_known
         # Invariant: each candidate is in exactly one of _waiting (by its key), _ready and the dials of _dials.
         self._candidates: dict[Key, _Candidate] = {}
         self._seeds: dict[str, None] = {}
+        self._lost: dict[NodeId, None] = {}
         self._waiting: DeadlineTable[Key] = DeadlineTable()
         self._ready: dict[Key, None] = {}
         self._dials: dict[str, _Dial] = {}
         self._retries = 0
         self._dial_timeouts: DeadlineTable[str] = DeadlineTable()
-        self._live: dict[NodeId, _Live] = {}
-        self._departed: dict[NodeId, None] = {}
         self._is_stopped = False
 
     def __len__(self) -> int:
         return len(self._candidates)
 
     @property
-    def departed_count(self) -> int:
-        """Return how many departed nodes are remembered."""
-        return len(self._departed)
-
-    def is_live(self, node: NodeId) -> bool:
-        """Return whether there is a link to a node."""
-        return node in self._live
+    def is_trying(self) -> bool:
+        """Return whether some candidate has no outcome yet: its first dial is under way, or waits for its turn."""
+        return any(not candidate.failures and candidate.found is None for candidate in self._candidates.values())
 
     def add_address(self, address: str, now: float, *, is_seed: bool = False) -> None:
         """Add an address to dial now; harmless if it cannot be dialled, is our own or known."""
@@ -154,9 +148,9 @@ class Dialler:
             self._add(_Candidate(address, [address], None, is_seed), now, now)
 
     def add_peer(self, info: NodeInfo, when: float, now: float) -> None:
-        """Add a peer that others know or that made itself heard, to be dialled at a time; harmless if it needs no dial."""
+        """Add a peer that made itself heard, to be dialled at a time; harmless if it needs no dial."""
         node = info.id
-        if node == self._local.id or node in self._live or node in self._departed:
+        if node == self._local.id or self._is_known(node):
             return
         known = self._candidates.get(node)
         if known is not None:
@@ -169,43 +163,30 @@ class Dialler:
         if addresses:
             self._add(_Candidate(node, addresses, node), when, now)
 
-    def link_opened(self, node: NodeId, now: float) -> None:
-        """Stop dialling a peer that is live."""
+    def look_for(self, info: NodeInfo, now: float) -> None:
+        """Add a peer that fell silent: it may stand still, or be beyond a partition."""
+        node = info.id
+        addresses = self._dialable(info.addresses)
+        if node in self._candidates or not addresses or self._is_stopped:
+            return
+        if len(self._lost) >= self._config.lost_max:
+            # Who was lost last is the most likely to be met again, and in a partition all of them are on the other side.
+            self.forget(next(iter(self._lost)))
+        self._lost[node] = None
+        candidate = _Candidate(node, addresses, node, failures=1, failed_first=now, failed_last=now)
+        self._add(candidate, now + redial_delay_s(1, self._config, self._rng), now)
+
+    def forget(self, node: NodeId) -> None:
+        """Stop looking for a peer: there is a link to it, or it left, or it is surely dead. Harmless if it is no candidate."""
         candidate = self._candidates.get(node)
-        if node not in self._live:
-            self._live[node] = _Live(now, candidate.failures if candidate is not None else 0)
-            if self.is_searching:
-                self.awaited[node] = None
         if candidate is not None:
             self._forget(candidate)
-        self._departed.pop(node, None)
 
-    def stop_awaiting(self, node: NodeId) -> None:
-        """Note that a peer introduced itself, or is gone: the search need not wait for it any more."""
-        self.awaited.pop(node, None)
-
-    def link_lost(self, info: NodeInfo, now: float, *, is_departed: bool, is_violator: bool) -> None:
-        """Dial a peer again that was live, unless it departed. One that broke the protocol has to wait as after many
-        failures."""
-        node = info.id
-        live = self._live.pop(node, None)
-        self.awaited.pop(node, None)
-        is_stable = live is None or now - live.opened >= self._config.link_stable_s
-        failures = FAILURES_MAX if is_violator else 1 if is_stable or live is None else min(live.failures + 1, FAILURES_MAX)
-        for address in self._seeds:
-            seed = self._candidates[address]
-            if seed.found == node and address in self._waiting:
-                seed.failures = failures
-                self._wait(seed, now + redial_delay_s(failures, self._config, self._rng))
-        if is_departed:
-            self._departed[node] = None
-            if len(self._departed) > DEPARTED_MAX:
-                del self._departed[next(iter(self._departed))]
-        elif live is not None and node not in self._candidates:
-            addresses = self._dialable(info.addresses)
-            if addresses:
-                lost = _Candidate(node, addresses, node, failures=failures, failed_first=now, failed_last=now)
-                self._add(lost, now + redial_delay_s(failures, self._config, self._rng), now)
+    def forget_untried(self, keep: int) -> None:
+        """Forget whom nobody dialled yet, for a ring was found without them, but for a few and the seeds."""
+        untried = [c for c in self._candidates.values() if not (c.is_seed or c.failures or self._is_dialled(c))]
+        while len(untried) > keep:
+            self._forget(untried.pop(self._rng.randrange(len(untried))))
 
     def dial_failed(self, address: str, now: float) -> None:
         """Go on to the next address, or wait."""
@@ -220,28 +201,40 @@ class Dialler:
                 candidate.addresses.remove(address)
                 if not candidate.addresses:
                     self._forget(candidate)
-                    self.awaited.pop(candidate.key, None)
                     continue
                 candidate.position -= 1
                 self._fail_address(candidate, now)
                 continue
             self._find(candidate, node, now)
 
-    def handle_timeout(self, now: float) -> None:
-        """Dial who is due, and give up dials that were never reported on."""
+    def handle_timeout(self, now: float, size: int) -> None:
+        """Dial who is due, and give up dials that were never reported on.
+
+        Args:
+            now: Monotonic seconds.
+            size: About how many nodes the network has.
+        """
         for address in self._dial_timeouts.expired(now):
             self._counters.dials_timed_out += 1
             self.dial_failed(address, now)
         for key in self._waiting.expired(now):
             candidate = self._candidates[key]
-            if candidate.found is not None and candidate.found in self._live:
-                self._rest(candidate, now)
-            else:
+            known = candidate.found if candidate.peer is None else candidate.peer
+            if known is None or not self._is_known(known):
                 self._ready[key] = None
+            elif candidate.is_seed:
+                self._rest(candidate, now, size)
+            else:
+                self._forget(candidate)
 
-    def request_dials(self, now: float) -> None:
-        """Start the dials that are ready, those that did not fail yet first. Call it once after all inputs of a moment."""
-        if not self._ready or len(self._live) >= self._config.peers_max:
+    def request_dials(self, now: float, dials_max: int) -> None:
+        """Start the dials that are ready, those that did not fail yet first. Call it once after all inputs of a moment.
+
+        Args:
+            now: Monotonic seconds.
+            dials_max: How many may be under way at once.
+        """
+        if not self._ready or len(self._dials) > dials_max:
             return
         fresh = [key for key in self._ready if self._candidates[key].failures == 0]
         failed = [key for key in self._ready if self._candidates[key].failures > 0]
@@ -251,8 +244,8 @@ class Dialler:
             dial = self._dials.get(address)
             if dial is None:
                 is_retry = candidate.failures > 0
-                has_turn = not is_retry or self._retries < max(1, self._config.dials_max // 2)
-                if len(self._dials) >= self._config.dials_max or not has_turn:
+                has_turn = not is_retry or self._retries < max(1, dials_max // 2)
+                if len(self._dials) >= dials_max or not has_turn:
                     continue  # Another one may share a dial that is under way.
                 dial = self._dials[address] = _Dial(is_retry)
                 self._retries += is_retry
@@ -273,9 +266,9 @@ class Dialler:
         self._is_stopped = True
         self._candidates.clear()
         self._seeds.clear()
+        self._lost.clear()
         self._ready.clear()
         self._dials.clear()
-        self.awaited.clear()
         self.requests.clear()
         self._waiting = DeadlineTable()
         self._dial_timeouts = DeadlineTable()
@@ -284,6 +277,9 @@ class Dialler:
         usable = [address for address in addresses if is_dialable(address) and address not in self._local.addresses]
         return list(dict.fromkeys(usable))
 
+    def _is_dialled(self, candidate: _Candidate) -> bool:
+        return candidate.key not in self._ready and candidate.key not in self._waiting
+
     def _add(self, candidate: _Candidate, when: float, now: float) -> None:
         if self._is_stopped or not (candidate.is_seed or self._has_room()):
             self._counters.candidates_refused += 1
@@ -291,8 +287,6 @@ class Dialler:
         self._candidates[candidate.key] = candidate
         if candidate.is_seed:
             self._seeds[str(candidate.key)] = None
-        if self.is_searching:
-            self.awaited[candidate.key] = None
         self._schedule(candidate, when, now)
 
     def _has_room(self) -> bool:
@@ -302,12 +296,13 @@ class Dialler:
         if worst is None or worst.failures == 0:
             return False
         self._forget(worst)
-        self.awaited.pop(worst.key, None)
         return True
 
     def _forget(self, candidate: _Candidate) -> None:
         # A dial under way for it goes on; its outcome finds nobody waiting.
         del self._candidates[candidate.key]
+        if candidate.peer is not None:
+            self._lost.pop(candidate.peer, None)
         self._waiting.cancel(candidate.key)
         self._ready.pop(candidate.key, None)
         for dial in self._dials.values():
@@ -339,7 +334,6 @@ class Dialler:
             return
         candidate.position = 0
         candidate.found = None
-        self.awaited.pop(candidate.key, None)
         self._fail(candidate, now)
 
     def _fail(self, candidate: _Candidate, now: float) -> None:
@@ -355,7 +349,6 @@ class Dialler:
     def _find(self, candidate: _Candidate, node: NodeId, now: float) -> None:
         candidate.found = node
         candidate.position = 0
-        self.awaited.pop(candidate.key, None)
         if node == self._local.id:
             # A name that denotes us now may denote others as well, or later; an address alone is not worth another dial.
             if candidate.is_seed:
@@ -363,17 +356,18 @@ class Dialler:
                 self._fail(candidate, now)
             else:
                 self._forget(candidate)
-        elif node in self._live:
-            self._rest(candidate, now)
-        else:
-            if self.is_searching:
-                self.awaited[node] = None
-            self._fail(candidate, now)
-
-    def _rest(self, candidate: _Candidate, now: float) -> None:
-        """Leave a candidate whose peer is live alone; a seed is looked at again, for a link that ends unnoticed."""
+            return
+        self.found.append(node)
         if candidate.is_seed:
             candidate.failures = 0
+            candidate.failed_first = None
             self._wait(candidate, now + self._config.redial_delay_s_max)
         else:
-            self._forget(candidate)
+            # Success is a claim until the link is open: then its peer is known, and the candidate forgotten.
+            self._fail(candidate, now)
+
+    def _rest(self, candidate: _Candidate, now: float, size: int) -> None:
+        """Leave a seed alone whose peer is known; it is looked at again, for it may be in another ring by then."""
+        candidate.failures = 0
+        interval = max(self._config.seed_interval_s, size * self._config.seed_interval_per_node_s)
+        self._wait(candidate, now + interval * self._rng.uniform(0.75, 1.25))

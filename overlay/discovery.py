@@ -1,13 +1,15 @@
 """Finding strangers: the search at the start, and beacons for ever.
 
-**The search** is over as soon as everybody it dialled, and everybody those named, has introduced itself or could not be
-reached, and, if nobody was found, beacons had time to be answered; at the latest after `settle_timeout_s`.
+**The search** is over as soon as the node is part of a ring. It starts a ring of its own when everybody it dialled could not be
+reached, and beacons had time to be answered; at the latest after `settle_timeout_s` without a link, and after `join_timeout_s`
+with one.
 
-**Beacons** are questions or answers. A node without peers asks, at the start and at every interval, which heals even an
-outage of everything but one node. A node with peers only says that it exists, which heals partitions. Of n nodes that hear
-a question, about `answers_wanted` answer, after a jitter. Amplification is ruled out: questions are padded to
-QUESTION_BYTES_MIN, an answer that would be larger than its question leaves addresses out or is not sent, one source gets
-one answer at a time, and all answers together are limited in each second.
+**Beacons** are questions or answers. A node without a ring asks, and one that is alone in its own: at the start and at every
+interval, which heals even an outage of everything but one node. Others only say that they exist, which heals partitions. Of n
+nodes that hear a question, about `answers_wanted` answer, after a jitter; of n that hear of a stranger that may be far away in
+their own ring, about one dials it. Amplification is ruled out: questions are padded to QUESTION_BYTES_MIN, an
+answer that would be larger than its question leaves addresses out or is not sent, one source gets one answer at a time, and
+all answers together are limited in each second.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ from overlay.messages import decode_beacon, encode_beacon
 from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from overlay.config import OverlayConfig, Rng
     from overlay.counters import Counters
     from overlay.dialling import Dialler
+    from overlay.ids import NodeId
     from overlay.messages import Beacon, NodeInfo
 
 Source: TypeAlias = tuple[str, int]
@@ -33,17 +36,50 @@ ANSWERS_PENDING_MAX: Final = 64
 """Answers that wait for their jitter. `answers_per_s_max` lets fewer through anyway."""
 
 
+class Stranger(enum.Enum):
+    """Tell what the ring knows about a node that made itself heard."""
+
+    KNOWN = enum.auto()
+    """There is a link to it, or it is in the leaf set or the table."""
+    NEIGHBOUR = enum.auto()
+    """It would be in the leaf set if it were in the same ring."""
+    FAR = enum.auto()
+    """Nothing: in a large ring nobody knows everybody."""
+
+
 class _Timer(enum.Enum):
     BEACON = enum.auto()
     BEACON_WAIT = enum.auto()
     ASK_AGAIN = enum.auto()
     SETTLE = enum.auto()
+    JOIN = enum.auto()
 
 
 class Discovery:
-    """Search at the start, send and answer beacons, and hand what was found to the dialler."""
+    """Search at the start, send and answer beacons, and hand what was found to the dialler.
 
-    def __init__(self, local: NodeInfo, config: OverlayConfig, rng: Rng, dialler: Dialler, counters: Counters) -> None:
+    `peers` is how many other nodes the network has, about; 0 before this node is part of a ring.
+    """
+
+    def __init__(
+        self,
+        local: NodeInfo,
+        config: OverlayConfig,
+        rng: Rng,
+        dialler: Dialler,
+        counters: Counters,
+        is_stranger: Callable[[NodeId], Stranger],
+    ) -> None:
+        """Find nobody yet.
+
+        Args:
+            local: The node itself.
+            config: The constants.
+            rng: For jitter.
+            dialler: Who dials what is found.
+            counters: Where to count what is dropped.
+            is_stranger: Tells what the ring knows about a node.
+        """
         self.datagrams: list[tuple[Source | None, bytes]] = []
         self.is_settled = False
         self._local = local
@@ -51,6 +87,7 @@ class Discovery:
         self._rng = rng
         self._dialler = dialler
         self._counters = counters
+        self._is_stranger = is_stranger
         self._timers: DeadlineTable[_Timer] = DeadlineTable()
         self._has_beacons = False
         # The time-out of each answer that waits for its jitter, and the size of its question.
@@ -66,12 +103,14 @@ class Discovery:
 
     def start(self, now: float, seeds: Sequence[str], remembered: Sequence[str], *, beacons: bool, is_complete: bool) -> None:
         """Begin the search."""
-        self._dialler.is_searching = True
         for address in seeds:
             self._dialler.add_address(address, now, is_seed=True)
-        for address in remembered:
-            self._dialler.add_address(address, now)
+        # In random order: those who start together must not all go to the same few.
+        left = list(remembered)
+        while left:
+            self._dialler.add_address(left.pop(self._rng.randrange(len(left))), now)
         self._timers.set(_Timer.SETTLE, now + self._config.settle_timeout_s)
+        self._timers.set(_Timer.JOIN, now + self._config.join_timeout_s)
         self._has_beacons = beacons
         if beacons:
             if not is_complete:
@@ -87,24 +126,34 @@ class Discovery:
             self._counters.datagrams_invalid += 1
             return
         info = beacon.info
-        if not self._has_beacons or info.id == self._local.id or self._dialler.is_live(info.id):
+        if not self._has_beacons or info.id == self._local.id:
+            return
+        stranger = self._is_stranger(info.id)
+        if stranger is Stranger.KNOWN:
             return
         is_answered = beacon.wants_answer and self._maybe_answer(source, len(data), now, peers)
-        self._dialler.add_peer(info, now + self._dial_delay_s(beacon, peers, is_answered=is_answered), now)
+        # A stranger that belongs next to us is surely new. Any other may be in our ring, so one of us looks at it.
+        if stranger is Stranger.NEIGHBOUR or is_answered or self._rng.random() * (peers + 1) < 1.0:
+            self._dialler.add_peer(info, now + self._dial_delay_s(beacon, peers, is_answered=is_answered), now)
 
-    def maybe_settle(self, now: float, peers: int) -> bool:
-        """End the search if it is over; return whether it ended just now."""
-        if self.is_settled or not self._dialler.is_searching:
+    def should_start_alone(self, *, has_link: bool) -> bool:
+        """Return whether nobody who can be reached lets this node join."""
+        if _Timer.JOIN not in self._timers:
+            return True
+        if has_link:
             return False
         is_late = _Timer.SETTLE not in self._timers
-        is_waiting = bool(self._dialler.awaited) or (peers == 0 and _Timer.BEACON_WAIT in self._timers)
-        if is_waiting and not is_late:
-            return False
-        self._settle()
-        return True
+        return is_late or not (self._dialler.is_trying or _Timer.BEACON_WAIT in self._timers)
+
+    def settle(self) -> None:
+        """End the search: the node is part of a ring."""
+        self.is_settled = True
+        for timer in (_Timer.SETTLE, _Timer.JOIN, _Timer.BEACON_WAIT, _Timer.ASK_AGAIN):
+            self._timers.cancel(timer)
+        self._dialler.forget_untried(self._config.remembered_max)
 
     def handle_timeout(self, now: float, peers: int) -> None:
-        """Send the beacons and answers that are due. Call `maybe_settle` afterwards."""
+        """Send the beacons and answers that are due."""
         for timer in self._timers.expired(now):
             # Datagrams get lost, and by chance nobody may answer: one question alone would let a start in a thousand believe
             # that it is alone.
@@ -120,25 +169,15 @@ class Discovery:
             return second if first is None else first
         return min(first, second)
 
-    def stop(self) -> bool:
-        """Search no more, and be silent; return whether the search ended by that."""
-        is_ended = not self.is_settled
-        self._settle()
+    def stop(self) -> None:
+        """Search no more, and be silent."""
+        self.is_settled = True
         self._has_beacons = False
         self._timers = DeadlineTable()
         self._answers = DeadlineTable()
         self._question_bytes.clear()
         self.datagrams.clear()
         self._dialler.stop()
-        return is_ended
-
-    def _settle(self) -> None:
-        self.is_settled = True
-        self._dialler.is_searching = False
-        self._dialler.awaited.clear()
-        self._timers.cancel(_Timer.SETTLE)
-        self._timers.cancel(_Timer.BEACON_WAIT)
-        self._timers.cancel(_Timer.ASK_AGAIN)
 
     def _send_beacon(self, now: float, peers: int) -> None:
         interval = max(self._config.beacon_interval_s, self._config.beacon_interval_per_peer_s * peers)
@@ -182,7 +221,7 @@ class Discovery:
         if peers == 0 and not is_answered:
             return 0.0
         # Whoever asked will dial those who answer; a dial from here as well would be a second link. So it comes later, for
-        # the case that the answer was lost. Among those with peers, one is first, and the others will meet the stranger
-        # through it; the smaller of two networks goes first.
+        # the case that the answer was lost. Among those with peers, one is first, and when the rings are merged the others
+        # know the stranger, or where it belongs; the smaller of two networks goes first.
         jitter = self._config.beacon_dial_jitter_s * (0.25 if beacon.peers > peers else 1.0)
         return self._rng.uniform(0.25 * jitter, jitter)

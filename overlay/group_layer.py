@@ -133,7 +133,7 @@ class GroupLayer:
         """Handle a routed message whose root is the local node."""
         message = self._decode(source, payload)
         if message is not None:
-            self._handle(message, source, path, now)
+            self._handle(message, source, path or (self._local.id,), now)
             self._finish_turn(now)
 
     def received(self, source: NodeInfo, payload: bytes, now: float) -> None:

@@ -39,8 +39,9 @@ FANOUT_MAX: Final = 32
 BATCH_MAX: Final = 256
 """Groups in one message: with full attributes 70 KiB. Larger batches would hold up what follows on the link."""
 
-COPY_MEMBERS_MAX: Final = 128
-"""Members in one part of a copy: about 20 KiB, and 350 KiB if every node has the longest addresses."""
+COPY_MEMBERS_MAX: Final = 64
+"""Members in one part of a copy, and watchers: about 15 KiB together, and 340 KiB if every node has the longest addresses. More
+could exceed what the ring carries."""
 
 COPY_REMOVED_MAX: Final = 1024
 """Removals in one part of a copy: about 30 KiB."""
@@ -240,7 +241,7 @@ class Copy(msgspec.Struct, frozen=True, array_like=True, tag=13):
     """Members."""
     removed: Annotated[list[tuple[_NodeId, _Number]], Meta(max_length=COPY_REMOVED_MAX)]
     """Who is no member any more, and up to which stamp."""
-    watchers: Annotated[list[NodeInfo], Meta(max_length=WATCHERS_MAX)]
+    watchers: Annotated[list[NodeInfo], Meta(max_length=COPY_MEMBERS_MAX)]
     """Watchers."""
     unwatched: Annotated[list[_NodeId], Meta(max_length=COPY_REMOVED_MAX)]
     """Who watches no more."""

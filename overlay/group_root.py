@@ -318,10 +318,10 @@ class GroupRoot:
         directory = self.directory
         changed = None if copy.is_stale else directory.changed_since(copy.told)
         is_lost = len(self._watcher_log) == WATCHERS_MAX and self._watcher_log[0][0] > copy.told + 1
-        if changed is None or is_lost or len(changed) > COPY_MEMBERS_MAX:
+        watched = dict.fromkeys(node for version, node in self._watcher_log if version > copy.told)
+        if changed is None or is_lost or max(len(changed), len(watched)) > COPY_MEMBERS_MAX:
             return list(self.copy_parts())
         watchers = self.followers.members[Kind.WATCHER]
-        watched = dict.fromkeys(node for version, node in self._watcher_log if version > copy.told)
         return [
             Copy(
                 directory.group,

@@ -1,11 +1,8 @@
-"""What nodes say to each other, and how it is written: msgpack arrays whose first element names the message.
+"""What nodes say of themselves, and beacons; written as msgpack arrays.
 
-Link messages travel in CONTROL frames of an authenticated, ordered link (docs/design.md 3.4). Each node counts the changes
-of its own memberships in one **sequence**; `Welcome` is a snapshot of all of them at a sequence, `Joined` and `Left` are the
-next change, `Told` acknowledges everything up to a sequence. A receiver that misses a change leaves it unacknowledged, and
-is sent a snapshot again: nothing depends on each single message.
-
-A `Beacon` is a datagram. Its sealing is the owner's business; here it is plain.
+A `Beacon` is a datagram. Its sealing is the owner's business; here it is plain. Link messages are in
+`overlay/routing_messages.py`, and what they carry for groups in `overlay/group_messages.py`; they travel in CONTROL frames of
+an authenticated, ordered link (docs/design.md 3.4).
 
 Nothing is allocated by a number that a stranger sent: counts are checked against the bounds below while decoding, and the
 decoder never reserves more than the bytes at hand can hold.
@@ -31,16 +28,13 @@ ZONE_LENGTH_MAX: Final = 64
 """``continent/region/site/rack`` fits; a beacon must fit into one unfragmented datagram."""
 
 ATTRIBUTES_BYTES_MAX: Final = 256
-"""A membership proof (docs/design.md 2.4) and a few numbers. Every peer stores the attributes of every member."""
+"""A membership proof (docs/design.md 2.4) and a few numbers. A root and the watchers store those of every member."""
 
 GROUPS_PER_NODE_MAX: Final = 1024
-"""Memberships of one node. Every peer stores them, and a Welcome carries them all: 1024 of full size are 280 KiB."""
-
-WELCOME_PEERS_MAX: Final = 1024
-"""Peers that one Welcome may name; the same as the links that a node keeps. A peer that names more is lying."""
+"""Memberships of one node. Registered anew in batches, 1024 of full size are 280 KiB."""
 
 MESSAGE_BYTES_MAX: Final = 1 << 20
-"""No link message is larger: a Welcome of 1024 full memberships and 1024 usual peers has about 400 KiB."""
+"""No link message is larger: half of it is what the layer above may send, the rest is for routes and descriptions of nodes."""
 
 DATAGRAM_BYTES_MAX: Final = 1000
 """A beacon, before sealing. With the seal and the headers it stays below 1280 bytes, the smallest IPv6 path (RFC 8200
@@ -81,51 +75,6 @@ class Membership(msgspec.Struct, frozen=True, array_like=True):
     """Whatever the layer above wants the users of the group to know about this member; opaque here."""
 
 
-class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Introduce the sender: the first message on a link, and again whenever a change may have been missed."""
-
-    peers: Annotated[list[NodeInfo], Meta(max_length=WELCOME_PEERS_MAX)]
-    """The peers that the sender has links to."""
-    memberships: Annotated[list[Membership], Meta(max_length=GROUPS_PER_NODE_MAX)]
-    """All memberships of the sender."""
-    sequence: _Sequence
-    """The sender's sequence that the memberships correspond to."""
-
-
-class Joined(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Tell that the sender became a member of a group, or has new attributes there."""
-
-    sequence: _Sequence
-    """One more than the sender's previous change."""
-    group: _GroupId
-    """The group."""
-    attributes: _Attributes
-    """See `Membership`."""
-
-
-class Left(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Tell that the sender is no longer a member of a group."""
-
-    sequence: _Sequence
-    """One more than the sender's previous change."""
-    group: _GroupId
-    """The group."""
-
-
-class Told(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Acknowledge every change of the receiver up to and including a sequence."""
-
-    sequence: _Sequence
-    """The last change that was applied."""
-
-
-class Leaving(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Tell that the sender leaves the network: it is a member of nothing any more, and must not be dialled again."""
-
-    sequence: _Sequence
-    """One more than the sender's previous change. It is the last one."""
-
-
 class Beacon(msgspec.Struct, frozen=True, array_like=True, tag=64):
     """Tell strangers that the sender exists."""
 
@@ -139,35 +88,13 @@ class Beacon(msgspec.Struct, frozen=True, array_like=True, tag=64):
     """See QUESTION_BYTES_MIN. Ignored when received."""
 
 
-LinkMessage: TypeAlias = Welcome | Joined | Left | Told | Leaving
-
 _ENCODER = msgspec.msgpack.Encoder()
-_LINK_DECODER: msgspec.msgpack.Decoder[LinkMessage] = msgspec.msgpack.Decoder(LinkMessage)
 _BEACON_DECODER: msgspec.msgpack.Decoder[Beacon] = msgspec.msgpack.Decoder(Beacon)
 _INFO_DECODER: msgspec.msgpack.Decoder[NodeInfo] = msgspec.msgpack.Decoder(NodeInfo)
 _MEMBERSHIP_DECODER: msgspec.msgpack.Decoder[Membership] = msgspec.msgpack.Decoder(Membership)
 
 # Besides its own errors, the decoder lets through what Python raises for bad UTF-8 (a ValueError) and for deep nesting.
 _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
-
-
-def encode_message(message: LinkMessage) -> bytes:
-    """Write a link message."""
-    return _ENCODER.encode(message)
-
-
-def decode_message(data: bytes) -> LinkMessage:
-    """Read a link message.
-
-    Raises:
-        MessageError: The bytes are no link message, or break a bound.
-    """
-    if len(data) > MESSAGE_BYTES_MAX:
-        raise MessageError(f"a message of {len(data)} bytes exceeds {MESSAGE_BYTES_MAX}")
-    try:
-        return _LINK_DECODER.decode(data)
-    except _DECODE_ERRORS as exc:
-        raise MessageError(f"no valid message: {exc}") from exc
 
 
 def encode_beacon(info: NodeInfo, *, wants_answer: bool, peers: int, bytes_max: int = DATAGRAM_BYTES_MAX) -> bytes | None:

@@ -1,36 +1,71 @@
-"""The overlay of one node: the only class that its owner uses."""
+"""The overlay of one node: the only class that its owner uses.
+
+Theory of operation. `Pastry` is the ring, `GroupLayer` what is kept in it, `Lifeline` knows who lives, `Contacts` gets links to
+those that somebody here has messages for, `Dialler` and `Discovery` find the network and other parts of it. They do not know
+each other; this class carries what one puts out to the one that it concerns, until nothing moves.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from overlay.contacts import ContactFailed, Contacts
 from overlay.counters import Counters
+from overlay.detector_messages import is_detector_message
 from overlay.dialling import Dialler, parse_address
-from overlay.discovery import Discovery
-from overlay.errors import InfoError, MessageError, StateError, TooManyGroupsError
-from overlay.events import Settled
-from overlay.groups import Directory
-from overlay.membership import PeerTable
-from overlay.messages import (
-    GROUPS_PER_NODE_MAX,
-    WELCOME_PEERS_MAX,
-    Welcome,
-    check_info,
-    check_membership,
-    decode_message,
+from overlay.discovery import Discovery, Stranger
+from overlay.errors import InfoError, StateError
+from overlay.events import (
+    Cast,
+    Departed,
+    GroupJoined,
+    GroupLeft,
+    LinkReleased,
+    PacketReceived,
+    ProtocolViolated,
+    Settled,
+    ViewChanged,
 )
+from overlay.group_io import HandoverDone, RouteTo, SendTo
+from overlay.group_layer import GroupLayer
+from overlay.ids import NodeId
+from overlay.lifeline import Lifeline
+from overlay.messages import NodeInfo, check_info
+from overlay.pastry import Pastry
+from overlay.pastry_events import (
+    Activated,
+    Delivered,
+    HandoverWanted,
+    LeavesChanged,
+    PeerLeft,
+    PeerViolated,
+    Received,
+    Undeliverable,
+)
+from overlay.reaching import Reaching
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from overlay.config import OverlayConfig, Rng
+    from overlay.contacts import ContactEvent
     from overlay.events import Event
-    from overlay.ids import GroupId, NodeId
-    from overlay.messages import NodeInfo
+    from overlay.group_io import GroupOutput
+    from overlay.ids import GroupId
+    from overlay.pastry_events import PastryEvent
+
+CONTACTS_ENOUGH: Final = 3
+"""A node that is in no ring yet dials nobody else while it has so many links: one of them lets it join."""
+
+TO_MERGE_MAX: Final = 64
+"""Nodes that were found, and whose links are about to open. Beyond it the oldest is forgotten: it is found again."""
+
+DIAL_FORGOTTEN_S: Final = 15.0
+"""After so long a dial that the owner never reported on is requested again. More than every time-out of a dial."""
 
 
 class Overlay:
-    """Find the other nodes of the network, and know who takes part in which group.
+    """Find the other nodes of the network, know who takes part in which group, and reach them.
 
     The owner opens and breaks links, and moves bytes; the overlay decides. After any input or command, the owner applies the
     outputs in this order, and repeats while something moved:
@@ -38,14 +73,13 @@ class Overlay:
     1. `messages_to_send`: write each to the link of its peer, in order, in the control lane. Drop those for a peer that has no
        link any more.
     2. `datagrams_to_send`: seal and send; losing them does no harm.
-    3. `events_received`: in the order given. Within one batch, requests and news of peers (`DialRequested`, `PeerJoined`,
-       `PeerLost`, `ProtocolViolated`) come first, then the views (`ViewChanged`, one per group however much changed), then
-       what completed (`Settled`, `GroupJoined`, `GroupLeft`, `Departed`): who acts on a completion sees the views that
-       belong to it.
+    3. `events_received`: in the order given. Within one batch, what concerns links comes first, then the views (`ViewChanged`,
+       one per group however much changed), then what was received (`Cast`, `PacketReceived`), then what completed (`Settled`,
+       `GroupJoined`, `GroupLeft`, `Departed`): who acts on a completion sees the views that belong to it.
     4. `deadline`: call `handle_timeout` then; calling it early does no harm.
 
-    Messages go before events because events make the owner close links: after `Departed`, the last acknowledgements have to be
-    out before that.
+    Messages go before events because events make the owner close links: after `Departed`, the last words have to be out before
+    that.
 
     Nothing from a peer raises. Errors of the owner raise before any state changes.
 
@@ -57,7 +91,7 @@ class Overlay:
         """Create the overlay of a node.
 
         Args:
-            local: The node itself, with the addresses it listens on.
+            local: The node itself, with the addresses it listens on: for links, and the same for datagrams.
             config: The constants.
             rng: A source of randomness for jitter and sampling; nothing secret depends on it.
 
@@ -65,16 +99,29 @@ class Overlay:
             InfoError: No peer would accept this node.
         """
         check_info(local)
-        if not 0 < config.peers_max <= WELCOME_PEERS_MAX:
-            raise InfoError(f"peers_max is {config.peers_max}: choose 1 to {WELCOME_PEERS_MAX}, as many as a Welcome can name")
         self.counters = Counters()
         self._local = local
         self._config = config
         self._is_started = False
-        self._directory = Directory(config.groups_watched_max)
-        self._table = PeerTable(local, config, rng, self._directory, self.counters)
-        self._dialler = Dialler(local, config, rng, self.counters)
-        self._discovery = Discovery(local, config, rng, self._dialler, self.counters)
+        self._is_leaving = False
+        self._is_settled = False
+        self._links: dict[NodeId, NodeInfo] = {}
+        self._violators: dict[NodeId, None] = {}
+        self._to_merge: dict[NodeId, None] = {}
+        # When each dial under way was requested: the dialler and the contacts share one to the same address.
+        self._dials: dict[str, float] = {}
+        self._messages: list[tuple[NodeId, bytes]] = []
+        self._events: list[Event] = []
+        self._views: dict[GroupId, ViewChanged] = {}
+        self._ring = ring = Pastry(local, config.ring, rng)
+        self._groups = GroupLayer(local, config.groups, rng, ring, self.counters)
+        self._contacts = Contacts(local, config.contacts)
+        self._reaching = Reaching(local, ring, self._contacts, self.counters)
+        self._dialler = Dialler(local, config, rng, self.counters, self._is_known)
+        self._discovery = Discovery(local, config, rng, self._dialler, self.counters, self._is_stranger)
+        self._lifeline = Lifeline(local, config, rng, ring, self._groups, self._contacts, self._dialler)
+
+    # Inputs
 
     def start(
         self, now: float, seeds: Sequence[str], remembered: Sequence[str], beacons: bool, remembered_is_complete: bool = False
@@ -85,14 +132,15 @@ class Overlay:
             now: Monotonic seconds.
             seeds: Addresses to dial now and for ever.
             remembered: Addresses to dial now; given up after a while.
-            beacons: Whether datagrams can be sent and received.
+            beacons: Whether datagrams by multicast can be sent and received; to single nodes they always can.
             remembered_is_complete: Whether `remembered` surely names every node that lives, so that beacons need no waiting.
 
         Raises:
             AddressError: A seed is no ``host:port``.
+            InfoError: There are more seeds than `OverlayConfig.seeds_max`.
             StateError: It was started before.
         """
-        if self._is_started or self._table.is_leaving:
+        if self._is_started or self._is_leaving:
             raise StateError("an overlay is started once, before it leaves: create another one")
         if len(seeds) > self._config.seeds_max:
             raise InfoError(f"{len(seeds)} seeds: pass at most {self._config.seeds_max}, a few that usually run are enough")
@@ -103,35 +151,61 @@ class Overlay:
         self._finish_turn(now)
 
     def link_opened(self, info: NodeInfo, now: float) -> None:
-        """Handle a new authenticated link, whoever dialled; harmless if there was one to that peer already.
-
-        Call it when messages to the peer will go through the new link from now on: the peer is told everything again.
-        """
+        """Handle a new authenticated link, whoever dialled; harmless if there was one to that peer already."""
         if info.id == self._local.id:
-            self._table.violate(info.id, "a link to the local node itself", now)
+            self._events.append(ProtocolViolated(info.id, "a link to the local node itself"))
             return
         try:
             check_info(info)
         except InfoError as exc:
-            # Passed on in a Welcome, it would make others close their links to us.
-            self._table.violate(info.id, str(exc), now)
+            # Passed on to others, it would make them close their links to us.
+            self._violate(info.id, str(exc))
             return
-        if self._table.open(info, now):
-            self._dialler.link_opened(info.id, now)
+        peer = info.id
+        self._links[peer] = info
+        self._violators.pop(peer, None)
+        self._lifeline.link_opened(peer, now)
+        self._contacts.link_opened(peer, now)
+        self._reaching.link_opened(peer)
+        self._ring.link_opened(info, now)
+        self._dialler.forget(peer)
+        if not self._ring.is_active:
+            self._ring.join_via(info, now)
+        elif peer in self._to_merge:
+            self._ring.merge_with(info, now)
+        self._to_merge.pop(peer, None)
         self._finish_turn(now)
 
-    def link_lost(self, peer: NodeId, now: float) -> None:
-        """Handle that the last link to a peer has ended, cleanly or not; harmless if the peer is unknown."""
-        lost = self._table.close(peer, now)
-        if lost is not None:
-            self._dialler.link_lost(lost.info, now, is_departed=lost.is_leaving, is_violator=lost.is_violator)
-        else:
-            self._dialler.stop_awaiting(peer)  # A dial succeeded, and the link broke before it was open.
+    def link_lost(self, peer: NodeId, now: float, *, is_closed: bool = False) -> None:
+        """Handle that the link to a peer has ended; harmless if there was none.
+
+        Args:
+            peer: The peer.
+            now: Monotonic seconds.
+            is_closed: Whether one of the two closed it in good order: that is no sign of death.
+        """
+        info = self._links.pop(peer, None)
+        is_violator = self._violators.pop(peer, 0) is None
+        if info is not None:
+            self._contacts.link_lost(peer, now)
+            self._ring.link_closed(peer, now)
+            self._groups.link_lost(peer, now)
+            is_doubtful = not (is_closed or is_violator or self._is_leaving or self._lifeline.is_buried(peer))
+            if is_doubtful and not self._ring.has_left(peer):
+                self._lifeline.link_broke(info, now)
         self._finish_turn(now)
 
-    def dial_failed(self, address: str, now: float) -> None:
-        """Handle that a requested dial failed."""
+    def dial_failed(self, address: str, now: float, *, is_refused: bool = False) -> None:
+        """Handle that a requested dial failed.
+
+        Args:
+            address: As it was requested.
+            now: Monotonic seconds.
+            is_refused: Whether the host says that nobody listens there.
+        """
+        self._dials.pop(address, None)
         self._dialler.dial_failed(address, now)
+        self._contacts.dial_failed(address, now, is_refused=is_refused)
         self._finish_turn(now)
 
     def dial_succeeded(self, address: str, peer: NodeId, now: float) -> None:
@@ -139,38 +213,44 @@ class Overlay:
 
         For a new one call `link_opened` as well, before or after.
         """
+        self._dials.pop(address, None)
         self._dialler.dial_succeeded(address, peer, now)
+        self._contacts.dial_succeeded(address, peer, now)
         self._finish_turn(now)
 
     def receive_message(self, peer: NodeId, data: bytes, now: float) -> None:
         """Handle a link message of a peer."""
-        known = self._table.peers.get(peer)
-        if known is None or known.is_violator:
+        if peer not in self._links or peer in self._violators:
             self.counters.messages_unexpected += 1
             return
-        try:
-            message = decode_message(data)
-        except MessageError as exc:
-            self._table.violate(peer, str(exc), now)
-            return
-        for info in self._table.receive_message(peer, message, now):
-            self._dialler.add_peer(info, now, now)
-        if isinstance(message, Welcome):
-            # Only now: the peers that it names are part of the search.
-            self._dialler.stop_awaiting(peer)
+        self._contacts.heard_from(peer, now)
+        self._lifeline.heard_from(peer, now)
+        self._ring.receive(peer, data, now)
         self._finish_turn(now)
 
     def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None:
         """Handle an authentic datagram."""
-        self._discovery.receive_datagram(data, source, now, len(self._table.peers))
+        if is_detector_message(data):
+            self._lifeline.detector.receive_datagram(data, source, now)
+        else:
+            self._discovery.receive_datagram(data, source, now, self._peers_count())
         self._finish_turn(now)
 
     def handle_timeout(self, now: float) -> None:
         """Handle that time has come; harmless if early."""
-        self._dialler.handle_timeout(now)
-        self._discovery.handle_timeout(now, len(self._table.peers))
-        self._table.handle_timeout(now)
+        deadline = self.deadline()
+        if deadline is not None and now - deadline > self._config.stall_s:
+            self._ring.resume(now)
+        self._dialler.handle_timeout(now, self.size_estimate())
+        self._discovery.handle_timeout(now, self._peers_count())
+        self._contacts.handle_timeout(now)
+        self._reaching.handle_timeout(now)
+        self._lifeline.handle_timeout(now)
+        self._ring.handle_timeout(now)
+        self._groups.handle_timeout(now)
         self._finish_turn(now)
+
+    # Commands
 
     def join_group(self, group: GroupId, attributes: bytes, now: float) -> None:
         """Become a member, or change the attributes of the membership. `GroupJoined` follows.
@@ -180,81 +260,291 @@ class Overlay:
             TooManyGroupsError: The node is in GROUPS_PER_NODE_MAX groups already.
             StateError: The node is leaving.
         """
-        if self._table.is_leaving:
-            raise StateError("the node is leaving")
-        check_membership(group, attributes)
-        if not self._directory.has_room(self._local.id, group):
-            raise TooManyGroupsError(GROUPS_PER_NODE_MAX, "joins")
-        self._table.join_group(group, attributes, now)
+        self._groups.join_group(group, attributes, now)
+        self._finish_turn(now)
 
     def leave_group(self, group: GroupId, now: float) -> None:
         """Stop being a member. `GroupLeft` follows, also when the node was none."""
-        self._table.leave_group(group, now)
+        self._groups.leave_group(group, now)
+        self._finish_turn(now)
 
     def watch_group(self, group: GroupId, now: float) -> None:
-        """Ask for `ViewChanged` of a group: now and after every change. Harmless if watched already.
+        """Ask for `ViewChanged` of a group: when it is known, and after every change. Harmless if watched already.
 
         Raises:
             InfoError: The group id has the wrong size.
-            TooManyGroupsError: The node watches `groups_watched_max` groups already.
+            TooManyGroupsError: The node watches `GroupConfig.groups_watched_max` groups already.
         """
-        check_membership(group)
-        self._directory.watch(group)
+        self._groups.watch_group(group, now)
+        self._finish_turn(now)
+
+    def use_group(self, group: GroupId, now: float) -> None:
+        """Say that a member of a watched group is about to be chosen: a view that nobody keeps fresh is asked for again."""
+        self._groups.use_group(group, now)
+        self._finish_turn(now)
 
     def unwatch_group(self, group: GroupId, now: float) -> None:
         """Stop watching a group; harmless if it is not watched."""
-        self._directory.unwatch(group)
+        self._groups.unwatch_group(group, now)
+        self._finish_turn(now)
+
+    def cast(self, group: GroupId, payload: bytes, now: float) -> None:
+        """Send to all members, the local node too if it is one, down a tree. `Cast` follows at each of them.
+
+        Raises:
+            InfoError: The group id has the wrong size, or the payload is larger than CAST_BYTES_MAX.
+        """
+        self._groups.cast(group, payload, now)
+        self._finish_turn(now)
+
+    def connect(self, info: NodeInfo, now: float) -> None:
+        """Get a link to a node: dial it, or have it dial this one. `ConnectFailed` follows if neither can.
+
+        Harmless if it is under way. If there is a link already, nothing happens.
+        """
+        if info.id not in self._links:
+            self._reaching.connect(info, now)
+            self._finish_turn(now)
+
+    def send(self, info: NodeInfo, payload: bytes, now: float) -> None:
+        """Send through the ring to a node that there can be no link to. `PacketReceived` follows there, or nothing.
+
+        Raises:
+            InfoError: The payload is larger than PACKET_BYTES_MAX.
+        """
+        self._reaching.send(info, payload, now)
+        self._finish_turn(now)
 
     def leave(self, now: float) -> None:
-        """Tell everybody that this node goes. `Departed` follows. Harmless when called again."""
-        if self._table.is_leaving:
+        """Leave all groups, tell the neighbours, and go. `Departed` follows. Harmless when called again."""
+        if self._is_leaving:
             return
-        if self._discovery.stop():
-            self._end_search(now)
-        self._table.leave(now)
+        self._is_leaving = True
+        self._discovery.stop()
+        self._settle()
+        self._groups.leave(now)
+        self._finish_turn(now)
+
+    # Queries
 
     def peers(self) -> list[NodeInfo]:
-        """Return the live peers, for display."""
-        return [peer.info for peer in self._table.peers.values() if not peer.is_leaving]
+        """Return the other nodes that this one knows, for display: in a large network not all."""
+        known = {info.id: info for info in self._ring.known()}
+        return list((known | self._links).values())
+
+    def size_estimate(self) -> int:
+        """Return about how many nodes the network has, this one included; exactly while they are few."""
+        return self._ring.size_estimate()
+
+    def is_active(self) -> bool:
+        """Return whether the node is part of a ring."""
+        return self._ring.is_active
 
     def table_sizes(self) -> dict[str, int]:
         """Return how many entries the tables have that grow with the network, by name: for metrics and tests."""
         return {
-            "peers": len(self._table.peers),
+            **self._ring.state_sizes(),
+            **self._groups.table_sizes(),
+            "open_links": len(self._links),
             "candidates": len(self._dialler),
-            "departed": self._dialler.departed_count,
-            "commands": self._table.commands_count,
             "answers": self._discovery.answers_count,
+            "wanted": len(self._reaching),
+            "waited_for": self._contacts.waiting_count,
         }
+
+    def directory_of(self, group: GroupId) -> dict[NodeId, bytes] | None:
+        """Return the members of a group and their attributes if this node is its root: for display and tests."""
+        return self._groups.directory_of(group)
+
+    def leaves(self) -> list[NodeInfo]:
+        """Return the leaf set: for display and tests."""
+        return self._ring.leaves()
+
+    # Outputs
 
     def messages_to_send(self) -> list[tuple[NodeId, bytes]]:
         """Take the link messages to send."""
-        return self._table.messages_to_send()
+        messages, self._messages = self._messages, []
+        return messages
 
     def datagrams_to_send(self) -> list[tuple[tuple[str, int] | None, bytes]]:
         """Take the datagrams to send; None is the multicast group."""
         datagrams, self._discovery.datagrams = self._discovery.datagrams, []
+        datagrams += self._lifeline.detector.datagrams_to_send()
         return datagrams
 
     def events_received(self) -> list[Event]:
         """Take what happened."""
-        table = self._table
-        events: list[Event] = [*table.events, *self._dialler.requests, *self._directory.views_changed(), *table.completions]
-        table.events.clear()
-        self._dialler.requests.clear()
-        table.completions.clear()
-        return events
+        if not self._events and not self._views:
+            return []
+        taken, self._events = self._events, []
+        views, self._views = self._views, {}
+        received = [event for event in taken if isinstance(event, Cast | PacketReceived)]
+        completed = [event for event in taken if isinstance(event, _COMPLETIONS)]
+        links = [event for event in taken if not isinstance(event, (Cast, PacketReceived, *_COMPLETIONS))]
+        return [*links, *views.values(), *received, *completed]
 
     def deadline(self) -> float | None:
-        """Return the earliest time to call `handle_timeout`, None for never."""
-        deadlines = (self._dialler.deadline(), self._discovery.deadline(), self._table.deadline())
+        """Return the earliest time to call `handle_timeout`."""
+        deadlines = (
+            self._ring.deadline(),
+            self._groups.deadline(),
+            self._lifeline.deadline(),
+            self._contacts.deadline(),
+            self._dialler.deadline(),
+            self._discovery.deadline(),
+            self._reaching.deadline(),
+        )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    def _finish_turn(self, now: float) -> None:
-        self._dialler.request_dials(now)
-        if self._discovery.maybe_settle(now, len(self._table.peers)):
-            self._end_search(now)
+    # Inside
 
-    def _end_search(self, now: float) -> None:
-        self._table.completions.append(Settled())
-        self._table.release(now)
+    def _is_known(self, node: NodeId) -> bool:
+        return node in self._links or self._ring.find(node) is not None
+
+    def _is_stranger(self, node: NodeId) -> Stranger:
+        if self._is_known(node):
+            return Stranger.KNOWN
+        return Stranger.NEIGHBOUR if not self._ring.is_active or self._ring.admits(node) else Stranger.FAR
+
+    def _peers_count(self) -> int:
+        return self._ring.size_estimate() - 1
+
+    def _violate(self, peer: NodeId, reason: str) -> None:
+        self.counters.messages_invalid += 1
+        self._violators[peer] = None
+        self._events.append(ProtocolViolated(peer, reason))
+
+    def _settle(self) -> None:
+        if not self._is_settled:
+            self._is_settled = True
+            self._discovery.settle()
+            self._events.append(Settled())
+
+    def _finish_turn(self, now: float) -> None:
+        """Carry what the parts put out until nothing moves."""
+        moved = True
+        while moved:
+            moved = False
+            for event in self._ring.events_received():
+                moved = True
+                self._handle_ring(event, now)
+            for output in self._groups.outputs_to_send():
+                moved = True
+                self._send_group(output, now)
+            for info, data in self._ring.messages_to_send():
+                moved = True
+                self._contacts.send(info, data, now)
+            for contact_event in self._contacts.events_received():
+                moved = True
+                self._handle_contact(contact_event, now)
+            for verdict in self._lifeline.detector.events_received():
+                moved = True
+                self._lifeline.handle_detector(verdict, self._ring.find(verdict.peer), now)
+            for group_event in self._groups.events_received():
+                moved = True
+                self._handle_group(group_event, now)
+            if self._is_started and not self._ring.is_active and not self._is_leaving:
+                moved |= self._maybe_start_alone(now)
+        self._messages += self._contacts.messages_to_send()
+        self._take_events()
+        self._request_dials(now)
+
+    def _maybe_start_alone(self, now: float) -> bool:
+        if not self._discovery.should_start_alone(has_link=bool(self._links)):
+            return False
+        self._ring.start_alone(now)
+        for info in self._links.values():
+            self._ring.merge_with(info, now)
+        return True
+
+    def _take_events(self) -> None:
+        for part in (self._lifeline, self._reaching):
+            if part.events:
+                self._events += part.events
+                part.events = []
+
+    def _request_dials(self, now: float) -> None:
+        if self._dialler.found:
+            found, self._dialler.found = self._dialler.found, []
+            for node in found:
+                self._merge_when_linked(node, now)
+        is_searching = not self._ring.is_active
+        if not is_searching or len(self._links) < CONTACTS_ENOUGH:
+            self._dialler.request_dials(now, self._config.search_dials_max if is_searching else self._config.dials_max)
+        for request in (*self._dialler.requests, *self._contacts.requests_to_dial()):
+            if now - self._dials.get(request.address, float("-inf")) > DIAL_FORGOTTEN_S:
+                self._dials[request.address] = now
+                self._events.append(request)
+        self._dialler.requests.clear()
+
+    def _merge_when_linked(self, node: NodeId, now: float) -> None:
+        info = self._links.get(node)
+        if info is None:
+            if len(self._to_merge) >= TO_MERGE_MAX:
+                del self._to_merge[next(iter(self._to_merge))]
+            self._to_merge[node] = None
+        elif self._ring.is_active:
+            self._ring.merge_with(info, now)
+
+    def _handle_ring(self, event: PastryEvent, now: float) -> None:
+        groups = self._groups
+        if isinstance(event, Delivered):
+            groups.delivered(event.key, event.payload, event.source, event.path, now)
+        elif isinstance(event, Received):
+            if not self._reaching.received(event.source, event.payload, now):
+                groups.received(event.source, event.payload, now)
+        elif isinstance(event, LeavesChanged):
+            groups.leaves_changed(event.added, event.removed, now)
+            self._lifeline.refresh(now)
+        elif isinstance(event, HandoverWanted):
+            groups.handover_wanted(event.to, now)
+        elif isinstance(event, Undeliverable):
+            if not self._reaching.undeliverable(NodeId(event.key), event.payload):
+                groups.undeliverable(event.key, event.payload, now)
+        elif isinstance(event, Activated):
+            groups.activated(now)
+            self._lifeline.refresh(now)
+            self._settle()
+        elif isinstance(event, PeerLeft):
+            self._lifeline.left(event.peer, now)
+        elif isinstance(event, PeerViolated):
+            self._violate(event.peer, event.reason)
+
+    def _send_group(self, output: GroupOutput, now: float) -> None:
+        if isinstance(output, RouteTo):
+            self._ring.route(output.key, output.payload, now)
+        elif isinstance(output, SendTo):
+            self._ring.send(output.info, output.payload, now)
+        elif isinstance(output, HandoverDone):
+            self._ring.handover_done(output.to, now)
+        else:
+            self._ring.answer(output.path, output.payload, now)
+
+    def _handle_contact(self, event: ContactEvent, now: float) -> None:
+        if isinstance(event, ContactFailed):
+            info = event.info
+            is_dead = event.is_refused and self._lifeline.refused(info, now)
+            self._reaching.contact_failed(event, is_dead=is_dead, now=now)
+            self._ring.contact_failed(event.info.id, event.undelivered, now)
+        elif isinstance(event, LinkReleased) and not self._needs_link(event.peer):
+            self._events.append(event)
+
+    def _needs_link(self, peer: NodeId) -> bool:
+        return self._ring.is_leaf(peer) or not self._ring.is_active or self._groups.needs(peer)
+
+    def _handle_group(self, event: Event, now: float) -> None:
+        if isinstance(event, ViewChanged):
+            self._views.pop(event.group, None)
+            self._views[event.group] = event
+        elif isinstance(event, Departed):
+            self._ring.leave(now)
+            self._events.append(event)
+        elif isinstance(event, ProtocolViolated):
+            self._violators[event.peer] = None
+            self._events.append(event)
+        else:
+            self._events.append(event)
+
+
+_COMPLETIONS = (Settled, GroupJoined, GroupLeft, Departed)

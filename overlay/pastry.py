@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from overlay.errors import InfoError, MessageError
 from overlay.graves import NEVER
-from overlay.ids import ID_BYTES, NodeId, is_nearer, position
+from overlay.ids import ID_BYTES, RING, NodeId, clockwise, is_nearer, position
 from overlay.messages import NodeInfo, check_info
 from overlay.pastry_core import Core
 from overlay.pastry_events import PeerViolated, Received
@@ -175,6 +175,19 @@ class Pastry:
         self._core.merging.seek(contact, self._core.router, now)
         self._core.finish_turn(now)
 
+    def ask(self, peer: NodeId, now: float) -> None:
+        """Have a peer show over its link that it lives: it answers with its leaf set. Harmless if it is unknown."""
+        info = self._ring.find(peer)
+        if info is not None and not self._ring.is_left:
+            self._core.neighbours.probe_with_leaves(info, now)
+            self._core.finish_turn(now)
+
+    def resume(self, now: float) -> None:
+        """Handle that this node stood still: its neighbours may have buried it."""
+        if self._ring.is_active:
+            self._core.neighbours.spread_news(now)
+            self._core.finish_turn(now)
+
     def handover_done(self, to: NodeInfo, now: float) -> None:
         """Handle that what a `HandoverWanted` asked for was sent."""
         self._core.neighbours.handover_done(to.id, now)
@@ -268,6 +281,38 @@ class Pastry:
         """Return the leaf set and the table."""
         ring = self._ring
         return list({info.id: info for info in (*ring.leaves.members(), *ring.table.entries())}.values())
+
+    def find(self, node: NodeId) -> NodeInfo | None:
+        """Return what is known about a node that there is a link to, or that is in the leaf set or the table."""
+        return self._ring.find(node)
+
+    def has_left(self, node: NodeId) -> bool:
+        """Return whether a node said good-bye."""
+        return self._ring.dead.has_left(node)
+
+    def is_leaf(self, node: NodeId) -> bool:
+        """Return whether a node is in the leaf set."""
+        return position(node) in self._ring.leaves
+
+    def admits(self, node: NodeId) -> bool:
+        """Return whether a node would be in the leaf set if it were in the same ring."""
+        return self._ring.leaves.admits(position(node))
+
+    def right_neighbour(self) -> NodeInfo | None:
+        """Return the next node clockwise."""
+        right = self._ring.leaves.right
+        return right[0] if right else None
+
+    def size_estimate(self) -> int:
+        """Return about how many nodes the ring has, from how densely the leaves lie; with few nodes exactly.
+
+        The relative standard deviation is about 1 / sqrt(16), a quarter.
+        """
+        leaves = self._ring.leaves
+        if leaves.is_complete or not leaves.left or not leaves.right:
+            return len(leaves) + 1
+        span = clockwise(position(leaves.left[-1].id), position(leaves.right[-1].id))
+        return max(len(leaves) + 1, round(len(leaves) * RING / max(1, span)))
 
     def contact_ids_needed(self) -> list[NodeId]:
         """Return whose life matters, who should be probed and whose links kept: leaf set and table, and whom it awaits."""

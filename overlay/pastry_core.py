@@ -8,7 +8,7 @@ from overlay.graves import NEVER
 from overlay.joining import Joining
 from overlay.merging import Merging
 from overlay.neighbours import Neighbours
-from overlay.pastry_events import Activated, PeerViolated, Received
+from overlay.pastry_events import Activated, PeerLeft, PeerViolated, Received
 from overlay.relaying import Relaying
 from overlay.ring import Ring, Timer
 from overlay.routing import Router
@@ -122,6 +122,7 @@ class Core:
 
     def _on_leaving(self, peer: NodeId, message: Leaving, now: float) -> None:
         self.lose(peer, NEVER, now)
+        self.ring.emit(PeerLeft(peer))
 
     def handle_timer(self, timer: Timer, item: NodeId | int | None, now: float) -> None:
         """Handle one deadline that passed."""

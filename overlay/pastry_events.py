@@ -67,6 +67,13 @@ class HandoverWanted(msgspec.Struct, frozen=True):
     """The node that takes over; it is in the leaf set already, so `Pastry.is_root` tells which keys are not ours any more."""
 
 
+class PeerLeft(msgspec.Struct, frozen=True):
+    """Report that a peer said good-bye: its id is never used again."""
+
+    peer: NodeId
+    """The peer."""
+
+
 class PeerViolated(msgspec.Struct, frozen=True):
     """Ask the owner to close the link to a peer."""
 
@@ -76,4 +83,6 @@ class PeerViolated(msgspec.Struct, frozen=True):
     """What it did, for the log."""
 
 
-PastryEvent: TypeAlias = Activated | LeavesChanged | Delivered | Received | Undeliverable | HandoverWanted | PeerViolated
+PastryEvent: TypeAlias = (
+    Activated | LeavesChanged | Delivered | Received | Undeliverable | HandoverWanted | PeerLeft | PeerViolated
+)

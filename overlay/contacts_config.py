@@ -1,0 +1,34 @@
+"""The numbers of links on demand, with the cost of too small and too large."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ContactsConfig:
+    """Configure contacts."""
+
+    waiting_messages_max: int = 64
+    """Messages that wait for one peer; beyond it the oldest is given back. Too small: a burst to a new peer takes the long way.
+    Too large: a black hole holds back as many until it is found out."""
+
+    waiting_peers_max: int = 256
+    """Peers that messages wait for. Beyond it they are given back at once. Too small: a node that must tell many at once, as
+    the root of a popular group, takes the long way. Too large: memory."""
+
+    dials_max: int = 32
+    """Dials under way at once. Too small: many peers are reached one after the other. Too large: the handshakes starve each
+    other."""
+
+    dial_timeout_s: float = 5.0
+    """When a dial that led to no link is taken for failed. Too small: slow but good paths are given up. Too large: messages to
+    a black hole wait as long."""
+
+    rest_s: float = 1.0
+    """How long a peer that could not be reached is not dialled again: messages for it are given back at once. Too small: a dead
+    peer that others still name is hammered. Too large: one that listens again is reached the long way for that time."""
+
+    link_idle_s: float = 60.0
+    """When a link that nobody needs and nothing used is let go. Too small: conversations with pauses dial again and again. Too
+    large: descriptors."""
