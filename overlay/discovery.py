@@ -136,14 +136,19 @@ class Discovery:
         if stranger is Stranger.NEIGHBOUR or is_answered or self._rng.random() * (peers + 1) < 1.0:
             self._dialler.add_peer(info, now + self._dial_delay_s(beacon, peers, is_answered=is_answered), now)
 
-    def should_start_alone(self, *, has_link: bool) -> bool:
-        """Return whether nobody who can be reached lets this node join."""
+    def should_start_alone(self, *, has_link: bool, is_linking: bool) -> bool:
+        """Return whether nobody who can be reached lets this node join.
+
+        Args:
+            has_link: Whether there is a link to anybody.
+            is_linking: Whether somebody answered a dial, so that a link is about to open.
+        """
         if _Timer.JOIN not in self._timers:
             return True
         if has_link:
             return False
         is_late = _Timer.SETTLE not in self._timers
-        return is_late or not (self._dialler.is_trying or _Timer.BEACON_WAIT in self._timers)
+        return is_late or not (is_linking or self._dialler.is_trying or _Timer.BEACON_WAIT in self._timers)
 
     def settle(self) -> None:
         """End the search: the node is part of a ring."""

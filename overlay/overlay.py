@@ -423,6 +423,8 @@ class Overlay:
 
     def _finish_turn(self, now: float) -> None:
         """Carry what the parts put out until nothing moves."""
+        if self._dialler.found:
+            self._merge_with_found(now)
         moved = True
         while moved:
             moved = False
@@ -451,7 +453,7 @@ class Overlay:
         self._request_dials(now)
 
     def _maybe_start_alone(self, now: float) -> bool:
-        if not self._discovery.should_start_alone(has_link=bool(self._links)):
+        if not self._discovery.should_start_alone(has_link=bool(self._links), is_linking=bool(self._to_merge)):
             return False
         self._ring.start_alone(now)
         for info in self._links.values():
@@ -465,10 +467,6 @@ class Overlay:
                 part.events = []
 
     def _request_dials(self, now: float) -> None:
-        if self._dialler.found:
-            found, self._dialler.found = self._dialler.found, []
-            for node in found:
-                self._merge_when_linked(node, now)
         is_searching = not self._ring.is_active
         if not is_searching or len(self._links) < CONTACTS_ENOUGH:
             self._dialler.request_dials(now, self._config.search_dials_max if is_searching else self._config.dials_max)
@@ -478,14 +476,16 @@ class Overlay:
                 self._events.append(request)
         self._dialler.requests.clear()
 
-    def _merge_when_linked(self, node: NodeId, now: float) -> None:
-        info = self._links.get(node)
-        if info is None:
-            if len(self._to_merge) >= TO_MERGE_MAX:
-                del self._to_merge[next(iter(self._to_merge))]
-            self._to_merge[node] = None
-        elif self._ring.is_active:
-            self._ring.merge_with(info, now)
+    def _merge_with_found(self, now: float) -> None:
+        found, self._dialler.found = self._dialler.found, []
+        for node in found:
+            info = self._links.get(node)
+            if info is None:
+                if len(self._to_merge) >= TO_MERGE_MAX:
+                    del self._to_merge[next(iter(self._to_merge))]
+                self._to_merge[node] = None
+            elif self._ring.is_active:
+                self._ring.merge_with(info, now)
 
     def _handle_ring(self, event: PastryEvent, now: float) -> None:
         groups = self._groups
