@@ -1,16 +1,24 @@
-"""Which member gets a request: the power of two choices (docs/design.md 6.1).
+"""Which member gets a request: the power of two choices, nearer zones first (docs/design.md 6.1).
 
 Two members drawn at random, the less loaded of them taken, keeps the longest queue at O(log log n) where one random choice
 gives O(log n / log log n) (Mitzenmacher, *The Power of Two Choices in Randomized Load Balancing*, 2001), and unlike "take the
 least loaded" it does not send a herd of callers to the same member.
+
+The two are drawn among the nearest members. Farther ones get what the nearer ones cannot take: all of it when the nearer are
+full (the caller leaves those out), and their share when the nearer are clearly slower. The latter is weighted workload routing
+(Xie, Yekkehkhany, Lu, *Scheduling with Multi-Level Data Locality*, 2016): a request goes where its expected wait is the least,
+and the wait at a farther member counts ``SPILL_FACTOR`` times. As everywhere here one drawn member stands for its whole level,
+so that callers do not all spill over to the same one.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from overlay.routing_table import common_zone_parts
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 #: Weight of the newest service time in the running mean. 0.2 follows a change within about ten requests and is not thrown
 #: by one slow reply.
@@ -19,6 +27,14 @@ SERVICE_TIME_WEIGHT = 0.2
 #: member out for ever, for who is not asked is not measured. With 0.98 one that seemed ten times slower is tried again after
 #: about 115 choices, so a member that is that slow gets less than one in a hundred.
 SERVICE_TIME_KEPT = 0.98
+
+#: How many times shorter the expected wait at a farther member must be. With 1 a zone is nothing but a tie-break, and traffic
+#: between zones, which is what clouds charge for, follows every ripple of load; the larger, the longer the queues in a zone
+#: that is too small while members elsewhere are idle. At 2 a full zone holds about twice the load per member of the next one.
+SPILL_FACTOR = 2.0
+#: Farther members are not even looked at while the chosen near one has fewer requests of ours in flight: it runs more than one
+#: at once, so these are no queue. It is also the least where an idle far member of the same speed would win by SPILL_FACTOR.
+SPILL_IN_FLIGHT_MIN = 2
 
 
 Load = TypeVar("Load", bound="MemberLoad")
@@ -33,16 +49,26 @@ class Rng(Protocol):
 class MemberLoad:
     """What one requester knows of the load of one member.
 
+    Args:
+        distance: How far away its zone is, see :func:`zone_distance`.
+
     Attributes:
+        distance: How far away its zone is: 0 for the own zone.
         in_flight: Requests sent to it and not answered.
         service_time_s: Running mean of the time to a reply, 0.0 before the first; fades while the member is passed over.
     """
 
-    __slots__ = ("in_flight", "service_time_s")
+    __slots__ = ("distance", "in_flight", "service_time_s")
 
-    def __init__(self) -> None:
+    def __init__(self, distance: int = 0) -> None:
+        self.distance = distance
         self.in_flight = 0
         self.service_time_s = 0.0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request can be sent to it at once; a subclass whose members need a link first says so."""
+        return True
 
     def observe(self, duration_s: float) -> None:
         """Take a reply's time into the mean."""
@@ -52,29 +78,102 @@ class MemberLoad:
             self.service_time_s = duration_s
 
 
-def is_less_loaded(one: MemberLoad, other: MemberLoad) -> bool:
-    """Compare expected waiting times; a member without a measured service time is compared by what is in flight alone."""
+def zone_distance(local: str, other: str) -> int:
+    """Return how far a zone is from the local one: how many parts of the local zone it does not share.
+
+    From ``eu/a`` it is 0 to ``eu/a`` and to ``eu/a/rack-7`` inside it, 1 to ``eu/b`` and ``eu``, 2 to ``us`` and to no zone at
+    all. A node without a zone of its own is equally near to everybody: 0.
+    """
+    return 1 + local.count("/") - common_zone_parts(local, other) if local else 0
+
+
+def by_distance(members: Iterable[Load]) -> list[list[Load]]:
+    """Group members by distance for :func:`choose_near`, the nearest first; keep it until the members change.
+
+    Returns:
+        One list for each distance that occurs, none of them empty, each in the order of ``members``.
+    """
+    levels: dict[int, list[Load]] = {}
+    for member in members:
+        levels.setdefault(member.distance, []).append(member)
+    return [levels[distance] for distance in sorted(levels)]
+
+
+def is_less_loaded(one: MemberLoad, other: MemberLoad, factor: float = 1.0) -> bool:
+    """Compare expected waiting times, that of ``one`` multiplied by ``factor``.
+
+    A member without a measured service time is compared by what is in flight alone.
+    """
     if one.service_time_s and other.service_time_s:
-        return (one.in_flight + 1) * one.service_time_s < (other.in_flight + 1) * other.service_time_s
-    return one.in_flight < other.in_flight
+        return factor * (one.in_flight + 1) * one.service_time_s < (other.in_flight + 1) * other.service_time_s
+    return factor * (one.in_flight + 1) < other.in_flight + 1
+
+
+def choose_near(levels: Sequence[Sequence[Load]], rng: Rng) -> tuple[Load, Load | None]:
+    """Return a near member that is little loaded.
+
+    Of two drawn from the nearest level the ready one is taken, and if both or none are ready, the less loaded. While what was
+    taken has ``SPILL_IN_FLIGHT_MIN`` requests in flight, one is drawn from the next level, and taken instead if its expected
+    wait is less by ``SPILL_FACTOR``. With one level this is the plain power of two choices, at its price.
+
+    Leave out who is congested or has rejected this request, by ``by_distance`` of the rest: where all near ones are left out,
+    the next level is the nearest.
+
+    Args:
+        levels: What :func:`by_distance` returned: at least one level, and in each at least one member.
+        rng: The source of randomness.
+
+    Returns:
+        The member to send to, and one that was not taken only because it is not ready, or None. Open links to that one, and to
+        the member itself if it is not ready either, which happens only if nobody else was drawn.
+    """
+    near = levels[0]
+    count = len(near)
+    unready: Load | None = None
+    if count == 1:
+        chosen = near[0]
+    else:
+        first = int(rng.random() * count)
+        second = int(rng.random() * (count - 1))
+        if second >= first:
+            second += 1
+        chosen, passed = near[first], near[second]
+        is_ready = passed.is_ready
+        if chosen.is_ready is not is_ready:
+            if is_ready:
+                chosen, passed = passed, chosen
+            unready = passed
+        elif not is_less_loaded(chosen, passed):
+            chosen, passed = passed, chosen
+        if not passed.in_flight:
+            passed.service_time_s *= SERVICE_TIME_KEPT
+    if len(levels) > 1 and chosen.in_flight >= SPILL_IN_FLIGHT_MIN:
+        return _spill_over(levels, chosen, unready, rng)
+    return chosen, unready
+
+
+def _spill_over(levels: Sequence[Sequence[Load]], chosen: Load, unready: Load | None, rng: Rng) -> tuple[Load, Load | None]:
+    """Go on to farther levels as long as the member chosen so far is clearly slower than one drawn there."""
+    for level in levels[1:]:
+        far = level[int(rng.random() * len(level))]
+        if not is_less_loaded(far, chosen, SPILL_FACTOR):
+            if not far.in_flight:
+                far.service_time_s *= SERVICE_TIME_KEPT
+            break
+        if not far.is_ready:
+            # Who is ready sends sooner; the link that is opened now serves those who spill over next.
+            return chosen, unready or far
+        chosen = far
+        if chosen.in_flight < SPILL_IN_FLIGHT_MIN:
+            break
+    return chosen, unready
 
 
 def choose(members: Sequence[Load], rng: Rng) -> Load:
-    """Return the less loaded of two members drawn at random.
+    """Return the less loaded of two members drawn at random, wherever they are and whether they are ready or not.
 
     Args:
         members: At least one.
         rng: The source of randomness.
     """
-    count = len(members)
-    if count == 1:
-        return members[0]
-    first = int(rng.random() * count)
-    second = int(rng.random() * (count - 1))
-    if second >= first:
-        second += 1
-    one, other = members[first], members[second]
-    chosen, passed = (one, other) if is_less_loaded(one, other) else (other, one)
-    if not passed.in_flight:
-        passed.service_time_s *= SERVICE_TIME_KEPT
-    return chosen
+    return choose_near((members,), rng)[0]
