@@ -45,7 +45,7 @@ from overlay.errors import MessageError
 from overlay.suspicion import Stage, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from overlay.config import Rng
     from overlay.detector_events import Address, Contact, DetectorEvent
@@ -166,6 +166,23 @@ class Detector:
             self.counters.checks_refused += 1
             return
         self._probing.check(self._watch(contacts.get(peer.id, peer)), now)
+
+    def look_at(self, peers: Iterable[NodeId], witness: NodeId, now: float) -> None:
+        """Probe contacts at once, for what happened to another one may have happened to them: a switch broke, a network is cut.
+
+        Args:
+            peers: Contacts; others are left out.
+            witness: The other one. Its death counts as another suspector of each (Lifeguard section 4.2).
+            now: The time.
+        """
+        self._notice_stall(now)
+        for peer in peers:
+            contact = self._order.contacts.get(peer)
+            if contact is None or peer == witness:
+                continue
+            watch = self._watch(contact)
+            self._probing.receive_accusation(watch, watch.incarnation, witness, now)
+            self._probing.maybe_forget(watch)
 
     def refused(self, peer: NodeId, now: float) -> None:
         """Say that a dial to a peer was refused: nobody listens there any more, so it is dead at once."""

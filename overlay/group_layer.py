@@ -314,6 +314,10 @@ class GroupLayer:
         """Return whether a link to a peer should be kept: a root and its followers, or neighbours in a tree."""
         return self._watches.needs(peer) or self._memberships.needs(peer) or self._casts.needs(peer) or self._roots.needs(peer)
 
+    def roots(self) -> list[NodeInfo]:
+        """Return the roots of the groups that the node watches or is a member of, as far as they are known."""
+        return list({info.id: info for info in (*self._watches.roots(), *self._memberships.roots())}.values())
+
     def table_sizes(self) -> dict[str, int]:
         """Return how many entries the tables have that grow with the network, by name: for metrics and tests."""
         roots = self._roots

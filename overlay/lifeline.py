@@ -33,6 +33,10 @@ BURIED_S: Final = 5.0
 BURIED_MAX: Final = 512
 """Deaths remembered for that; the oldest is forgotten first, and then at worst reported again."""
 
+LOOKED_AT_MAX: Final = 64
+"""Leaves and roots that are asked at once when one fell silent. Too small: after a cut, watchers believe old roots for longer.
+Too large: each silent death costs that many pings."""
+
 
 def datagram_address(info: NodeInfo) -> Address | None:
     """Return where datagrams reach a node: the first of its addresses that is numeric, for helpers have to be told."""
@@ -78,10 +82,10 @@ class Lifeline:
         self._refresh_at: float | None = None
 
     def refresh(self, now: float) -> None:
-        """Tell the detector whom to watch: the right-hand neighbour, the leaf set, the table."""
+        """Tell the detector whom to watch: the right-hand neighbour, the leaf set, the roots of own groups, the table."""
         ring = self._ring
         known: dict[NodeId, tuple[NodeInfo, Contact]] = {}
-        for info in (*ring.leaves(), *ring.known()):
+        for info in (*ring.leaves(), *self._groups.roots(), *ring.known()):
             if info.id not in known:
                 old = self._known.get(info.id)
                 known[info.id] = old if old is not None and old[0] is info else (info, Contact(info.id, datagram_address(info)))
@@ -151,6 +155,9 @@ class Lifeline:
         self.events.append(PeerDied(peer))
         if is_silent:
             self._dialler.look_for(info, now)
+            # One that fell silent may be the first of many, and some of them nobody would ask for a minute.
+            relied_on = (*self._ring.leaves(), *self._groups.roots())
+            self.detector.look_at([other.id for other in relied_on[:LOOKED_AT_MAX]], peer, now)
         else:
             self._dialler.forget(peer)
 

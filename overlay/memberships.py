@@ -197,6 +197,10 @@ class Memberships:
         membership = self.groups.get(group)
         return None if membership is None else membership.root
 
+    def roots(self) -> list[NodeInfo]:
+        """Return the roots of the groups."""
+        return [membership.root for membership in self.groups.values() if membership.root is not None]
+
     def needs(self, peer: NodeId) -> bool:
         """Return whether a node is the root of a small group: its members are the first to notice that it died."""
         return any(

@@ -240,6 +240,10 @@ class Watches:
         watch = self.groups.get(group)
         return None if watch is None else watch.root
 
+    def roots(self) -> list[NodeInfo]:
+        """Return the roots of the watched groups."""
+        return [watch.root for watch in self.groups.values() if watch.root is not None]
+
     def needs(self, peer: NodeId) -> bool:
         """Return whether a node is the root of a watched group."""
         return any(watch.root is not None and watch.root.id == peer and watch.is_watched for watch in self.groups.values())
