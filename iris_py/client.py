@@ -18,7 +18,8 @@ from iris_py.net.addresses import advertised_addresses, parse_address
 from iris_py.net.driver import Driver
 from iris_py.net.remembered import RememberedPeers
 from iris_py.net.sockets import SocketNetwork
-from iris_py.node import DialRefused, NodeCore, RoomMade, ViewKnown
+from iris_py.node import NodeCore
+from iris_py.node_events import DialRefused, RoomMade, ViewKnown
 from iris_py.opening import Closable, Opening
 from iris_py.patterns.service import BroadcastReceived, Registration, RegistrationDrained, RequestCancelled, RequestStarted
 from iris_py.serving import QUEUE_MESSAGES, THREADS_MAX, Handler, Server, default_concurrency
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from iris_py.group import Group
     from iris_py.net.network import Network
-    from iris_py.node import NodeEvent
+    from iris_py.node_events import NodeEvent
     from iris_py.serving import RequestFunction
     from overlay.config import Rng
     from security import Secret
@@ -233,12 +234,11 @@ class Node(Closable):
         config = self._config
         host, port = parse_address(config.listen)
         try:
-            host, port = await self._driver.listen(host, port)
+            host, port = await self._driver.listen(host, port, multicast=config.discovery)
         except OSError as exc:
             raise ConfigurationError(
                 f"cannot listen on {config.listen}: {exc.strerror or exc}. Choose another address."
             ) from exc
-        beacons = config.discovery and ":" not in host and await self._driver.open_beacons(host)
         info = NodeInfo(entropy(16), advertised_addresses(host, port), config.zone)  # type: ignore[arg-type] # NodeId is new
         try:
             self._core = NodeCore(info, self._keyring, rng=rng, entropy=entropy)
@@ -253,7 +253,7 @@ class Node(Closable):
             remembered = self._remembered.addresses()
         self._driver.run(self._core, self._handle_nobody_there)
         try:
-            self._core.start(self._loop.time(), config.seeds, remembered, beacons=beacons, complete=complete)
+            self._core.start(self._loop.time(), config.seeds, remembered, beacons=self._driver.has_multicast, complete=complete)
         except OverlayError as exc:
             raise ConfigurationError(str(exc)) from exc
         self._driver.wake()

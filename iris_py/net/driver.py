@@ -8,6 +8,7 @@ loop: that is where batching comes from. Strictly one routine takes everything o
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import mmap
 from typing import TYPE_CHECKING, Protocol, cast
@@ -20,13 +21,16 @@ from overlay.events import DialRequested
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from iris_py.net.network import BeaconSocket, Listener, Network
+    from iris_py.net.network import DatagramSocket, Listener, Network
     from iris_py.node import NodeCore, NodeEvent
 
 logger = logging.getLogger("iris_py.net")
 
 #: A dial that takes longer is a black hole; nodes on other continents answer in a tenth of this.
 DIAL_TIMEOUT_S = 3.0
+#: Ports that are tried until one is free for streams and for datagrams, where any will do. Each try fails only as often as a
+#: port of the ephemeral range is in use: with half of them taken, all tries fail once in 65,000 times.
+PORT_ATTEMPTS_MAX = 16
 #: Read at most this much at once; a record is at most half of it. A mapping, for its untouched pages cost nothing: a bytearray
 #: is cleared when it is made, which is 256 KiB of memory for each idle link.
 RECEIVE_BUFFER_BYTES = 2 * (RECORD_BYTES_MAX + 4)
@@ -175,7 +179,7 @@ class Driver:
         self._owner = owner
         self._core: NodeCore | None = None
         self._listener: Listener | None = None
-        self._beacons: BeaconSocket | None = None
+        self._datagrams: DatagramSocket | None = None
         self._connections: dict[Link, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_awake = False
@@ -186,23 +190,40 @@ class Driver:
 
     # -- life
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Open the door; returns the address. What comes before :meth:`run` is turned away.
+    @property
+    def has_multicast(self) -> bool:
+        """Whether datagrams to everybody can be sent and heard."""
+        return self._datagrams is not None and self._datagrams.has_multicast
+
+    async def listen(self, host: str, port: int, *, multicast: bool) -> tuple[str, int]:
+        """Open the door for streams, and for datagrams at the same address; returns that address.
+
+        What comes before :meth:`run` is turned away.
+
+        Args:
+            host: An address of this machine, or a name of one.
+            port: The port; 0 for any that is free for both.
+            multicast: Whether datagrams to everybody are wanted too.
 
         Raises:
             OSError: The address is taken, or not ours.
         """
-        self._listener = await self._network.listen(lambda: Connection(self, None), host, port)
+        for attempts_left in reversed(range(1 if port else PORT_ATTEMPTS_MAX)):
+            listener = await self._network.listen(lambda: Connection(self, None), host, port)
+            try:
+                self._datagrams = await self._network.open_datagrams(*listener.address, multicast=multicast)
+            except OSError as exc:
+                listener.close()
+                if exc.errno != errno.EADDRINUSE or not attempts_left:
+                    raise OSError(exc.errno, f"{exc.strerror or exc} (UDP)") from exc
+            except BaseException:
+                listener.close()
+                raise
+            else:
+                self._listener = listener
+                break
+        assert self._listener is not None
         return self._listener.address
-
-    async def open_beacons(self, interface: str) -> bool:
-        """Open the socket for beacons; returns whether that was possible."""
-        try:
-            self._beacons = await self._network.open_beacons([interface])
-        except OSError as exc:
-            logger.warning("no discovery by beacons: %s", exc)
-            return False
-        return True
 
     def run(self, core: NodeCore, on_refused: Callable[[str], None]) -> None:
         """Begin to drive a node.
@@ -213,8 +234,8 @@ class Driver:
         """
         self._core = core
         self._on_refused = on_refused
-        if self._beacons is not None:
-            self._spawn(self._receive_beacons(self._beacons))
+        if self._datagrams is not None:
+            self._spawn(self._receive_datagrams(self._datagrams))
         self.wake()
 
     async def close(self, timeout_s: float) -> None:
@@ -238,8 +259,8 @@ class Driver:
             self._listener.close()
         for connection in list(self._connections.values()):
             connection.abort()
-        if self._beacons is not None:
-            self._beacons.close()
+        if self._datagrams is not None:
+            self._datagrams.close()
         if self._timer is not None:
             self._timer.cancel()
         tasks = list(self._tasks)
@@ -314,9 +335,9 @@ class Driver:
                 break
         else:
             self.wake()
-        if self._beacons is not None:
+        if self._datagrams is not None:
             for destination, data in core.datagrams_to_send():
-                self._beacons.send(data, destination)
+                self._datagrams.send(data, destination)
         self._arm_timer(core, now)
 
     def _write_links(self, core: NodeCore, now: float) -> bool:
@@ -361,17 +382,18 @@ class Driver:
             async with asyncio.timeout(DIAL_TIMEOUT_S):
                 await self._network.dial(lambda: Connection(self, address), host, port)
         except (OSError, IrisError) as exc:  # a TimeoutError is an OSError; an IrisError, that a peer told us nonsense
-            if isinstance(exc, ConnectionRefusedError) and self._on_refused is not None:
+            is_refused = isinstance(exc, ConnectionRefusedError)
+            if is_refused and self._on_refused is not None:
                 self._on_refused(address)
             logger.debug("dialling %s failed: %s", address, exc)
-            self._core.dial_failed(address, self.loop.time())
+            self._core.dial_failed(address, self.loop.time(), is_refused=is_refused)
             self.wake()
 
-    async def _receive_beacons(self, beacons: BeaconSocket) -> None:
+    async def _receive_datagrams(self, datagrams: DatagramSocket) -> None:
         assert self._core is not None
         while True:
             try:
-                data, source = await beacons.receive()
+                data, source = await datagrams.receive()
             except OSError:
                 return
             self._core.receive_datagram(data, source, self.loop.time())

@@ -1,4 +1,4 @@
-"""What a node needs of a network: streams that it dials and accepts, and datagrams that find its peers.
+"""What a node needs of a network: streams that it dials and accepts, and datagrams that find and watch its peers.
 
 There are two implementations, and one contract suite holds both to the same behaviour: real sockets in
 :mod:`iris_py.net.sockets`, and simulated ones under a virtual clock in :mod:`iris_py.testing.network`.
@@ -15,7 +15,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
 #: Host and port.
 Address: TypeAlias = tuple[str, int]
@@ -24,19 +24,21 @@ Address: TypeAlias = tuple[str, int]
 BEACON_GROUP = "239.255.73.82"
 BEACON_PORT = 14142
 
-#: The largest beacon. An IPv6 path carries at least 1,280 bytes, tunnels included; above that a datagram travels in fragments,
-#: and is lost when one of them is.
-BEACON_BYTES_MAX = 1_200
+#: The largest datagram. An IPv6 path carries at least 1,280 bytes, tunnels included; above that a datagram travels in
+#: fragments, and is lost when one of them is.
+DATAGRAM_BYTES_MAX = 1_200
 
-#: Beacons that wait to be taken by :meth:`BeaconSocket.receive`. Two hundred nodes that start in one instant fit; what comes
-#: after that is dropped, since beacons are repeated for ever.
-BEACONS_RECEIVED_MAX = 256
+#: Datagrams that wait to be taken by :meth:`DatagramSocket.receive`; what comes after that is dropped. Too small: a node whose
+#: loop stood still for a moment loses the pings, or the answers to its own, and takes the living for dead; a thousand is what
+#: hundreds of failure detectors and the beacons of hundreds of starting nodes send within a second. Too large: it then answers
+#: what nobody waits for any more, for taking and opening this many costs some 30 ms.
+DATAGRAMS_RECEIVED_MAX = 1_024
 
-#: Why a beacon was dropped, the keys of :attr:`BeaconSocket.dropped`.
-OVERSIZED = "oversized"  # longer than BEACON_BYTES_MAX
+#: Why a datagram was dropped, the keys of :attr:`DatagramSocket.dropped`.
+OVERSIZED = "oversized"  # longer than DATAGRAM_BYTES_MAX
 CLOSED = "closed"  # sent after close
 FULL = "full"  # the system takes datagrams more slowly than they are sent
-UNREACHABLE = "unreachable"  # no interface for it, or not an address
+UNREACHABLE = "unreachable"  # no multicast, or not an address of the same family
 REFUSED = "refused"  # the system reported an error
 OVERFLOW = "overflow"  # received, but nobody took the ones before
 
@@ -54,12 +56,16 @@ class Listener(Protocol):
         """Accept no more streams; those already accepted live on. May be called again."""
 
 
-class BeaconSocket(Protocol):
-    """Datagrams that may get lost, doubled and reordered: to everyone in a group, or to one address."""
+class DatagramSocket(Protocol):
+    """Datagrams that may get lost, doubled and reordered: to one address, or to everyone in a group."""
 
     @property
-    def degraded(self) -> bool:
-        """Whether some of what was asked for does not work here, for example multicast on one of the interfaces."""
+    def address(self) -> Address:
+        """Where this socket alone is reached, and what others hear its datagrams from."""
+
+    @property
+    def has_multicast(self) -> bool:
+        """Whether datagrams to and from the group work here."""
 
     @property
     def dropped(self) -> Mapping[str, int]:
@@ -69,9 +75,9 @@ class BeaconSocket(Protocol):
         """Send a datagram, or count it as dropped. Never raises and never blocks.
 
         Args:
-            data: At most ``BEACON_BYTES_MAX`` bytes.
-            destination: An IPv4 address and port; None for everyone in the group, this very socket included, on every
-                interface. Who is reached by several interfaces receives several copies.
+            data: At most ``DATAGRAM_BYTES_MAX`` bytes.
+            destination: A numeric address of the socket's own family, and a port; None for everyone in the group, this very
+                socket included.
         """
 
     async def receive(self) -> tuple[bytes, Address]:
@@ -114,33 +120,39 @@ class Network(Protocol):
             OSError: Nobody can be reached there.
         """
 
-    async def open_beacons(
-        self, interfaces: Sequence[str], *, group: str = BEACON_GROUP, port: int = BEACON_PORT
-    ) -> BeaconSocket:
-        """Open a socket for beacons. Where multicast does not work it is degraded, and does what does work.
+    async def open_datagrams(
+        self, host: str, port: int, *, multicast: bool = True, group: str = BEACON_GROUP, group_port: int = BEACON_PORT
+    ) -> DatagramSocket:
+        """Open a socket for datagrams at an address, and in a group if that is possible.
 
         Args:
-            interfaces: The IPv4 addresses of the interfaces to use; ``0.0.0.0`` lets the system choose one.
+            host: An address of this machine, of the interface that the group is reached through; ``0.0.0.0`` lets the system
+                choose that one. A name stands for the first address that it has.
+            port: The port; 0 lets the system choose.
+            multicast: Whether to be in the group. There is none for IPv6.
             group: The multicast address.
-            port: The port which all members of the group share.
+            group_port: The port which all members of the group share.
+
+        Raises:
+            OSError: The address is taken, or is not ours. That multicast does not work is no error.
         """
 
 
-class ReceivedBeacons:
-    """The receiving half of a :class:`BeaconSocket`, the same in both implementations: a bounded queue, and counters."""
+class ReceivedDatagrams:
+    """The receiving half of a :class:`DatagramSocket`, the same in both implementations: a bounded queue, and counters."""
 
     def __init__(self) -> None:
         """Create an open socket without anything in its queue."""
         self._queue: deque[tuple[bytes, Address]] = deque()
         self._changed = asyncio.Event()
         self._dropped: Counter[str] = Counter()
-        self._degraded = False
+        self._has_multicast = False
         self._closed = False
 
     @property
-    def degraded(self) -> bool:
-        """Whether some of what was asked for does not work here."""
-        return self._degraded
+    def has_multicast(self) -> bool:
+        """Whether datagrams to and from the group work here."""
+        return self._has_multicast
 
     @property
     def dropped(self) -> Mapping[str, int]:
@@ -154,11 +166,11 @@ class ReceivedBeacons:
                 return self._queue.popleft()
             self._changed.clear()
             await self._changed.wait()
-        raise ConnectionAbortedError(errno.ECONNABORTED, "the beacon socket is closed")
+        raise ConnectionAbortedError(errno.ECONNABORTED, "the datagram socket is closed")
 
     def _receive_data(self, data: bytes, sender: Address) -> None:
         """Queue a datagram from the network, or count it as dropped."""
-        if len(self._queue) >= BEACONS_RECEIVED_MAX:
+        if len(self._queue) >= DATAGRAMS_RECEIVED_MAX:
             self._dropped[OVERFLOW] += 1
             return
         self._queue.append((data, sender))
@@ -168,7 +180,7 @@ class ReceivedBeacons:
         """Return whether a datagram may be sent at all; count it as dropped if not."""
         if self._closed:
             self._dropped[CLOSED] += 1
-        elif len(data) > BEACON_BYTES_MAX:
+        elif len(data) > DATAGRAM_BYTES_MAX:
             self._dropped[OVERSIZED] += 1
         elif not data:
             self._dropped[REFUSED] += 1  # asyncio would skip it without a word

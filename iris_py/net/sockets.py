@@ -1,4 +1,4 @@
-"""Real sockets: TCP streams, and UDP beacons from :mod:`iris_py.net.beacons`; on asyncio's own event loop and on uvloop."""
+"""Real sockets: TCP streams, and UDP datagrams from :mod:`iris_py.net.datagrams`; on asyncio's own event loop and on uvloop."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
-from iris_py.net.beacons import PORT_MAX, SocketBeacons
+from iris_py.net.datagrams import PORT_MAX, SocketDatagrams
 from iris_py.net.network import BEACON_GROUP, BEACON_PORT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from iris_py.net.network import Address, AnyProtocol
 
@@ -102,11 +102,12 @@ class SocketNetwork:
             raise
         return protocol
 
-    async def open_beacons(
-        self, interfaces: Sequence[str], *, group: str = BEACON_GROUP, port: int = BEACON_PORT
-    ) -> SocketBeacons:
-        """Open a socket for beacons, as :meth:`iris_py.net.network.Network.open_beacons` says."""
-        return await SocketBeacons.open((group, port), interfaces)
+    async def open_datagrams(
+        self, host: str, port: int, *, multicast: bool = True, group: str = BEACON_GROUP, group_port: int = BEACON_PORT
+    ) -> SocketDatagrams:
+        """Open a socket for datagrams, as :meth:`iris_py.net.network.Network.open_datagrams` says."""
+        family, address = (await _resolve(asyncio.get_running_loop(), host, port))[0]
+        return await SocketDatagrams.open(family, address, (group, group_port) if multicast else None)
 
 
 async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[_Resolved]:

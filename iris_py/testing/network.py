@@ -1,4 +1,4 @@
-"""A simulated network: hosts, streams and beacons in memory, with the faults that a test asks for.
+"""A simulated network: hosts, streams and datagrams in memory, with the faults that a test asks for.
 
 Two runs with one seed are alike to the byte when they run on a :class:`iris_py.testing.clock.VirtualLoop`::
 
@@ -6,7 +6,7 @@ Two runs with one seed are alike to the byte when they run on a :class:`iris_py.
     alice, bob = network.host("10.0.0.1"), network.host("10.0.0.2")
 
 Each host implements :class:`iris_py.net.network.Network`. Its name is its address. It has a loopback interface, which others
-do not reach, and all hosts are on one link, so beacons by multicast reach every host.
+do not reach, and all hosts are on one link, so datagrams by multicast reach every host.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from iris_py.net.network import BEACON_GROUP, BEACON_PORT, REFUSED, UNREACHABLE, ReceivedBeacons
+from iris_py.net.network import BEACON_GROUP, BEACON_PORT, REFUSED, UNREACHABLE, ReceivedDatagrams
 from iris_py.testing.streams import MemoryTransport, Path, Pipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from iris_py.net.network import Address, AnyProtocol
 
@@ -59,7 +59,7 @@ class Record:
     time_s: float
     source: Address
     target: Address
-    """For a beacon by multicast: the group."""
+    """For a datagram by multicast: the group."""
     connection: int | None
     """The number of the connection, counted from 0; None for a datagram. Join the pieces of one connection and source."""
     data: bytes
@@ -78,7 +78,7 @@ class MemoryNetwork:
         self.record: Callable[[Record], None] | None = None
         """Is told everything that is put on the wire."""
         self.has_multicast = True
-        """Whether multicast works in beacon sockets that are opened from now on."""
+        """Whether multicast works in datagram sockets that are opened from now on."""
         self.datagram_loss = 0.0
         """The share of datagrams that get lost."""
         self.datagram_duplication = 0.0
@@ -130,7 +130,7 @@ class MemoryNetwork:
         """End whatever runs on a host, as a crash of the process does.
 
         Its connections break at the peers with ``ConnectionResetError``, dials to it are refused. Its own protocols hear
-        nothing more, a ``receive`` of its beacon sockets that is under way never returns, and whatever its code asks of the
+        nothing more, a ``receive`` of its datagram sockets that is under way never returns, and whatever its code asks of the
         network from now on fails. A node started again gets a new host: call :meth:`host`.
         """
         self.host(name)._die()
@@ -175,7 +175,7 @@ class MemoryNetwork:
         if self.record is not None:
             self.record(Record(asyncio.get_running_loop().time(), source, target, connection, data))
 
-    def _send_datagram(self, data: bytes, source: Address, sender: MemoryHost, receiver: MemoryBeacons) -> None:
+    def _send_datagram(self, data: bytes, source: Address, sender: MemoryHost, receiver: MemoryDatagrams) -> None:
         """Let a datagram travel, or let chance dispose of it."""
         rng = self._datagram_rng
         path = self._path(sender.name, receiver._host.name)
@@ -226,20 +226,13 @@ class MemoryHost:
         self._is_dead = False
         self._listeners: dict[Address, MemoryListener] = {}
         self._transports: dict[int, MemoryTransport] = {}
-        self._beacons: dict[int, MemoryBeacons] = {}
+        self._datagrams: dict[Address, MemoryDatagrams] = {}
 
     async def listen(self, factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int) -> MemoryListener:
         """Accept streams at an address, as :meth:`iris_py.net.network.Network.listen` says."""
-        self._check_alive()
-        bound = _normalize(host)
-        if bound not in (self.name, LOOPBACK, WILDCARD):
-            raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of {self.name}")
-        port = port or self._network._choose_port(self.name)
-        rivals = [other for other, used in self._listeners if used == port]
-        if bound in rivals or WILDCARD in rivals or (rivals and bound == WILDCARD):
-            raise OSError(errno.EADDRINUSE, f"port {port} of {host} is taken")
-        listener = MemoryListener(self, (bound, port), factory)
-        self._listeners[listener.address] = listener
+        address = self._bind(host, port, self._listeners)
+        listener = MemoryListener(self, address, factory)
+        self._listeners[address] = listener
         return listener
 
     async def dial(self, factory: Callable[[], AnyProtocol], host: str, port: int) -> AnyProtocol:
@@ -270,12 +263,27 @@ class MemoryHost:
             raise
         return protocol
 
-    async def open_beacons(
-        self, interfaces: Sequence[str], *, group: str = BEACON_GROUP, port: int = BEACON_PORT
-    ) -> MemoryBeacons:
-        """Open a socket for beacons, as :meth:`iris_py.net.network.Network.open_beacons` says."""
+    async def open_datagrams(
+        self, host: str, port: int, *, multicast: bool = True, group: str = BEACON_GROUP, group_port: int = BEACON_PORT
+    ) -> MemoryDatagrams:
+        """Open a socket for datagrams, as :meth:`iris_py.net.network.Network.open_datagrams` says."""
+        address = self._bind(host, port, self._datagrams)
+        has_multicast = multicast and self._network.has_multicast and ":" not in host
+        datagrams = MemoryDatagrams(self._network, self, address, (group, group_port) if has_multicast else None)
+        self._datagrams[address] = datagrams
+        return datagrams
+
+    def _bind(self, host: str, port: int, used: Iterable[Address]) -> Address:
+        """Return the address for a new socket, beside those that sockets of its kind use."""
         self._check_alive()
-        return MemoryBeacons(self._network, self, interfaces, (group, port))
+        bound = _normalize(host)
+        if bound not in (self.name, LOOPBACK, WILDCARD):
+            raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of {self.name}")
+        port = port or self._network._choose_port(self.name)
+        rivals = [other for other, other_port in used if other_port == port]
+        if bound in rivals or WILDCARD in rivals or (rivals and bound == WILDCARD):
+            raise OSError(errno.EADDRINUSE, f"port {port} of {host} is taken")
+        return bound, port
 
     def _check_alive(self) -> None:
         if self._is_dead:
@@ -283,6 +291,9 @@ class MemoryHost:
 
     def _find_listener(self, host: str, port: int) -> MemoryListener | None:
         return self._listeners.get((host, port)) or self._listeners.get((WILDCARD, port))
+
+    def _find_datagrams(self, host: str, port: int) -> MemoryDatagrams | None:
+        return self._datagrams.get((host, port)) or self._datagrams.get((WILDCARD, port))
 
     def _own(self, key: int, transport: MemoryTransport) -> None:
         """Keep a transport for the faults of this host, until it ends."""
@@ -297,31 +308,26 @@ class MemoryHost:
         self._is_dead = True
         self._listeners.clear()
         self._break_streams(is_mute=True)
-        for beacons in list(self._beacons.values()):
-            beacons._die()
+        for datagrams in list(self._datagrams.values()):
+            datagrams._die()
 
 
-class MemoryBeacons(ReceivedBeacons):
-    """Simulated datagrams: implements :class:`iris_py.net.network.BeaconSocket`."""
+class MemoryDatagrams(ReceivedDatagrams):
+    """Simulated datagrams: implements :class:`iris_py.net.network.DatagramSocket`."""
 
-    def __init__(self, network: MemoryNetwork, host: MemoryHost, interfaces: Sequence[str], group: Address) -> None:
-        """Create a socket; use :meth:`MemoryHost.open_beacons`."""
+    def __init__(self, network: MemoryNetwork, host: MemoryHost, address: Address, group: Address | None) -> None:
+        """Create a socket; use :meth:`MemoryHost.open_datagrams`."""
         super().__init__()
         self._network = network
         self._host = host
+        self._address = address
         self._group = group
-        self._has_multicast = network.has_multicast
-        self._addresses: dict[str, Address] = {}
-        for interface in interfaces:
-            name = host.name if _normalize(interface) == WILDCARD else _normalize(interface)
-            if name in self._addresses:
-                continue
-            if name in (host.name, LOOPBACK):
-                self._addresses[name] = (name, network._choose_port(host.name))
-                host._beacons[self._addresses[name][1]] = self
-            else:
-                self._degraded = True
-        self._degraded = self._degraded or not self._has_multicast
+        self._has_multicast = group is not None
+
+    @property
+    def address(self) -> Address:
+        """Where this socket alone is reached."""
+        return self._address
 
     def send(self, data: bytes, destination: Address | None) -> None:
         """Send a datagram, or count it as dropped. Never raises and never blocks."""
@@ -329,9 +335,8 @@ class MemoryBeacons(ReceivedBeacons):
             return
         if destination is not None:
             self._send_to(data, destination)
-        elif self._has_multicast and self._addresses:
-            for name in self._addresses:
-                self._send_to_group(data, name)
+        elif self._group is not None:
+            self._send_to_group(data, self._group)
         else:
             self._dropped[UNREACHABLE] += 1
 
@@ -340,30 +345,35 @@ class MemoryBeacons(ReceivedBeacons):
         self._die()
         self._changed.set()
 
+    @property
+    def _interface(self) -> str:
+        """What the group is reached through."""
+        return LOOPBACK if self._address[0] == LOOPBACK else self._host.name
+
     def _send_to(self, data: bytes, destination: Address) -> None:
         name, port = _normalize(destination[0]), destination[1]
-        if not self._addresses or not 0 < port < 65_536:
+        if not 0 < port < 65_536:
             self._dropped[UNREACHABLE] += 1
             return
-        source = self._addresses.get(LOOPBACK if name == LOOPBACK else self._host.name)
-        if source is None:
+        interface = LOOPBACK if name == LOOPBACK else self._host.name
+        if self._address[0] not in (interface, WILDCARD):
             self._dropped[REFUSED] += 1  # the system does not send from one interface through another
             return
+        source = (interface, self._address[1])
         self._network._tell(source, destination, None, data)
         target = self._host if name == LOOPBACK else self._network._hosts.get(name)
-        receiver = None if target is None else target._beacons.get(port)
-        if receiver is not None and receiver._addresses.get(name) == (name, port):
+        receiver = None if target is None else target._find_datagrams(name, port)
+        if receiver is not None:
             self._network._send_datagram(data, source, self._host, receiver)
 
-    def _send_to_group(self, data: bytes, name: str) -> None:
-        """Send to every member of the group that an interface reaches."""
-        source = self._addresses[name]
-        self._network._tell(source, self._group, None, data)
-        for host in [self._host] if name == LOOPBACK else list(self._network._hosts.values()):
-            hearing = LOOPBACK if name == LOOPBACK else host.name
-            for port, receiver in list(host._beacons.items()):
-                is_member = receiver._group == self._group and receiver._has_multicast
-                if is_member and receiver._addresses.get(hearing) == (hearing, port):
+    def _send_to_group(self, data: bytes, group: Address) -> None:
+        """Send to every member of the group that the interface reaches."""
+        is_loopback = self._interface == LOOPBACK
+        source = (self._interface, self._address[1])
+        self._network._tell(source, group, None, data)
+        for host in [self._host] if is_loopback else list(self._network._hosts.values()):
+            for receiver in list(host._datagrams.values()):
+                if receiver._group == group and (receiver._interface == LOOPBACK) == is_loopback:
                     self._network._send_datagram(data, source, self._host, receiver)
 
     def _arrive(self, path: Path, data: bytes, source: Address) -> None:
@@ -373,8 +383,8 @@ class MemoryBeacons(ReceivedBeacons):
     def _die(self) -> None:
         """Close without waking whoever waits for a datagram."""
         self._closed = True
-        for _, port in self._addresses.values():
-            self._host._beacons.pop(port, None)
+        if self._host._datagrams.get(self._address) is self:
+            del self._host._datagrams[self._address]
 
 
 def _normalize(host: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Any, cast
@@ -107,6 +108,18 @@ def test_seeds_and_beacons_each_suffice(loops: Loops) -> None:
             assert len(third.nodes()) == 1
             async with iris.connect(**options, discovery=True) as fourth:
                 await loops.until(lambda: len(third.nodes()) == len(fourth.nodes()) == 2)
+
+    loops.run(main())
+
+
+def test_an_address_that_is_taken_for_datagrams(loops: Loops) -> None:
+    async def main() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as rival:
+            rival.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{rival.getsockname()[1]}"
+            for discovery in (True, False):
+                with pytest.raises(iris.ConfigurationError, match=rf"cannot listen on {address}: .*in use \(UDP\)\. Choose"):
+                    await iris.connect(listen=address, discovery=discovery)
 
     loops.run(main())
 
@@ -538,7 +551,7 @@ def test_a_cancelled_opening_takes_no_descriptor_but_its_own(loops: Loops) -> No
             openings: list[Coroutine[Any, Any, Any]] = [
                 network.dial(Silent, *listener.address),
                 network.listen(Silent, "127.0.0.1", 0),
-                network.open_beacons(["127.0.0.1"]),
+                network.open_datagrams("127.0.0.1", 0),
             ]
             while openings:
                 opening = openings.pop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import warnings
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import uvloop
 
-from iris_py.net.network import BEACON_BYTES_MAX, BEACONS_RECEIVED_MAX
+from iris_py.net.network import DATAGRAM_BYTES_MAX, DATAGRAMS_RECEIVED_MAX
 from iris_py.net.sockets import SocketNetwork
 from iris_py.testing import clock
 from iris_py.testing.network import MemoryNetwork
@@ -19,7 +20,7 @@ from iris_py.testing.network import MemoryNetwork
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from iris_py.net.network import Address, BeaconSocket, Network
+    from iris_py.net.network import Address, DatagramSocket, Network
 
 HERE = "127.0.0.1"
 GROUP = "239.255.73.82"
@@ -85,7 +86,7 @@ class Peer(asyncio.BufferedProtocol):
 
 @dataclass
 class World:
-    """A network, an event loop for it, and a port where its beacons meet."""
+    """A network, an event loop for it, and a port where its groups meet."""
 
     name: str
     group_port: int
@@ -305,9 +306,9 @@ def test_close_is_idempotent(world: World) -> None:
         door = await network.listen(Peer, HERE, 0)
         door.close()
         door.close()
-        beacons = await network.open_beacons([HERE], group=GROUP, port=world.group_port)
-        beacons.close()
-        beacons.close()
+        end = await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port)
+        end.close()
+        end.close()
 
     world.run(scenario)
 
@@ -363,46 +364,46 @@ def test_many_streams_at_once(world: World) -> None:
     world.run(scenario)
 
 
-async def open_three(network: Network, port: int) -> list[BeaconSocket]:
-    sockets = [await network.open_beacons([HERE], group=GROUP, port=port) for _ in range(3)]
-    assert not any(beacons.degraded for beacons in sockets)
+async def open_three(network: Network, port: int) -> list[DatagramSocket]:
+    sockets = [await network.open_datagrams(HERE, 0, group=GROUP, group_port=port) for _ in range(3)]
+    assert all(end.has_multicast for end in sockets)
     return sockets
 
 
-async def take(beacons: BeaconSocket) -> tuple[bytes, Address]:
+async def take(end: DatagramSocket) -> tuple[bytes, Address]:
     async with asyncio.timeout(PATIENCE_S):
-        return await beacons.receive()
+        return await end.receive()
 
 
 def test_multicast_reaches_all_and_an_answer_the_asker_alone(world: World) -> None:
     async def scenario(network: Network) -> None:
         sockets = await open_three(network, world.group_port)
         sockets[0].send(b"who is there?", None)
-        heard = [await take(beacons) for beacons in sockets]
+        heard = [await take(end) for end in sockets]
         assert [data for data, _ in heard] == [b"who is there?"] * 3
         askers = {sender for _, sender in heard}
         assert len(askers) == 1
         (asker,) = askers
         assert asker[1] != world.group_port
-        for beacons in sockets[1:]:
-            beacons.send(b"me", asker)
+        for end in sockets[1:]:
+            end.send(b"me", asker)
         answers = [await take(sockets[0]) for _ in range(2)]
         assert [data for data, _ in answers] == [b"me", b"me"]
         assert len({sender for _, sender in answers}) == 2
-        # What the others hear next is the next beacon: no answer went to them.
+        # What the others hear next is the next question: no answer went to them.
         sockets[0].send(b"next", None)
-        for beacons in sockets:
-            assert await take(beacons) == (b"next", asker)
-            assert not any(beacons.dropped.values())
-            beacons.close()
+        for end in sockets:
+            assert await take(end) == (b"next", asker)
+            assert not any(end.dropped.values())
+            end.close()
 
     world.run(scenario)
 
 
 def test_other_groups_are_not_heard(world: World) -> None:
     async def scenario(network: Network) -> None:
-        stranger = await network.open_beacons([HERE], group="239.255.73.83", port=world.group_port)
-        ours = await network.open_beacons([HERE], group=GROUP, port=world.group_port)
+        stranger = await network.open_datagrams(HERE, 0, group="239.255.73.83", group_port=world.group_port)
+        ours = await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port)
         stranger.send(b"not for us", None)
         assert (await take(stranger))[0] == b"not for us"
         ours.send(b"ours", None)
@@ -415,52 +416,52 @@ def test_other_groups_are_not_heard(world: World) -> None:
 
 def test_sends_that_cannot_work_are_counted(world: World) -> None:
     async def scenario(network: Network) -> None:
-        beacons = await network.open_beacons([HERE], group=GROUP, port=world.group_port)
-        beacons.send(b"x" * (BEACON_BYTES_MAX + 1), None)
-        beacons.send(b"", None)
-        beacons.send(b"x", (HERE, 0))
-        beacons.send(b"x", (HERE, 70_000))
-        assert beacons.dropped == {"oversized": 1, "refused": 1, "unreachable": 2}
-        beacons.send(b"y" * BEACON_BYTES_MAX, None)
-        assert (await take(beacons))[0] == b"y" * BEACON_BYTES_MAX
-        beacons.close()
-        beacons.send(b"x", None)
-        beacons.send(b"x", (HERE, 9))
-        assert beacons.dropped == {"oversized": 1, "refused": 1, "unreachable": 2, "closed": 2}
+        end = await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port)
+        end.send(b"x" * (DATAGRAM_BYTES_MAX + 1), None)
+        end.send(b"", None)
+        end.send(b"x", (HERE, 0))
+        end.send(b"x", (HERE, 70_000))
+        assert end.dropped == {"oversized": 1, "refused": 1, "unreachable": 2}
+        end.send(b"y" * DATAGRAM_BYTES_MAX, None)
+        assert (await take(end))[0] == b"y" * DATAGRAM_BYTES_MAX
+        end.close()
+        end.send(b"x", None)
+        end.send(b"x", (HERE, 9))
+        assert end.dropped == {"oversized": 1, "refused": 1, "unreachable": 2, "closed": 2}
 
     world.run(scenario)
 
 
-def test_an_error_of_the_system_is_counted_and_does_not_cost_the_next_beacon(world: World) -> None:
+def test_an_error_of_the_system_is_counted_and_does_not_cost_the_next_datagram(world: World) -> None:
     async def scenario(network: Network) -> None:
-        beacons = await network.open_beacons([HERE], group=GROUP, port=world.group_port)
-        beacons.send(b"lost", ("192.0.2.1", 9))  # not through the loopback interface
-        beacons.send(b"kept", None)
-        assert (await take(beacons))[0] == b"kept"
-        assert beacons.dropped == {"refused": 1}
-        beacons.close()
+        end = await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port)
+        end.send(b"lost", ("192.0.2.1", 9))  # not through the loopback interface
+        end.send(b"kept", None)
+        assert (await take(end))[0] == b"kept"
+        assert end.dropped == {"refused": 1}
+        end.close()
 
     world.run(scenario)
 
 
 def test_closing_wakes_the_receiver(world: World) -> None:
     async def scenario(network: Network) -> None:
-        beacons = await network.open_beacons([HERE], group=GROUP, port=world.group_port)
-        receivers = [asyncio.create_task(beacons.receive()) for _ in range(2)]
+        end = await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port)
+        receivers = [asyncio.create_task(end.receive()) for _ in range(2)]
         await asyncio.sleep(0)
-        beacons.close()
+        end.close()
         results = await asyncio.gather(*receivers, return_exceptions=True)
         assert [type(result) for result in results] == [ConnectionAbortedError] * 2
         with pytest.raises(ConnectionAbortedError):
-            await beacons.receive()
+            await end.receive()
 
     world.run(scenario)
 
 
-def test_beacons_that_nobody_takes_are_dropped_and_counted(world: World) -> None:
+def test_datagrams_that_nobody_takes_are_dropped_and_counted(world: World) -> None:
     async def scenario(network: Network) -> None:
-        silent, sender = [await network.open_beacons([HERE], group=GROUP, port=world.group_port) for _ in range(2)]
-        for number in range(BEACONS_RECEIVED_MAX + 10):
+        silent, sender = [await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port) for _ in range(2)]
+        for number in range(DATAGRAMS_RECEIVED_MAX + 10):
             sender.send(b"%d" % number, None)
             assert (await take(sender))[0] == b"%d" % number
         async with asyncio.timeout(PATIENCE_S):
@@ -473,26 +474,71 @@ def test_beacons_that_nobody_takes_are_dropped_and_counted(world: World) -> None
     world.run(scenario)
 
 
-def test_without_a_usable_interface_beacons_are_degraded(world: World) -> None:
+def test_without_multicast_single_addresses_are_still_reached(world: World) -> None:
     async def scenario(network: Network) -> None:
-        beacons = await network.open_beacons(["192.0.2.7"], group=GROUP, port=world.group_port)
-        assert beacons.degraded
-        beacons.send(b"x", None)
-        beacons.send(b"x", (HERE, 9))
-        assert beacons.dropped == {"unreachable": 2}
-        beacons.close()
+        outside = await network.open_datagrams(HERE, 0, multicast=False, group=GROUP, group_port=world.group_port)
+        inside = await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port)
+        assert (outside.has_multicast, inside.has_multicast) == (False, True)
+        outside.send(b"to nobody", None)
+        assert outside.dropped == {"unreachable": 1}
+        inside.send(b"to the group", None)
+        assert await take(inside) == (b"to the group", inside.address)
+        inside.send(b"to you", outside.address)
+        assert await take(outside) == (b"to you", inside.address), "the group is not heard there"
+        outside.send(b"and back", inside.address)
+        assert await take(inside) == (b"and back", outside.address)
+        outside.close()
+        inside.close()
 
     world.run(scenario)
 
 
-def test_one_bad_interface_does_not_spoil_the_others(world: World) -> None:
+def test_datagrams_share_the_number_of_a_listener(world: World) -> None:
     async def scenario(network: Network) -> None:
-        beacons = await network.open_beacons(["192.0.2.7", HERE], group=GROUP, port=world.group_port)
-        assert beacons.degraded
-        beacons.send(b"x", None)
-        data, sender = await take(beacons)
-        beacons.send(data + b"y", sender)
-        assert await take(beacons) == (b"xy", sender)
-        beacons.close()
+        door = await network.listen(Peer, HERE, 0)
+        end = await network.open_datagrams(*door.address, group=GROUP, group_port=world.group_port)
+        asker = await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port)
+        assert end.address == door.address
+        asker.send(b"to its address", door.address)
+        assert await take(end) == (b"to its address", asker.address)
+        end.send(b"from its address", asker.address)
+        assert await take(asker) == (b"from its address", door.address)
+        for opened in (door, end, asker):
+            opened.close()
+
+    world.run(scenario)
+
+
+def test_datagrams_at_an_address_that_is_taken_or_not_ours_raise_os_error(world: World) -> None:
+    async def scenario(network: Network) -> None:
+        end = await network.open_datagrams(HERE, 0, multicast=False)
+        with pytest.raises(OSError, match=r".+") as failure:
+            await network.open_datagrams(*end.address)
+        assert failure.value.errno == errno.EADDRINUSE
+        with pytest.raises(OSError, match=r".+") as failure:
+            await network.open_datagrams("192.0.2.7", 0)
+        assert failure.value.errno == errno.EADDRNOTAVAIL
+        end.close()
+        await asyncio.sleep(0)  # asyncio closes a socket in the next turn
+        again = await network.open_datagrams(*end.address, multicast=False)
+        assert again.address == end.address
+        again.close()
+
+    world.run(scenario)
+
+
+@pytest.mark.parametrize("destination", ["one", "all"])
+def test_a_burst_is_not_lost(world: World, destination: str) -> None:
+    """A detector that was asleep answers, asks and passes on in one turn, with datagrams of any size."""
+
+    async def scenario(network: Network) -> None:
+        ends = [await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port) for _ in range(2)]
+        burst = [b"%3d" % number + bytes(DATAGRAM_BYTES_MAX - 3) for number in range(80)]
+        for data in burst:
+            ends[0].send(data, ends[1].address if destination == "one" else None)
+        assert [await take(ends[1]) for _ in burst] == [(data, ends[0].address) for data in burst]
+        for end in ends:
+            assert not any(end.dropped.values())
+            end.close()
 
     world.run(scenario)

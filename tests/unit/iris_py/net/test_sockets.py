@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import pytest
 import uvloop
 
-from iris_py.net import beacons, sockets
-from iris_py.net.beacons import BEACONS_SENT_MAX
+from iris_py.net import datagrams, sockets
+from iris_py.net.datagrams import DATAGRAMS_SENT_MAX
 from iris_py.net.sockets import SocketNetwork
 
 if TYPE_CHECKING:
@@ -22,6 +22,18 @@ GROUP = "239.255.73.82"
 PATIENCE_S = 30.0
 
 Run: TypeAlias = "Callable[[Coroutine[Any, Any, None]], None]"
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as sock:
+            sock.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
 
 
 @pytest.fixture(params=[asyncio.SelectorEventLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -111,6 +123,7 @@ def hang_at(monkeypatch: pytest.MonkeyPatch, dead: tuple[str, int]) -> list[str]
     return fates
 
 
+@needs_ipv6
 def test_ipv6(run: Run) -> None:
     async def main() -> None:
         network = SocketNetwork()
@@ -120,11 +133,6 @@ def test_ipv6(run: Run) -> None:
         assert await dial_and_close(network, accepted, *listener.address) == listener.address
         listener.close()
 
-    try:
-        with socket.socket(socket.AF_INET6) as sock:
-            sock.bind(("::1", 0))
-    except OSError:
-        pytest.skip("this machine has no IPv6 loopback")
     run(main())
 
 
@@ -234,19 +242,21 @@ def test_a_socket_that_reached_itself_is_a_refusal(monkeypatch: pytest.MonkeyPat
     asyncio.run(main())
 
 
-def test_without_the_group_port_beacons_still_send_and_take_answers(
+def test_without_the_group_port_single_addresses_are_still_reached(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(_group: object) -> socket.socket:
+    def refuse(_group: object, _interface: object) -> socket.socket:
         raise OSError("no multicast here")
 
-    monkeypatch.setattr(beacons, "_shared_socket", refuse)
+    monkeypatch.setattr(datagrams, "_shared_socket", refuse)
 
     async def main() -> None:
         network = SocketNetwork()
-        deaf = [await network.open_beacons([HERE], group=GROUP, port=9) for _ in range(2)]
-        assert all(end.degraded for end in deaf)
-        deaf[0].send(b"hello", deaf[1]._streams[0].sockname)
+        deaf = [await network.open_datagrams(HERE, 0, group=GROUP, group_port=9) for _ in range(2)]
+        assert not any(end.has_multicast for end in deaf)
+        deaf[0].send(b"to the group", None)
+        assert deaf[0].dropped == {"unreachable": 1}
+        deaf[0].send(b"hello", deaf[1].address)
         async with asyncio.timeout(PATIENCE_S):
             data, sender = await deaf[1].receive()
             deaf[1].send(data, sender)
@@ -256,27 +266,33 @@ def test_without_the_group_port_beacons_still_send_and_take_answers(
 
     with caplog.at_level(logging.WARNING):
         run(main())
-    assert [record.message for record in caplog.records] == [
-        f"beacons on {GROUP}:9 do not work everywhere: the group port: no multicast here"
-    ] * 2
+    assert [record.message for record in caplog.records] == [f"no discovery by multicast on {HERE}: no multicast here"] * 2
 
 
-@pytest.mark.parametrize("interface", ["::1", "eth0", ""])
-def test_what_is_no_ipv4_interface_degrades(run: Run, interface: str, caplog: pytest.LogCaptureFixture) -> None:
+@needs_ipv6
+def test_ipv6_datagrams_reach_single_addresses(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        end = await SocketNetwork().open_beacons([interface], group=GROUP, port=9)
-        assert end.degraded
-        end.close()
+        network = SocketNetwork()
+        ends = [await network.open_datagrams("::1", 0, group=GROUP, group_port=9) for _ in range(2)]
+        assert not any(end.has_multicast for end in ends)
+        ends[0].send(b"hello", ends[1].address)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await ends[1].receive() == (b"hello", ends[0].address)
+        ends[0].send(b"x", (HERE, 9))
+        ends[0].send(b"x", None)
+        assert ends[0].dropped == {"unreachable": 2}
+        for end in ends:
+            end.close()
 
     with caplog.at_level(logging.WARNING):
         run(main())
-    assert len(caplog.records) == 1
+    assert not caplog.records
 
 
-def test_beacons_beyond_the_queue_are_dropped_and_counted(run: Run) -> None:
+def test_datagrams_beyond_the_queue_are_dropped_and_counted(run: Run) -> None:
     async def main() -> None:
-        end = await SocketNetwork().open_beacons([HERE], group=GROUP, port=9)
-        for _ in range(BEACONS_SENT_MAX + 3):
+        end = await SocketNetwork().open_datagrams(HERE, 0, group=GROUP, group_port=9)
+        for _ in range(DATAGRAMS_SENT_MAX + 3):
             end.send(b"x", None)  # nothing leaves before the loop turns
         assert end.dropped == {"full": 3}
         end.close()
@@ -284,39 +300,33 @@ def test_beacons_beyond_the_queue_are_dropped_and_counted(run: Run) -> None:
     run(main())
 
 
-def test_a_host_name_is_not_resolved_for_a_beacon(run: Run) -> None:
+def test_a_host_name_is_not_resolved_for_a_datagram(run: Run) -> None:
     async def main() -> None:
-        end = await SocketNetwork().open_beacons([HERE], group=GROUP, port=9)
-        end.send(b"x", ("localhost", 9))
-        end.send(b"x", ("::1", 9))
-        assert end.dropped == {"unreachable": 2}
+        end = await SocketNetwork().open_datagrams(HERE, 0, multicast=False)
+        for host in ("localhost", "::1", "", "a\0b", "127.1"):
+            end.send(b"x", (host, 9))
+        assert end.dropped == {"unreachable": 5}
         end.close()
 
     run(main())
 
 
-def test_the_interface_of_the_same_subnet_sends() -> None:
-    senders = [
-        beacons._Sender(interface, None, True)  # type: ignore[arg-type]  # nothing is sent
-        for interface in (HERE, "10.0.0.5", "10.0.1.5", "192.168.7.1")
-    ]
-    end = beacons.SocketBeacons((GROUP, 9))
-    end._senders = senders
-    for destination, index in [("127.0.0.9", 0), ("10.0.0.77", 1), ("10.0.1.1", 2), ("192.168.7.200", 3), ("126.1.1.1", 1)]:
-        chosen = end._choose_sender((destination, 9))
-        assert chosen is not None
-        if destination == "126.1.1.1":
-            assert not chosen.address.is_loopback
-        else:
-            assert chosen is senders[index]
-
-
-def test_a_loopback_beacon_does_not_leave_the_machine(run: Run) -> None:
+def test_the_address_of_a_name_is_bound(run: Run) -> None:
     async def main() -> None:
-        end = await SocketNetwork().open_beacons([HERE], group=GROUP, port=9)
-        sock = end._senders[0].stream.socket
+        end = await SocketNetwork().open_datagrams("localhost", 0, multicast=False)
+        assert end.address[0] in (HERE, "::1")
+        end.close()
+
+    run(main())
+
+
+def test_multicast_on_loopback_does_not_leave_the_machine(run: Run) -> None:
+    async def main() -> None:
+        end = await SocketNetwork().open_datagrams(HERE, 0, group=GROUP, group_port=9)
+        sock = end._streams[0].socket
         assert sock.getsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL) == 0
-        assert sock.getsockname()[0] == HERE
+        assert sock.getsockname() == end.address
+        assert end.address[0] == HERE
         end.close()
 
     run(main())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_py.net.network import Network
-    from iris_py.testing.network import MemoryBeacons
+    from iris_py.testing.network import MemoryDatagrams
 
 A, B, C = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 PORT = 4711
@@ -320,15 +320,15 @@ def test_kill_is_heard_by_the_peers_alone() -> None:
         network = MemoryNetwork(1)
         host = network.host(B)
         listener = await host.listen(Peer, B, PORT)
-        beacons = await host.open_beacons([B])
+        datagrams = await host.open_datagrams(B, PORT)
         ours, theirs = await connect(network.host(A), host, B)
         ours.transport.write(b"too late")
-        receiving = asyncio.create_task(beacons.receive())
+        receiving = asyncio.create_task(datagrams.receive())
         await asyncio.sleep(0)
         network.kill(B)
         await ours.until(lambda: "lost" in ours.log)
         assert isinstance(ours.lost, ConnectionResetError)
-        (await network.host(A).open_beacons([A])).send(b"anybody?", None)
+        (await network.host(A).open_datagrams(A, PORT)).send(b"anybody?", None)
         await asyncio.sleep(10)
         assert theirs.log == ["made"]
         assert not theirs.received
@@ -336,13 +336,13 @@ def test_kill_is_heard_by_the_peers_alone() -> None:
         receiving.cancel()
         theirs.transport.write(b"from the grave")
         theirs.transport.close()
-        beacons.send(b"x", None)
-        assert beacons.dropped == {"closed": 1}
+        datagrams.send(b"x", None)
+        assert datagrams.dropped == {"closed": 1}
         with pytest.raises(ConnectionAbortedError):
-            await beacons.receive()
+            await datagrams.receive()
         with pytest.raises(ConnectionRefusedError):
             await network.host(A).dial(Peer, *listener.address)
-        for attempt in (host.dial(Peer, A, 1), host.listen(Peer, B, 1), host.open_beacons([B])):
+        for attempt in (host.dial(Peer, A, 1), host.listen(Peer, B, 1), host.open_datagrams(B, PORT)):
             with pytest.raises(OSError, match="killed"):
                 await attempt
         # Started again.
@@ -417,14 +417,14 @@ def test_a_protocol_that_fails_loses_its_connection_and_is_reported() -> None:
     run(main(), limit_s=10)
 
 
-async def collect(beacons: MemoryBeacons) -> list[bytes]:
+async def collect(datagrams: MemoryDatagrams) -> list[bytes]:
     """Return what has arrived, once everything has."""
     await asyncio.sleep(1)
     found = []
     try:
         while True:
             async with asyncio.timeout(0.001):
-                found.append((await beacons.receive())[0])
+                found.append((await datagrams.receive())[0])
     except TimeoutError:
         return found
 
@@ -435,7 +435,7 @@ def test_datagrams_are_lost_doubled_and_reordered_as_told() -> None:
     async def main(loss: float, duplication: float, reordering: float) -> list[bytes]:
         network = MemoryNetwork(3)
         network.datagram_loss, network.datagram_duplication, network.datagram_reordering = loss, duplication, reordering
-        sender, receiver = await network.host(A).open_beacons([A]), await network.host(B).open_beacons([B])
+        sender, receiver = await network.host(A).open_datagrams(A, PORT), await network.host(B).open_datagrams(B, PORT)
         for message in messages:
             sender.send(message, None)
         return await collect(receiver)
@@ -451,18 +451,50 @@ def test_datagrams_are_lost_doubled_and_reordered_as_told() -> None:
     assert sorted(shuffled) == sorted(messages)
 
 
-def test_beacons_reach_every_host_but_not_through_loopback() -> None:
+def test_multicast_reaches_every_host_but_not_through_loopback() -> None:
     async def main() -> None:
         network = MemoryNetwork(1)
-        everywhere = [await network.host(name).open_beacons([name, "127.0.0.1"]) for name in (A, B)]
-        at_home = await network.host(A).open_beacons(["localhost"])
-        everywhere[0].send(b"from A", None)
-        assert await collect(everywhere[0]) == [b"from A", b"from A"]
-        assert await collect(everywhere[1]) == [b"from A"]
-        assert await collect(at_home) == [b"from A"]
-        at_home.send(b"home", None)
-        assert await collect(everywhere[0]) == [b"home"]
-        assert await collect(everywhere[1]) == []
+        outside = [await network.host(name).open_datagrams(name, PORT) for name in (A, B)]
+        everywhere = await network.host(C).open_datagrams("0.0.0.0", PORT)
+        at_home = [await network.host(A).open_datagrams("localhost", port) for port in (PORT, PORT + 1)]
+        outside[0].send(b"from A", None)
+        everywhere.send(b"from C", None)
+        for end in (*outside, everywhere):
+            assert sorted(await collect(end)) == [b"from A", b"from C"]
+        at_home[0].send(b"home", None)
+        for end in at_home:
+            assert await collect(end) == [b"home"]
+        assert await collect(outside[0]) == []
+
+    run(main(), limit_s=100)
+
+
+def test_a_wildcard_is_reached_by_every_address_of_its_host() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(1)
+        everywhere = await network.host(A).open_datagrams("0.0.0.0", PORT)
+        neighbour = await network.host(B).open_datagrams(B, PORT)
+        at_home = await network.host(A).open_datagrams("127.0.0.1", PORT + 1)
+        neighbour.send(b"hello", (A, PORT))
+        at_home.send(b"hello", ("127.0.0.1", PORT))
+        assert {await everywhere.receive(), await everywhere.receive()} == {
+            (b"hello", (B, PORT)),
+            (b"hello", ("127.0.0.1", PORT + 1)),
+        }
+        everywhere.send(b"back", (B, PORT))
+        everywhere.send(b"back", ("127.0.0.1", PORT + 1))
+        assert await neighbour.receive() == (b"back", (A, PORT))
+        assert await at_home.receive() == (b"back", ("127.0.0.1", PORT))
+        with pytest.raises(OSError, match="taken"):
+            await network.host(A).open_datagrams(A, PORT)
+
+    run(main(), limit_s=100)
+
+
+def test_there_is_no_multicast_for_ipv6() -> None:
+    async def main() -> None:
+        end = await MemoryNetwork(1).host(A).open_datagrams("::1", PORT)
+        assert not end.has_multicast
 
     run(main(), limit_s=100)
 
@@ -470,7 +502,7 @@ def test_beacons_reach_every_host_but_not_through_loopback() -> None:
 def test_datagrams_vanish_in_a_partition() -> None:
     async def main() -> None:
         network = MemoryNetwork(1)
-        sender, receiver = await network.host(A).open_beacons([A]), await network.host(B).open_beacons([B])
+        sender, receiver = await network.host(A).open_datagrams(A, PORT), await network.host(B).open_datagrams(B, PORT)
         sender.send(b"in flight", None)
         network.partition([A], [B])
         sender.send(b"cut off", None)
@@ -483,15 +515,15 @@ def test_datagrams_vanish_in_a_partition() -> None:
     run(main(), limit_s=100)
 
 
-def test_without_multicast_beacons_are_degraded() -> None:
+def test_without_multicast_single_hosts_are_reached() -> None:
     async def main() -> None:
         network = MemoryNetwork(1)
         network.has_multicast = False
-        sender, receiver = await network.host(A).open_beacons([A]), await network.host(B).open_beacons([B])
-        assert sender.degraded
+        sender, receiver = await network.host(A).open_datagrams(A, PORT), await network.host(B).open_datagrams(B, PORT)
+        assert not sender.has_multicast
         sender.send(b"x", None)
         assert sender.dropped == {"unreachable": 1}
-        sender.send(b"direct", (B, receiver._addresses[B][1]))
+        sender.send(b"direct", receiver.address)
         assert await collect(receiver) == [b"direct"]
 
     run(main(), limit_s=100)
@@ -504,7 +536,7 @@ async def tumult(seed: int) -> list[Record]:
     network.record = records.append
     network.datagram_loss = network.datagram_duplication = network.datagram_reordering = 0.2
     names = [f"host-{number}" for number in range(6)]
-    ends = {name: await network.host(name).open_beacons([name]) for name in names}
+    ends = {name: await network.host(name).open_datagrams(name, PORT) for name in names}
     streams = await asyncio.gather(*(connect(network.host(a), network.host(b), b) for a in names for b in names if a != b))
     for round_number in range(5):
         for number, (ours, theirs) in enumerate(streams):
@@ -559,8 +591,8 @@ def test_the_record_holds_every_byte_once_and_in_order() -> None:
         assert {record.connection for record in records} == {0}
         assert b"".join(record.data for record in records if record.source == source) == secret
         assert b"".join(record.data for record in records if record.target == source) == b"answer"
-        beacons = await network.host(A).open_beacons([A])
-        beacons.send(b"beacon", None)
+        datagrams = await network.host(A).open_datagrams(A, PORT)
+        datagrams.send(b"beacon", None)
         assert records[-1].data == b"beacon"
         assert records[-1].connection is None
         assert records[-1].target == (BEACON_GROUP, BEACON_PORT)

@@ -1,0 +1,248 @@
+"""UDP datagrams on real sockets, by unicast and multicast.
+
+Theory of operation. Every process of a machine shares the port of the group, so a datagram sent *to one of them* there would
+be handed to any. A datagram socket therefore has two ends: one on a port of its own, which sends everything and hears what is
+meant for this node alone, and one on the shared group port, which only hears multicast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from typing import TYPE_CHECKING, TypeAlias
+
+import asyncio_dgram
+from asyncio_dgram.aio import DatagramClient, DatagramServer
+
+from iris_py.net.network import DATAGRAMS_RECEIVED_MAX, FULL, REFUSED, UNREACHABLE, ReceivedDatagrams
+
+if TYPE_CHECKING:
+    from iris_py.net.network import Address
+
+logger = logging.getLogger(__name__)
+
+#: What the socket module takes: host and port, and for IPv6 the flow and the scope.
+SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
+
+#: Datagrams that wait to be handed to the system, which is done once per turn of the event loop: everything that was received
+#: in one turn can be answered in it. They are some 200 bytes each, 1,200 at most.
+DATAGRAMS_SENT_MAX = DATAGRAMS_RECEIVED_MAX
+
+#: What the system keeps for us while the event loop is busy. It counts about 800 bytes for a small datagram and 2,300 for the
+#: largest, so this holds as many as our own queue; the system lowers it to its limit (net.core.rmem_max), usually to half.
+RECEIVE_BUFFER_BYTES = 1024 * 1024
+
+#: On the machine itself, and on its own link: discovery is not meant to pass a router.
+TTL_LOOPBACK = 0
+TTL_LINK = 1
+
+PORT_MAX = 65_535
+
+#: Linux, <linux/in.h>; missing from the socket module of Python 3.11.
+IP_MULTICAST_ALL = 49
+
+
+class SocketDatagrams(ReceivedDatagrams):
+    """UDP datagrams by unicast and multicast: implements :class:`iris_py.net.network.DatagramSocket`.
+
+    asyncio_dgram queues what it receives without bound and lets a send wait for the system. Both are bounded here: one task
+    per end moves datagrams over into a queue that drops, and ``send`` only queues.
+    """
+
+    @classmethod
+    async def open(cls, family: int, address: SocketAddress, group: Address | None) -> SocketDatagrams:
+        """Return a socket at an address, in the group if that works: see :meth:`iris_py.net.network.Network.open_datagrams`.
+
+        Raises:
+            OSError: The address is taken, or is not ours.
+        """
+        datagrams = cls(_own_socket(family, address), group)
+        try:
+            await datagrams._open()
+        except BaseException:
+            datagrams.close()
+            raise
+        return datagrams
+
+    def __init__(self, sock: socket.socket, group: Address | None) -> None:
+        """Take a bound socket that nobody listens to yet; use :meth:`open`."""
+        super().__init__()
+        self._sock: socket.socket | None = sock
+        self._family = sock.family
+        self._address: Address = sock.getsockname()[:2]
+        self._group = group
+        self._sending: asyncio.Queue[tuple[bytes, Address]] = asyncio.Queue(DATAGRAMS_SENT_MAX)
+        self._streams: list[DatagramServer] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def address(self) -> Address:
+        """Where this socket alone is reached."""
+        return self._address
+
+    def send(self, data: bytes, destination: Address | None) -> None:
+        """Send a datagram, or count it as dropped. Never raises and never blocks."""
+        if not self._is_sendable(data):
+            return
+        if destination is None:
+            destination = self._group if self._has_multicast else None
+        elif not self._is_reachable(destination):
+            destination = None
+        if destination is None:
+            self._dropped[UNREACHABLE] += 1
+            return
+        try:
+            self._sending.put_nowait((data, destination))
+        except asyncio.QueueFull:
+            self._dropped[FULL] += 1
+
+    def close(self) -> None:
+        """Stop sending and receiving. May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        self._changed.set()
+        for task in self._tasks:
+            task.cancel()
+        for stream in self._streams:
+            stream.close()
+        if self._sock is not None:
+            self._sock.close()
+
+    async def _open(self) -> None:
+        """Add the shared end, if it works, and the own one; log once what does not work."""
+        own, self._sock = self._sock, None
+        assert own is not None
+        shared: socket.socket | None = None
+        if self._group is not None and self._family == socket.AF_INET:
+            try:
+                _prepare_multicast(own, self._address[0])
+                shared = _shared_socket(self._group, self._address[0])
+            except OSError as exc:
+                logger.warning("no discovery by multicast on %s: %s", self._address[0], exc)
+        try:
+            stream = await self._add_stream(own)
+        except BaseException:
+            if shared is not None:
+                shared.close()
+            raise
+        self._tasks.append(asyncio.create_task(self._send_queued(stream)))
+        if shared is not None:
+            await self._add_stream(shared)
+            self._has_multicast = True
+
+    async def _add_stream(self, sock: socket.socket) -> DatagramServer:
+        """Hand a socket to asyncio_dgram and receive from it."""
+        opening = asyncio.ensure_future(asyncio_dgram.from_socket(sock))
+        try:
+            # Shielded: uvloop forgets to close an end whose opening is cancelled.
+            stream = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_discard)
+            raise
+        except BaseException:
+            sock.close()
+            raise
+        assert isinstance(stream, DatagramServer), "a socket of ours is never connected"
+        self._streams.append(stream)
+        self._tasks.append(asyncio.create_task(self._receive_from(stream)))
+        return stream
+
+    def _is_reachable(self, destination: Address) -> bool:
+        """Whether it is an address that the own end can send to.
+
+        A host name would make the event loop wait for the resolver, and a port out of range would close the transport.
+        """
+        host, port = destination
+        try:
+            socket.inet_pton(self._family, host)
+        except (OSError, ValueError):
+            return False
+        return 0 < port <= PORT_MAX
+
+    async def _send_queued(self, stream: DatagramServer) -> None:
+        """Hand queued datagrams to the system, for ever."""
+        while True:
+            data, destination = await self._sending.get()
+            # asyncio_dgram reports the failure of one datagram by raising instead of sending the next.
+            self._count_failures(stream)
+            try:
+                await stream.send(data, destination)
+            except asyncio_dgram.TransportClosed:
+                return
+            self._count_failures(stream)
+
+    async def _receive_from(self, stream: DatagramServer) -> None:
+        """Move received datagrams into the bounded queue until the stream ends."""
+        while True:
+            self._count_failures(stream)
+            try:
+                data, sender = await stream.recv()
+            except asyncio_dgram.TransportClosed:
+                break
+            if not isinstance(sender, tuple):
+                continue  # uvloop reports no address where the system does not; such a datagram could not be answered
+            self._receive_data(data, (sender[0], sender[1]))
+        if not self._closed:
+            self._has_multicast = False
+            logger.warning("an end of the datagram socket broke: %s", stream.sockname)
+
+    def _count_failures(self, stream: DatagramServer) -> None:
+        """Take the errors that the system reported since the last call."""
+        while True:
+            try:
+                stream.exception  # noqa: B018  # raises the next error, if any
+            except Exception:
+                self._dropped[REFUSED] += 1
+            else:
+                return
+
+
+def _discard(opening: asyncio.Task[DatagramServer | DatagramClient]) -> None:
+    """Close an end that nobody waits for any more."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
+
+
+def _own_socket(family: int, address: SocketAddress) -> socket.socket:
+    """Return a socket at an address that is nobody else's."""
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        sock.bind(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _prepare_multicast(sock: socket.socket, interface: str) -> None:
+    """Let a socket send multicast through an interface, and to this machine too."""
+    ttl = TTL_LOOPBACK if interface.startswith("127.") else TTL_LINK
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+
+
+def _shared_socket(group: Address, interface: str) -> socket.socket:
+    """Return a socket that hears a group on an interface, on the port which all members on this machine share."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "SO_REUSEPORT"):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if sys.platform == "linux":
+            # Otherwise we hear a group on interfaces where only *another* process joined it: loopback alone would not be.
+            sock.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
+        # Bound to the group and not to all addresses: unicast to this port is not ours (see the top of the module).
+        sock.bind(group)
+        membership = socket.inet_aton(group[0]) + socket.inet_aton(interface)
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

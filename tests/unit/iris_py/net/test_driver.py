@@ -1,0 +1,181 @@
+"""What the driver makes of a network: one address for streams and datagrams, and what became of a dial."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from iris_py.net.driver import PORT_ATTEMPTS_MAX, Driver
+from iris_py.net.sockets import SocketNetwork
+from iris_py.testing.clock import run
+from iris_py.testing.network import PORT_EPHEMERAL_MIN, MemoryHost, MemoryNetwork
+from overlay.events import DialRequested
+
+if TYPE_CHECKING:
+    from iris_py.net.network import Network
+
+A, B = "10.0.0.1", "10.0.0.2"
+PORT = 4711
+
+
+class Owner:
+    """Is told nothing of interest."""
+
+    def handle_outcomes(self, outcomes: object) -> None: ...
+
+    def handle_events(self, events: object) -> None: ...
+
+
+class Core:
+    """A node that dials, and sends one datagram."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.events: list[object] = [DialRequested(address, None) for address in addresses]
+        self.datagrams: list[tuple[tuple[str, int] | None, bytes]] = [(None, b"to all"), ((A, PORT), b"to one")]
+        self.failures: list[tuple[str, bool]] = []
+        self.heard: list[tuple[bytes, tuple[str, int]]] = []
+        self.changed = asyncio.Event()
+
+    def dial_failed(self, address: str, now: float, *, is_refused: bool) -> None:
+        self.failures.append((address, is_refused))
+        self.changed.set()
+
+    def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None:
+        self.heard.append((data, source))
+        self.changed.set()
+
+    def events_received(self) -> list[object]:
+        events, self.events = self.events, []
+        return events
+
+    def datagrams_to_send(self) -> list[tuple[tuple[str, int] | None, bytes]]:
+        datagrams, self.datagrams = self.datagrams, []
+        return datagrams
+
+    def flush(self, now: float) -> None: ...
+
+    def outcomes_received(self) -> list[object]:
+        return []
+
+    def links_to_flush(self) -> list[object]:
+        return []
+
+    def deadline(self) -> None:
+        return None
+
+    def close_links(self, now: float) -> None: ...
+
+
+def make_driver(network: Network) -> Driver:
+    return Driver(network, cast("Any", Owner()))
+
+
+async def take_udp(host: MemoryHost, *ports: int) -> None:
+    for port in ports:
+        await host.open_datagrams(host.name, port)
+
+
+def test_streams_and_datagrams_get_one_number_where_any_will_do() -> None:
+    async def main() -> None:
+        host = MemoryNetwork(1).host(A)
+        taken = range(PORT_EPHEMERAL_MIN, PORT_EPHEMERAL_MIN + PORT_ATTEMPTS_MAX - 1)
+        await take_udp(host, *taken)
+        driver = make_driver(host)
+        assert await driver.listen(A, 0, multicast=True) == (A, taken.stop)
+        assert (A, taken.stop) in host._datagrams
+        assert list(host._listeners) == [(A, taken.stop)], "what did not match is closed"
+        driver.abort()
+        assert not host._listeners
+        assert (A, taken.stop) not in host._datagrams
+
+    run(main(), limit_s=10)
+
+
+def test_the_search_for_a_number_ends() -> None:
+    async def main() -> None:
+        host = MemoryNetwork(1).host(A)
+        await take_udp(host, *range(PORT_EPHEMERAL_MIN, PORT_EPHEMERAL_MIN + PORT_ATTEMPTS_MAX))
+        with pytest.raises(OSError, match=r"\(UDP\)"):
+            await make_driver(host).listen(A, 0, multicast=True)
+        assert not host._listeners
+
+    run(main(), limit_s=10)
+
+
+@pytest.mark.parametrize("is_real", [True, False], ids=["sockets", "memory"])
+def test_a_chosen_number_that_datagrams_cannot_have_is_an_error_that_says_so(is_real: bool) -> None:
+    async def main() -> None:
+        network: Network = SocketNetwork() if is_real else MemoryNetwork(1).host(A)
+        rival = await network.open_datagrams("127.0.0.1", 0, multicast=False)
+        for _ in range(2):  # the second time proves that the port for streams is free again
+            with pytest.raises(OSError, match=r"\(UDP\)") as failure:
+                await make_driver(network).listen(*rival.address, multicast=False)
+            assert failure.value.errno == errno.EADDRINUSE
+            await asyncio.sleep(0)
+        rival.close()
+
+    if is_real:
+        asyncio.run(main())
+    else:
+        run(main(), limit_s=10)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize("possible", [True, False])
+def test_multicast_is_there_if_it_is_wanted_and_works(wanted: bool, possible: bool) -> None:
+    async def main() -> None:
+        network = MemoryNetwork(1)
+        network.has_multicast = possible
+        driver = make_driver(network.host(A))
+        assert not driver.has_multicast
+        await driver.listen(A, 0, multicast=wanted)
+        assert driver.has_multicast is (wanted and possible)
+        driver.abort()
+
+    run(main(), limit_s=10)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_datagrams_reach_the_address_that_is_listened_on(wanted: bool) -> None:
+    async def main() -> None:
+        network = MemoryNetwork(1)
+        drivers = [make_driver(network.host(name)) for name in (A, B)]
+        cores = [Core(), Core()]
+        cores[0].datagrams = []
+        for driver, name, core in zip(drivers, (A, B), cores, strict=True):
+            await driver.listen(name, PORT, multicast=wanted)
+            driver.run(cast("Any", core), lambda _: None)
+        expected = [(b"to all", (B, PORT)), (b"to one", (B, PORT))] if wanted else [(b"to one", (B, PORT))]
+        while cores[0].heard != expected:
+            cores[0].changed.clear()
+            await cores[0].changed.wait()
+        assert drivers[0].has_multicast is wanted
+        for driver in drivers:
+            await driver.close(1.0)
+
+    run(main(), limit_s=10)
+
+
+def test_a_refused_dial_is_told_from_one_that_nobody_answers() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(1)
+        network.host(B)
+        refused = f"{B}:{PORT}"
+        unanswered = f"10.0.0.3:{PORT}"
+        nonsense = "no address"
+        core = Core(refused, unanswered, nonsense)
+        driver = make_driver(network.host(A))
+        await driver.listen(A, PORT, multicast=False)
+        stale: list[str] = []
+        driver.run(cast("Any", core), stale.append)
+        while len(core.failures) < 3:
+            core.changed.clear()
+            await core.changed.wait()
+        assert sorted(core.failures) == sorted([(refused, True), (unanswered, False), (nonsense, False)])
+        assert stale == [refused]
+        await driver.close(1.0)
+
+    run(main(), limit_s=10)
