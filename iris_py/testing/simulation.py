@@ -8,20 +8,18 @@ Everything random comes from one seed, so that a failure is found again by its s
     simulation.join_group(nodes[1], group)
     simulation.run_until(simulation.is_converged, limit_s=5.0)
 
-Links are ordered and lose nothing while they hold, but they break, and what is under way is lost then. Two nodes that dial
-each other keep the link of the smaller id (docs/design.md 3.8). Datagrams fare as `Faults` says.
-Safety is checked all the time: completed joins and leaves are known to everybody with a link to that node, and no dead node
-stays in a view. The other checkers are for the end, when the faults are over.
+The simulation does what the owner of an overlay does: it dials, closes links that nobody uses, breaks those to the dead. The
+network is `overlay_wires`; what has to hold, and is checked all the time, `overlay_checks`; faults by chance `overlay_faults`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
+from iris_py.testing.overlay_checks import Checks
+from iris_py.testing.overlay_wires import PORT, Faults, Heap, Item, Reach, SimulatedNode, Wires
 from overlay import events
 from overlay.config import OverlayConfig
 from overlay.ids import ID_BYTES, GroupId, NodeId
@@ -31,170 +29,246 @@ from overlay.overlay import Overlay
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-STEPS_MAX: Final = 5_000_000  # More steps are a loop.
+    from iris_py.testing.overlay_wires import SimulatedLink
 
+CHECK_INTERVAL_S: Final = 0.25
 
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """Say how bad the network is. Probabilities are below 1."""
+# How long after each fault what is promised may take longer: see overlay_checks.
+AFTER_HEAL_S: Final = 30.0
+AFTER_PARTITION_S: Final = 15.0
+AFTER_STOP_S: Final = 5.0
+AFTER_STALL_S: Final = 5.0
+AFTER_CRASHES_S: Final = 10.0
 
-    latency_s: tuple[float, float] = (0.0002, 0.002)  # The one-way time of a pair is drawn from this range, once.
-    dial_refused: float = 0.0  # How many dials are refused though somebody listens.
-    dial_timeout_s: float = 3.0  # When a dial across a partition fails.
-    datagram_lost: float = 0.0
-    datagram_repeated: float = 0.0
-    datagram_delay_s_max: float = 0.0  # Extra delay of each datagram; more than the time between two reorders them.
-    break_delay_s: tuple[float, float] = (0.0, 0.2)  # When the peers of a crashed node notice, and the ends of a broken link.
-    silence_delay_s: tuple[float, float] = (2.0, 2.9)  # When the ends of a link across a partition notice: keep-alive.
-    dead_view_s_max: float = 3.0  # How long a dead node may stay in a view.
-
-
-@dataclass(eq=False)
-class _Link:
-    """An ordered stream of messages each way between two nodes."""
-
-    ends: tuple[SimulatedNode, SimulatedNode]  # The one that dialled comes first.
-    ready_at: dict[NodeId, float]  # The earliest delivery to each end: after its side opened, after the previous message.
-    is_broken: bool = False
-
-    def other(self, node: SimulatedNode) -> SimulatedNode:
-        return self.ends[1] if node is self.ends[0] else self.ends[0]
-
-
-@dataclass(eq=False)
-class SimulatedNode:
-    """One life of a node: a restart makes another one, with a new id."""
-
-    index: int
-    info: NodeInfo
-    overlay: Overlay
-    has_beacons: bool
-    is_alive: bool = True
-    links: dict[NodeId, _Link] = field(default_factory=dict)
-    groups: dict[GroupId, bytes] = field(default_factory=dict)  # The truth that views are compared with.
-    watched: dict[GroupId, None] = field(default_factory=dict)
-    views: dict[GroupId, dict[NodeId, events.GroupMember]] = field(default_factory=dict)
-    commands: dict[GroupId, list[float]] = field(default_factory=dict)  # The times of those under way.
-    log: list[tuple[float, type[events.Event]]] = field(default_factory=list)  # All events, with their time.
-    timer: float | None = None
-
-    @property
-    def id(self) -> NodeId:
-        """Return the id of this life."""
-        return self.info.id
-
-    def times_of(self, kind: type[events.Event]) -> list[float]:
-        """Return when events of a kind happened."""
-        return [when for when, happened in self.log if happened is kind]
+CRASHES_S: Final = 5.0
+CRASHES_MAX: Final = 2
+"""More crashes than this within CRASHES_S may take the root of a group and all its copies together."""
 
 
 class OverlaySimulation:
-    """Run overlays against each other. Nodes have indices; the node at an index may stop and start again."""
+    """Run overlays against each other. Nodes have indices; the node at an index may stop to exist and start again.
 
-    def __init__(self, seed: int, *, config: OverlayConfig | None = None, faults: Faults | None = None) -> None:
-        self.now, self.steps = 0.0, 0
-        self.faults = faults if faults is not None else Faults()
+    Attributes:
+        nodes: The last node at each index.
+        checks: What has to hold; it raises AssertionError while time passes.
+    """
+
+    def __init__(
+        self, seed: int, *, config: OverlayConfig | None = None, faults: Faults | None = None, is_checked: bool = True
+    ) -> None:
         self.nodes: dict[int, SimulatedNode] = {}
+        self.hint = ""
         self._seed = seed
         self._config = config if config is not None else OverlayConfig()
         self._rng = random.Random(seed)
-        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._sequence = 0
+        self._heap = Heap()
         self._trace = hashlib.sha256()
-        self._latencies: dict[tuple[int, int], float] = {}
-        self._sides: dict[int, int] = {}
-        self._died_at: dict[NodeId, float] = {}
-        self._next_check = 0.0
+        self._wires = Wires(self._heap, self._rng, faults if faults is not None else Faults(), self._post, self._drive)
+        self._crashed_at: list[float] = []
+        self._casts = 0
+        self._is_checked = is_checked
+        self.checks = Checks(self)
+        self._heap.schedule(CHECK_INTERVAL_S, self._check)
+
+    @property
+    def now(self) -> float:
+        """Return the virtual time in seconds."""
+        return self._heap.now
+
+    @property
+    def steps(self) -> int:
+        """Return how much happened."""
+        return self._heap.steps
+
+    @property
+    def faults(self) -> Faults:
+        """Return how bad the network is."""
+        return self._wires.faults
+
+    @faults.setter
+    def faults(self, faults: Faults) -> None:
+        self._wires.faults = faults
+
+    @property
+    def config(self) -> OverlayConfig:
+        """Return the constants of all nodes."""
+        return self._config
+
+    @property
+    def wires(self) -> Wires:
+        """Return the network."""
+        return self._wires
+
+    # Nodes
 
     def address_of(self, index: int) -> str:
         """Return where the node of an index listens."""
-        return f"10.0.{index // 250}.{index % 250 + 1}:7000"
+        return f"{Wires.host_of(index)}:{PORT}"
 
     def start_node(
         self, index: int | None = None, *, seeds: Sequence[str] = (), remembered: Sequence[str] = (), beacons: bool = True,
-        remembered_is_complete: bool = False,
+        remembered_is_complete: bool = False, zone: str | None = None, reach: Reach = Reach.OPEN,
     ) -> int:  # fmt: skip
         """Start a node at an index without a live node, by default the next new one; return the index."""
         index = len(self.nodes) if index is None else index
         assert index not in self.nodes or not self.nodes[index].is_alive
-        info = NodeInfo(NodeId(self._rng.randbytes(ID_BYTES)), (self.address_of(index),), f"zone{index % 3}")
+        addresses = () if reach is Reach.HIDDEN else (self.address_of(index),)
+        info = NodeInfo(NodeId(self._rng.randbytes(ID_BYTES)), addresses, f"zone{index % 3}" if zone is None else zone)
         overlay = Overlay(info, self._config, random.Random(self._rng.random()))
-        node = self.nodes[index] = SimulatedNode(index, info, overlay, beacons)
-        overlay.start(self.now, seeds, remembered, beacons, remembered_is_complete)
-        self._drive(node)
+        node = self.nodes[index] = SimulatedNode(index, info, overlay, beacons, reach, self.now)
+        self._wires.add(node)
+        self._command(node, overlay.start, seeds, remembered, beacons, remembered_is_complete, is_now_first=True)
         return index
 
     def live_nodes(self) -> list[SimulatedNode]:
-        """Return the nodes that run, leaving ones included."""
+        """Return the nodes that exist, leaving ones and those that stand still included."""
         return [node for node in self.nodes.values() if node.is_alive]
+
+    def crash(self, index: int) -> None:
+        """Kill a process: its links end, and dials to it are refused."""
+        self._end(self.nodes[index], Item.BREAK)
+
+    def fail(self, index: int) -> None:
+        """Cut the power of a host: nobody is told, and dials to it are not answered."""
+        self._wires.down[index] = None
+        self._end(self.nodes[index], None)
+
+    def stop(self, index: int) -> None:
+        """Let a process stand still. What is sent to it waits."""
+        self.nodes[index].is_stopped = True
+        self.checks.disturb(0.0)
+
+    def resume(self, index: int) -> None:
+        """Let a process that stands still go on: it reads what waited, and its timers are late."""
+        node = self.nodes[index]
+        if not node.is_stopped:
+            return
+        self.checks.disturb(AFTER_STOP_S)
+        node.is_stopped = False
+        if not node.is_alive:
+            return
+        # Some event loops run late timers first, some look at sockets first.
+        is_timer_first = self._rng.random() < 0.5
+        if is_timer_first:
+            self._time_out(node)
+        backlog = list(node.backlog)
+        node.backlog.clear()
+        for action, arguments in backlog:
+            self._post(node, action, *arguments)
+        if not is_timer_first:
+            self._time_out(node)
+
+    def leave(self, index: int) -> None:
+        """Let a node leave the network and stop."""
+        node = self.nodes[index]
+        if node.is_leaving:
+            return
+        node.is_leaving = True
+        node.joined.clear()
+        node.groups.clear()
+        for times in node.commands.values():
+            times.append(self.now)
+        self._command(node, node.overlay.leave)
+
+    # Groups
 
     def join_group(self, index: int, group: GroupId, attributes: bytes = b"") -> None:
         """Let a node join a group."""
         node = self.nodes[index]
+        if node.is_leaving:
+            return
         node.groups[group] = attributes
+        node.left.pop(group, None)
         node.commands.setdefault(group, []).append(self.now)
-        self._input(node, node.overlay.join_group, group, attributes)
+        self._command(node, node.overlay.join_group, group, attributes)
 
     def leave_group(self, index: int, group: GroupId) -> None:
         """Let a node leave a group."""
         node = self.nodes[index]
         node.groups.pop(group, None)
+        node.joined.pop(group, None)
         node.commands.setdefault(group, []).append(self.now)
-        self._input(node, node.overlay.leave_group, group)
+        self._command(node, node.overlay.leave_group, group)
 
     def watch_group(self, index: int, group: GroupId) -> None:
         """Let a node watch a group."""
         node = self.nodes[index]
-        node.watched[group] = None
-        self._input(node, node.overlay.watch_group, group)
+        node.watched.setdefault(group, self.now)
+        self._command(node, node.overlay.watch_group, group)
 
-    def leave(self, index: int) -> None:
-        """Let a node leave the network and stop."""
+    def unwatch_group(self, index: int, group: GroupId) -> None:
+        """Let a node watch a group no more."""
         node = self.nodes[index]
-        node.groups.clear()
-        for times in node.commands.values():
-            times.append(self.now)
-        self._input(node, node.overlay.leave)
+        node.watched.pop(group, None)
+        node.views.pop(group, None)
+        self._command(node, node.overlay.unwatch_group, group)
+
+    def cast(self, index: int, group: GroupId) -> None:
+        """Let a node cast to a group. The checks follow what becomes of it."""
+        node = self.nodes[index]
+        self._casts += 1
+        self.checks.note_cast(node, group, self._casts)
+        self._command(node, node.overlay.cast, group, self._casts.to_bytes(8, "big"))
+
+    def connect(self, index: int, info: NodeInfo, use_s: float = 0.0) -> None:
+        """Let the application of a node get a link to another one, and use it for a while."""
+        node = self.nodes[index]
+        node.used[info.id] = self.now + use_s
+        if info.id not in node.links:
+            node.connecting.setdefault(info.id, self.now)
+        self._command(node, node.overlay.connect, info)
+
+    def send(self, index: int, info: NodeInfo, payload: bytes) -> None:
+        """Let a node send through the ring."""
+        node = self.nodes[index]
+        self._command(node, node.overlay.send, info, payload)
 
     def send_raw(self, sender: int, receiver: int, data: bytes) -> None:
         """Send any bytes through the link of two nodes, as a faulty node might."""
-        self._send(self.nodes[sender], self.nodes[receiver].id, data)
+        self._wires.send(self.nodes[sender], self.nodes[receiver].id, data)
 
-    def crash(self, index: int) -> None:
-        """Stop a node without a word."""
-        node = self.nodes[index]
-        node.is_alive = False
-        self._died_at[node.id] = self.now
-        for link in [link for link in self._links() if node in link.ends]:
-            self._break(link, self.faults.break_delay_s)
+    # The network
 
     def partition(self, sides: Sequence[Sequence[int]]) -> None:
         """Let no byte pass between these sets of indices; those in none of them are one more set."""
-        self._sides = {index: number for number, side in enumerate(sides, 1) for index in side}
-        for link in [link for link in self._links() if not self._is_reachable(*link.ends)]:
-            self._break(link, self.faults.silence_delay_s)
+        self.checks.disturb(AFTER_PARTITION_S)
+        self._wires.partition(sides)
 
     def heal(self) -> None:
         """End the partition."""
-        self._sides = {}
+        if self._wires.sides:
+            self._wires.partition(())
+            self.checks.disturb(AFTER_HEAL_S)
 
-    def break_link(self, first: int, second: int) -> None:
-        """Break the link between two nodes, if there is one; each end notices at its own time."""
-        link = self.nodes[first].links.get(self.nodes[second].id)
+    def reset_link(self, first: int, second: int) -> bool:
+        """Reset the link between two nodes; return whether there is one."""
+        link = self._link(first, second)
         if link is not None:
-            self._break(link, self.faults.break_delay_s)
+            self.checks.disturb(0.0)
+            self._wires.reset(link)
+        return link is not None
+
+    def stall_link(self, first: int, second: int, duration_s: float) -> bool:
+        """Let nothing pass the link between two nodes for a while; return whether there is one."""
+        link = self._link(first, second)
+        if link is not None:
+            self.checks.disturb(duration_s + AFTER_STALL_S)
+            self._wires.stall(link, duration_s)
+        return link is not None
+
+    # Time
 
     def run_for(self, duration_s: float) -> None:
         """Let time pass."""
-        self._run_to(self.now + duration_s)
+        self._heap.run_to(self.now + duration_s)
 
-    def run_until(self, predicate: Callable[[], bool], limit_s: float) -> float:
-        """Let time pass until something is true, asked after every eventful 10 ms; return how long it took."""
+    def run_until(self, predicate: Callable[[], bool], limit_s: float, step_s: float = 0.01) -> float:
+        """Let time pass until something is true, asked at every step; return how long it took."""
         start = self.now
         while not predicate():
-            if self.now - start > limit_s or not self._heap:
-                raise self._error(f"not true since {start:.3f} s: {self.peer_errors() + self.view_errors()}")
-            self._run_to(self._heap[0][0] + 0.01)
+            if self.now - start > limit_s:
+                raise self.error(f"not true since {start:.3f} s: {self.checks.problems()[:8]}")
+            self._heap.run_to(self.now + step_s)
         return self.now - start
 
     def trace_hash(self) -> str:
@@ -202,199 +276,164 @@ class OverlaySimulation:
         return self._trace.hexdigest()
 
     def is_converged(self) -> bool:
-        """Return whether all searches are over, peers are mutual, and views equal the truth."""
-        return all(node.times_of(events.Settled) for node in self.live_nodes()) and not self.peer_errors() + self.view_errors()
+        """Return whether there is one ring on each side of a partition, and directories and views equal the truth."""
+        return not self.checks.problems()
 
-    def peer_errors(self) -> list[str]:
-        """Find peers that are dead, or that do not have the node for a peer."""
-        peers = {node.id: {info.id for info in node.overlay.peers()} for node in self.live_nodes()}
-        wrong = [node.index for node in self.live_nodes() if any(node.id not in peers.get(peer, ()) for peer in peers[node.id])]
-        return [f"{index} has a peer that does not have it" for index in wrong]
+    def size_errors(self, name: str, limit: int) -> list[str]:
+        """Find tables of a name with more entries than a limit."""
+        sizes = [(node.index, node.overlay.table_sizes()[name]) for node in self.live_nodes()]
+        return [f"{index} has {size} {name}" for index, size in sizes if size > limit]
 
-    def view_errors(self) -> list[str]:
-        """Find views that differ from what the nodes within reach joined."""
-        errors: list[str] = []
-        nodes = self.live_nodes()
-        for node, group in [(watcher, group) for watcher in nodes for group in watcher.watched]:
-            members = [other for other in nodes if group in other.groups and self._is_reachable(node, other)]
-            truth = {other.id: events.GroupMember(other.info, other.groups[group]) for other in members}
-            if (view := node.views.get(group)) != truth:
-                errors.append(f"{node.index} sees {'nothing' if view is None else len(view)} instead of {len(truth)}")
-        return errors
+    def error(self, text: str) -> AssertionError:
+        """Return an error that says how to see it again."""
+        place = f"seed {self._seed}, {self.now:.3f} s, step {self.steps}"
+        return AssertionError(f"{place}: {text}{self.hint}")
 
-    def size_errors(self, limit: int) -> list[str]:
-        """Find tables of overlays with more entries than a limit."""
-        sizes = [(node.index, *item) for node in self.live_nodes() for item in node.overlay.table_sizes().items()]
-        return [f"{index} has {size} {name}" for index, name, size in sizes if size > limit]
+    # Inside
 
-    def check_safety(self) -> None:
-        """Raise AssertionError if somebody sees a node that died long ago."""
-        dead = [node_id for node_id, when in self._died_at.items() if self.now - when > self.faults.dead_view_s_max]
-        for node in self.live_nodes():
-            if any(node_id in view for view in node.views.values() for node_id in dead):
-                raise self._error(f"{node.index} sees a dead node")
+    def _link(self, first: int, second: int) -> SimulatedLink | None:
+        return self.nodes[first].links.get(self.nodes[second].id) if second in self.nodes and first in self.nodes else None
 
-    def _check_told(self, node: SimulatedNode, group: GroupId) -> None:
-        """Verify that everybody who watches the group and can send to the node knows whether it is a member."""
-        asked_at = node.commands[group].pop(0)
-        if node.commands[group] or self.now - asked_at >= self._config.told_timeout_s:
-            return  # Another command is under way, or the bound passed: nothing is promised.
-        for other in self.live_nodes():
-            link = node.links.get(other.id)
-            is_linked = link is not None and link is other.links.get(node.id) and not link.is_broken
-            if is_linked and group in other.watched and (node.id in other.views.get(group, ())) != (group in node.groups):
-                raise self._error(f"{other.index} has a link to {node.index}, but was not told")
+    def _end(self, node: SimulatedNode, item: Item | None) -> None:
+        if not node.is_alive:
+            return
+        node.is_alive = False
+        self._wires.end_process(node, item)
+        self.checks.note_death(node)
+        self._crashed_at = [when for when in self._crashed_at if self.now - when < CRASHES_S] + [self.now]
+        self.checks.disturb(AFTER_CRASHES_S if len(self._crashed_at) > CRASHES_MAX else 0.0)
+
+    def _check(self) -> None:
+        if self._is_checked:
+            self.checks.run()
+        self._heap.schedule(self.now + CHECK_INTERVAL_S, self._check)
+
+    def _command(
+        self, node: SimulatedNode, command: Callable[..., None], *arguments: object, is_now_first: bool = False
+    ) -> None:
+        """Let the application say something; what it says while its process stands still, it says later."""
+        if node.is_alive:
+            self._post(node, self._run_command, node, command, arguments, is_now_first)
+
+    def _run_command(
+        self, node: SimulatedNode, command: Callable[..., None], arguments: tuple[object, ...], first: bool
+    ) -> None:
+        self._trace.update(f"{self.now!r} {command.__name__} {node.index} {arguments!r}\n".encode())
+        if first:
+            command(self.now, *arguments)
+        else:
+            command(*arguments, self.now)
+        self._drive(node)
+
+    def _post(self, node: SimulatedNode, action: Callable[..., None], *arguments: object) -> None:
+        if node.is_alive:
+            if node.is_stopped:
+                node.backlog.append((action, arguments))
+            else:
+                action(*arguments)
 
     def _drive(self, node: SimulatedNode) -> None:
-        for peer, data in node.overlay.messages_to_send():
-            self._send(node, peer, data)
-        for destination, data in node.overlay.datagrams_to_send():
-            self._send_datagram(node, destination, data)
-        for event in node.overlay.events_received():
-            self._handle_event(node, event)
+        """Apply the outputs of a node, in the order that the overlay asks for, until nothing moves."""
+        if node.is_driven:
+            return  # An event made the owner break a link: what comes of it has its turn.
+        node.is_driven = True
+        overlay, wires, trace = node.overlay, self._wires, self._trace
+        while True:
+            messages = overlay.messages_to_send()
+            if messages:
+                node.messages += len(messages)
+                for peer, data in messages:
+                    wires.send(node, peer, data)
+                    trace.update(data)
+            datagrams = overlay.datagrams_to_send()
+            if datagrams:
+                node.datagrams += len(datagrams)
+                for destination, data in datagrams:
+                    wires.send_datagram(node, destination, data)
+            happened = overlay.events_received()
+            if not happened:
+                break
+            for event in happened:
+                self._handle_event(node, event)
+            if not node.is_alive:
+                return
+        node.is_driven = False
+        trace.update(b"%d %.9f" % (node.index, self.now))
+        deadline = overlay.deadline()
+        if deadline is not None and (node.wake is None or deadline < node.wake):
+            node.wake = max(deadline, self.now)
+            self._heap.schedule(node.wake, self._fire, node, node.wake)
+
+    def _fire(self, node: SimulatedNode, when: float) -> None:
+        if node.wake != when or not node.is_alive:
+            return
+        node.wake = None
+        if not node.is_stopped:
+            self._time_out(node)
+
+    def _time_out(self, node: SimulatedNode) -> None:
         deadline = node.overlay.deadline()
-        if deadline is not None and deadline != node.timer:
-            node.timer = deadline
-            self._schedule(deadline, self._fire_timer, node, deadline)
-
-    def _input(self, node: SimulatedNode, receive: Callable[..., None], *arguments: object) -> None:
-        if node.is_alive:
-            self._trace.update(f"{self.now!r} {receive.__name__} {node.index} {arguments!r}\n".encode())
-            receive(*arguments, self.now)
-            self._drive(node)
-
-    def _fire_timer(self, node: SimulatedNode, deadline: float) -> None:
-        if node.timer == deadline:
-            node.timer = None
-            self._input(node, node.overlay.handle_timeout)
+        if deadline is not None and deadline <= self.now:
+            node.overlay.handle_timeout(self.now)
+        self._drive(node)
 
     def _handle_event(self, node: SimulatedNode, event: events.Event) -> None:
-        shown = list(event.members) if isinstance(event, events.ViewChanged) else event
-        self._trace.update(f"{self.now!r} {node.index} {type(event).__name__} {shown!r}\n".encode())
-        node.log.append((self.now, type(event)))
-        if isinstance(event, events.ViewChanged):
-            node.views[event.group] = event.members
-        elif isinstance(event, events.DialRequested):
-            self._dial(node, event.address)
-        elif isinstance(event, events.GroupJoined | events.GroupLeft):
-            self._check_told(node, event.group)
-        elif isinstance(event, events.Departed):
-            for group in node.commands:
-                self._check_told(node, group)
-            node.is_alive = False
-            self._died_at[node.id] = self.now
-            for link in node.links.values():  # A clean close comes after everything that was sent.
-                peer = link.other(node)
-                when = max(link.ready_at[peer.id], self.now + self._latency(node, peer))
-                self._schedule(when, self._lose, link, peer)
-        elif isinstance(event, events.ProtocolViolated) and event.peer in node.links:
-            self._break(node.links[event.peer], (0.0, 0.001))
+        handle = _HANDLERS.get(type(event))
+        if not isinstance(event, events.Cast):
+            node.log.append((self.now, event))
+        if handle is not None:
+            handle(self, node, event)
 
-    def _dial(self, node: SimulatedNode, address: str) -> None:
-        target = next((other for other in self.live_nodes() if self.address_of(other.index) == address), None)
-        is_silent = target is not None and not self._is_reachable(node, target)
-        if target is None or is_silent or self._rng.random() < self.faults.dial_refused:
-            delay_s = self.faults.dial_timeout_s if is_silent else self.faults.latency_s[1]
-            self._schedule(self.now + delay_s, self._input, node, node.overlay.dial_failed, address)
-        else:
-            self._schedule(self.now + self._latency(node, target), self._accept, node, target, address)
+    def _on_dial(self, node: SimulatedNode, event: events.DialRequested) -> None:
+        self._wires.dial(node, event.address)
 
-    def _accept(self, initiator: SimulatedNode, responder: SimulatedNode, address: str) -> None:
-        if not (initiator.is_alive and responder.is_alive and self._is_reachable(initiator, responder)):
-            self._input(initiator, initiator.overlay.dial_failed, address)
-            return
-        answered = self.now + self._latency(initiator, responder)
-        link = _Link((initiator, responder), {initiator.id: answered, responder.id: self.now})
-        self._schedule(answered, self._finish_dial, link, address)
-        if initiator is not responder:
-            self._open(responder, link)
+    def _on_released(self, node: SimulatedNode, event: events.LinkReleased) -> None:
+        link = node.links.get(event.peer)
+        if link is not None and node.used.get(event.peer, 0.0) <= self.now:
+            node.used.pop(event.peer, None)
+            self._wires.end_link(node, link, Item.CLOSE)
 
-    def _finish_dial(self, link: _Link, address: str) -> None:
-        node, peer = link.ends
-        held = node.links.get(peer.id)
-        is_duplicate = held is not None and not held.is_broken
-        is_lost = link.is_broken or not peer.is_alive or not self._is_reachable(node, peer)
-        if is_lost and not is_duplicate:
-            self._input(node, node.overlay.dial_failed, address)
-            return
-        is_dial_first = self._rng.random() < 0.5  # The owner may report the dial and the link in either order.
-        if is_dial_first:
-            self._input(node, node.overlay.dial_succeeded, address, peer.id)
-        if node is not peer and not is_lost:
-            self._open(node, link)
-        if not is_dial_first:
-            self._input(node, node.overlay.dial_succeeded, address, peer.id)
+    def _on_break(self, node: SimulatedNode, event: events.PeerDied | events.ProtocolViolated) -> None:
+        if isinstance(event, events.PeerDied):
+            node.connecting.pop(event.peer, None)
+        link = node.links.get(event.peer)
+        if link is not None:
+            self._wires.end_link(node, link, Item.BREAK)
 
-    def _open(self, node: SimulatedNode, link: _Link) -> None:
-        # Of two links, the one that the smaller id dialled stays, at both ends; a broken one never does.
-        initiator, responder = link.ends
-        peer = link.other(node)
-        old = node.links.get(peer.id)
-        if old is None or old.is_broken or initiator.id < responder.id:
-            node.links[peer.id] = link
-            self._input(node, node.overlay.link_opened, peer.info)
-        elif node is responder:
-            link.is_broken = True
+    def _on_connect_failed(self, node: SimulatedNode, event: events.ConnectFailed) -> None:
+        node.connecting.pop(event.peer, None)
 
-    def _send(self, node: SimulatedNode, peer: NodeId, data: bytes) -> None:
-        link = node.links.get(peer)
-        if link is not None and not link.is_broken:
-            receiver = link.other(node)
-            when = link.ready_at[receiver.id] = max(link.ready_at[receiver.id], self.now + self._latency(node, receiver))
-            self._schedule(when, self._deliver, link, receiver, node.id, data)
+    def _on_view(self, node: SimulatedNode, event: events.ViewChanged) -> None:
+        if event.group in node.watched:
+            node.views[event.group] = event
 
-    def _deliver(self, link: _Link, receiver: SimulatedNode, sender: NodeId, data: bytes) -> None:
-        if not link.is_broken:
-            self._input(receiver, receiver.overlay.receive_message, sender, data)
+    def _on_cast(self, node: SimulatedNode, event: events.Cast) -> None:
+        self.checks.note_received(node, event)
 
-    def _break(self, link: _Link, delay_s: tuple[float, float]) -> None:
-        if not link.is_broken:
-            link.is_broken = True
-            for node in link.ends:
-                self._schedule(self.now + self._rng.uniform(*delay_s), self._lose, link, node)
+    def _on_completed(self, node: SimulatedNode, event: events.GroupJoined | events.GroupLeft) -> None:
+        asked_at = node.commands[event.group].pop(0)
+        if not node.commands[event.group]:
+            if isinstance(event, events.GroupJoined):
+                node.joined[event.group] = self.now
+            else:
+                node.left[event.group] = self.now
+            self.checks.check_told(node, event.group, asked_at)
 
-    def _lose(self, link: _Link, node: SimulatedNode) -> None:
-        link.is_broken = True
-        peer = link.other(node).id
-        if node.links.get(peer) is link:
-            del node.links[peer]
-            self._input(node, node.overlay.link_lost, peer)
+    def _on_departed(self, node: SimulatedNode, event: events.Departed) -> None:
+        node.is_alive = False
+        self._wires.end_process(node, Item.CLOSE)
+        self.checks.note_death(node)
 
-    def _links(self) -> list[_Link]:
-        return list(dict.fromkeys(link for node in self.nodes.values() for link in node.links.values()))
 
-    def _send_datagram(self, node: SimulatedNode, destination: tuple[str, int] | None, data: bytes) -> None:
-        source = (f"node{node.index}", 7001)
-        for other in [other for other in self.live_nodes() if other.has_beacons and self._is_reachable(node, other)]:
-            is_heard = destination in (None, (f"node{other.index}", 7001))
-            while is_heard and self._rng.random() >= self.faults.datagram_lost:
-                when = self.now + self._latency(node, other) + self._rng.uniform(0.0, self.faults.datagram_delay_s_max)
-                self._schedule(when, self._input, other, other.overlay.receive_datagram, data, source)
-                is_heard = self._rng.random() < self.faults.datagram_repeated
-
-    def _is_reachable(self, first: SimulatedNode, second: SimulatedNode) -> bool:
-        return self._sides.get(first.index, 0) == self._sides.get(second.index, 0)
-
-    def _latency(self, first: SimulatedNode, second: SimulatedNode) -> float:
-        pair = (min(first.index, second.index), max(first.index, second.index))
-        if pair not in self._latencies:
-            self._latencies[pair] = self._rng.uniform(*self.faults.latency_s)
-        return self._latencies[pair]
-
-    def _schedule(self, when: float, action: Callable[..., None], *arguments: object) -> None:
-        self._sequence += 1
-        heappush(self._heap, (when, self._sequence, action, arguments))
-
-    def _run_to(self, end: float) -> None:
-        while self._heap and self._heap[0][0] <= end:
-            self.steps += 1
-            assert self.steps <= STEPS_MAX
-            self.now, _, action, arguments = heappop(self._heap)
-            action(*arguments)
-            if self.now >= self._next_check:
-                self._next_check = self.now + 0.25
-                self.check_safety()
-        self.now = end
-
-    def _error(self, text: str) -> AssertionError:
-        return AssertionError(f"seed {self._seed}, {self.now:.3f} s, step {self.steps}: {text}")
+_HANDLERS: Final[dict[type[events.Event], Callable[[OverlaySimulation, SimulatedNode, Any], None]]] = {
+    events.DialRequested: OverlaySimulation._on_dial,
+    events.LinkReleased: OverlaySimulation._on_released,
+    events.PeerDied: OverlaySimulation._on_break,
+    events.ProtocolViolated: OverlaySimulation._on_break,
+    events.ConnectFailed: OverlaySimulation._on_connect_failed,
+    events.ViewChanged: OverlaySimulation._on_view,
+    events.Cast: OverlaySimulation._on_cast,
+    events.GroupJoined: OverlaySimulation._on_completed,
+    events.GroupLeft: OverlaySimulation._on_completed,
+    events.Departed: OverlaySimulation._on_departed,
+}
