@@ -176,11 +176,12 @@ class Dialler:
         candidate = _Candidate(node, addresses, node, failures=1, failed_first=now, failed_last=now)
         self._add(candidate, now + redial_delay_s(1, self._config, self._rng), now)
 
-    def forget(self, node: NodeId) -> None:
-        """Stop looking for a peer: there is a link to it, or it left, or it is surely dead. Harmless if it is no candidate."""
+    def forget(self, node: NodeId) -> bool:
+        """Stop looking for a peer: there is a link to it, or it left, or it is surely dead. Return whether it was a candidate."""
         candidate = self._candidates.get(node)
         if candidate is not None:
             self._forget(candidate)
+        return candidate is not None
 
     def forget_untried(self, keep: int) -> None:
         """Forget whom nobody dialled yet, for a ring was found without them, but for a few and the seeds."""

@@ -168,10 +168,11 @@ class Overlay:
         self._contacts.link_opened(peer, now)
         self._reaching.link_opened(peer)
         self._ring.link_opened(info, now)
-        self._dialler.forget(peer)
+        # The owner may report the link before the dial: then the dialler was looking for the peer still.
+        is_found = self._dialler.forget(peer) or peer in self._to_merge
         if not self._ring.is_active:
             self._ring.join_via(info, now)
-        elif peer in self._to_merge:
+        elif is_found:
             self._ring.merge_with(info, now)
         self._to_merge.pop(peer, None)
         self._finish_turn(now)
