@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from iris_py.group import BODY_BYTES
 from iris_py.lanes import MULTICAST
-from iris_py.link import RECORD_BYTES_MAX, CloseReason, Link, LinkConfig, LinkOpened, LinkState, PeerIdentified
+from iris_py.link import RECORD_BYTES_MAX, Link, LinkState
+from iris_py.link_config import LinkConfig
+from iris_py.link_events import CloseReason, LinkOpened, PeerIdentified
 from iris_py.packets import BROADCAST, MESSAGE, MESSAGE_BYTES
 from security import GroupOpener, GroupSealer, Keyring, Secret, multicast_associated
 

@@ -1,14 +1,20 @@
-"""What a node holds of one name: its keys, its view of the members, and the messages on their way to each of them."""
+"""What a node holds of one name: its keys, its view of the members, and the messages on their way to each of them.
+
+Three ways lead to a peer: the link to it; the ring, if there can be no link; and for broadcasts to large groups the tree of the
+group. Bodies for the tree are sealed by a second sealer and opened by a second opener, for they take long: under one counter,
+what goes over links meanwhile would push them out of the replay window of the receivers.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iris_py.balancer import MemberLoad
+from iris_py.balancer import MemberLoad, by_distance
 from overlay.ids import GroupId
 from security import GroupOpener, GroupSealer, multicast_associated, unicast_associated
 
 if TYPE_CHECKING:
+    from iris_py.held import Held
     from iris_py.link import Link
     from overlay.ids import NodeId
     from overlay.messages import NodeInfo
@@ -16,29 +22,68 @@ if TYPE_CHECKING:
 
 #: A body is sealed when it has grown to this, so that packet and frame headers still fit one record of 32 KiB.
 BODY_BYTES = 31 * 1024
+#: Members of a group that a broadcast is sent to one by one; a larger group is cast to, down its tree. As many as a view shows,
+#: so all of them are known, and as many copies as a node of the tree sends.
+DIRECT_MEMBERS_MAX = 32
+#: How long after the last cast broadcasts still go down the tree, though the group has become small (seconds): a direct one
+#: would overtake those that are under way. Longer than a cast takes down a tree of which a part has just died.
+CAST_LINGER_S = 5.0
+#: Added to the epoch of the sealer for the tree: no nonce is used twice.
+CAST_EPOCHS = 1 << 31
+#: Appended to what is associated with bodies for the tree: a body of one kind does not open as the other, or it could be
+#: repeated there.
+CAST_LABEL = b"cast"
+#: Senders whose last broadcast is remembered, for one group. Forgetting one lets a late broadcast of it pass.
+SENDERS_MAX = 4096
 
 
 class Peer:
-    """Another node that this one has a link to, or this node itself (``link`` is None and stays so).
+    """Another node, or this node itself (``link`` is None and stays so). One object per node, as long as somebody holds it.
 
     Attributes:
         id: Its node id.
         info: What it says of itself.
-        link: The open link to it; None once that is lost.
+        link: The link to it, maybe closing; None if there is none.
+        held: What waits for a link to it; None if nothing does.
+        is_full: Whether too much waits for a link to it.
+        is_routed: Whether it is reached through the ring, for no link to it can be had.
+        connect_after: When a link to it may be asked for again (seconds).
+        awaited: Requests of this node that it has not answered. Invariant: the sum of ``in_flight`` of its members.
+        is_dead: Whether it was found dead, and was not heard since: nothing goes through the ring to it.
+        is_local: Whether it is this node.
     """
 
-    __slots__ = ("id", "info", "link")
+    __slots__ = (
+        "__weakref__",
+        "awaited",
+        "connect_after",
+        "held",
+        "id",
+        "info",
+        "is_dead",
+        "is_full",
+        "is_local",
+        "is_routed",
+        "link",
+    )
 
-    def __init__(self, info: NodeInfo, link: Link | None) -> None:
+    def __init__(self, info: NodeInfo, link: Link | None, *, is_local: bool = False) -> None:
         self.id: NodeId = info.id
         self.info = info
         self.link = link
+        self.held: Held | None = None
+        self.is_full = False
+        self.is_routed = False
+        self.connect_after = 0.0
+        self.awaited = 0
+        self.is_dead = False
+        self.is_local = is_local
 
     @property
     def is_congested(self) -> bool:
         """Whether more is queued for it than should be."""
         link = self.link
-        return link is not None and link.congested
+        return self.is_full or (link is not None and link.congested)
 
 
 class Member(MemberLoad):
@@ -46,9 +91,15 @@ class Member(MemberLoad):
 
     __slots__ = ("peer",)
 
-    def __init__(self, peer: Peer) -> None:
-        super().__init__()
+    def __init__(self, peer: Peer, distance: int = 0) -> None:
+        super().__init__(distance)
         self.peer = peer
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is an open link to it."""
+        link = self.peer.link
+        return self.peer.is_local if link is None else link.is_open
 
 
 class Channel:
@@ -70,51 +121,87 @@ class Group:
     Attributes:
         name: The name that the application uses.
         id: The group id that the overlay knows.
-        members: The view; None until the overlay has given the first one.
+        members: The view; None until the overlay has given the first one. Of a large group a sample.
+        levels: The same by distance, as the balancer wants them.
+        size: How many members there are.
+        is_watched: Whether the overlay tells changes of the view by itself.
         sequence: The number of the last broadcast of this node.
-        channels: The channel to each peer.
-        cast_parts: Broadcasts gathered until the next flush, and sealed once for all members.
-        cast_bytes: Their size.
+        channels: The channel to each peer that has a link.
+        broadcast_parts: Broadcasts gathered until the next flush, and sealed once for all members.
+        broadcast_bytes: Their size.
         last_used: When the application last used it (seconds); idle groups are forgotten.
     """
 
-    def __init__(self, name: str, keys: GroupKeys, local: NodeId, epoch: int) -> None:
+    def __init__(self, name: str, keys: GroupKeys, local: NodeId, epoch: int, sequence: int = 0) -> None:
         self.name = name
         self.keys = keys
         self.id = GroupId(keys.group_id)
-        self.members: list[Member] | None = None
-        self.sequence = 0
+        self.levels: list[list[Member]] = []
+        self.size = 0
+        self.is_watched = True
+        self.sequence = sequence
         self.channels: dict[NodeId, Channel] = {}
-        self.cast_parts: list[bytes] = []
-        self.cast_bytes = 0
+        self.broadcast_parts: list[bytes] = []
+        self.broadcast_bytes = 0
         self.last_used = 0.0
+        self._members: list[Member] | None = None
         self._local = local
         self._sealer = GroupSealer(keys, local, epoch)
         self._opener = GroupOpener(keys)
+        self._cast_sealer = GroupSealer(keys, local, CAST_EPOCHS + epoch)
+        self._cast_opener = GroupOpener(keys)
+        self._cast_until = 0.0
         self._multicast = multicast_associated(self.id, local)
         self._unicast_from: dict[NodeId, bytes] = {}
+        self._sequences: dict[NodeId, int] = {}  # the last broadcast of each sender
+
+    @property
+    def members(self) -> list[Member] | None:
+        return self._members
+
+    @members.setter
+    def members(self, members: list[Member]) -> None:
+        self._members = members
+        self.levels = by_distance(members)
 
     @property
     def epoch(self) -> int:
-        """The epoch that is being sealed under; it grows by itself."""
-        return self._sealer.epoch
+        """The last epoch that was sealed under; it grows by itself."""
+        return max(self._sealer.epoch, self._cast_sealer.epoch - CAST_EPOCHS)
+
+    def is_cast(self, now: float) -> bool:
+        """Tell whether a broadcast goes down the tree now, for not every member is known, or for it would overtake others."""
+        if self.size > DIRECT_MEMBERS_MAX or not self.is_watched:
+            self._cast_until = now + CAST_LINGER_S
+        return now < self._cast_until
 
     def channel(self, peer: Peer) -> Channel:
         """Return the channel to a peer, made when it is first used."""
         channel = self.channels.get(peer.id)
         if channel is None or channel.peer is not peer:
-            channel = self.channels[peer.id] = Channel(self, peer, unicast_associated(self.id, self._local, peer.id))
+            channel = self.channels[peer.id] = self.new_channel(peer)
         return channel
+
+    def new_channel(self, peer: Peer) -> Channel:
+        """Return a channel that is not kept, for a peer without a link."""
+        return Channel(self, peer, unicast_associated(self.id, self._local, peer.id))
 
     def seal(self, channel: Channel) -> tuple[bytes, bytes]:
         """Take what a channel gathered and seal it for its peer: (nonce, sealed body)."""
         parts, channel.parts, channel.parts_bytes = channel.parts, [], 0
         return self._sealer.seal(b"".join(parts), channel.associated)
 
-    def seal_cast(self) -> tuple[bytes, bytes]:
+    def seal_broadcasts(self) -> tuple[bytes, bytes]:
         """Take the gathered broadcasts and seal them for every member: (nonce, sealed body)."""
-        parts, self.cast_parts, self.cast_bytes = self.cast_parts, [], 0
-        return self._sealer.seal(b"".join(parts), self._multicast)
+        return self._sealer.seal(self._take_broadcasts(), self._multicast)
+
+    def seal_cast(self) -> tuple[bytes, bytes]:
+        """Take the gathered broadcasts and seal them for the tree: (nonce, sealed body)."""
+        return self._cast_sealer.seal(self._take_broadcasts(), self._multicast + CAST_LABEL)
+
+    def _take_broadcasts(self) -> bytes:
+        parts, self.broadcast_parts, self.broadcast_bytes = self.broadcast_parts, [], 0
+        return b"".join(parts)
 
     def open_unicast(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
         """Open a body that was sealed for this node.
@@ -131,6 +218,26 @@ class Group:
     def open_multicast(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
         """Open a body that was sealed for every member. Raises as :meth:`open_unicast` does."""
         return self._opener.open(sender, nonce, sealed, multicast_associated(self.id, sender))
+
+    def open_routed(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
+        """Open a body that was sealed for this node and came without a link. Raises as :meth:`open_unicast` does."""
+        return self._opener.open(sender, nonce, sealed, unicast_associated(self.id, sender, self._local))
+
+    def open_cast(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
+        """Open a body that came down the tree. Raises as :meth:`open_unicast` does."""
+        return self._cast_opener.open(sender, nonce, sealed, multicast_associated(self.id, sender) + CAST_LABEL)
+
+    def is_late(self, sender: NodeId, sequence: int) -> bool:
+        """Tell whether a later broadcast of a sender was here before; otherwise this one is the last from now on."""
+        sequences = self._sequences
+        last = sequences.get(sender)
+        if last is None:
+            if len(sequences) >= SENDERS_MAX:
+                del sequences[next(iter(sequences))]
+        elif sequence <= last:
+            return True
+        sequences[sender] = sequence
+        return False
 
     def forget_peer(self, peer: NodeId) -> None:
         """Drop what was cached for a peer that is gone; its replay window stays."""

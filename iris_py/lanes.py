@@ -34,10 +34,12 @@ class Lanes:
 
     Attributes:
         queued_bytes: The packets and overlay messages that wait, without the headers of their frames.
+        is_unanswered: Whether packets were taken; the link takes it back when it hears something.
     """
 
     def __init__(self) -> None:
         self.queued_bytes = 0
+        self.is_unanswered = False
         self._control: Parts = []
         self._parts: Parts = []
         self._parts_bytes = 0
@@ -107,6 +109,7 @@ class Lanes:
                 parts, parts_bytes = self._parts, self._parts_bytes
                 self._parts, self._parts_bytes = [], 0
             self._interactive_sent += 1
+            self.is_unanswered = True
             self._interactive_since_bulk += 1
             frames = frames + parts if frames else parts
             size += parts_bytes
@@ -116,6 +119,7 @@ class Lanes:
             self._bulk_kinds[kind] -= frame == FRAGMENT_END
             self.queued_bytes -= len(piece)
             self._interactive_since_bulk = 0
+            self.is_unanswered = True
             frames = [*frames, FRAME.pack(frame, len(piece)), piece]
         return frames
 

@@ -12,6 +12,9 @@ In IDENTIFIED the peer is authentic and its hello is known, and the owner decide
 :meth:`Link.close`. That is where two links between the same two nodes are prevented, before either carries anything,
 so nothing has to be moved from one to the other and the order of messages cannot suffer.
 
+Keep-alive runs only while something is outstanding: packets were sent and nothing was heard since, or the owner waits for an
+answer. Otherwise the link is *quiet*: it has no deadline and costs nothing, until the owner sends a packet and wakes it.
+
 A link never raises because of its peer: it ends, with a :class:`LinkClosed` that says why.
 """
 
@@ -19,7 +22,6 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iris_py.handshake import HANDSHAKE_BYTES_MAX, LinkHandshake, ProtocolError
@@ -37,9 +39,11 @@ from iris_py.lanes import (
     RECORD_BYTES,
     Lanes,
 )
+from iris_py.link_events import CloseReason, LinkClosed, LinkDrained, LinkEvent, LinkOpened, PeerIdentified
 from security import AuthenticationError, RecordOpener, RecordSealer
 
 if TYPE_CHECKING:
+    from iris_py.link_config import LinkConfig
     from security import Keyring
 
 _LENGTH = struct.Struct(">I")
@@ -55,30 +59,6 @@ RECORD_BYTES_MAX = 4 * RECORD_BYTES
 PACKET_BYTES_MAX = 16 * 1024 * 1024 + 128 * 1024
 
 
-@dataclass(frozen=True)
-class LinkConfig:
-    """Times and bounds of a link.
-
-    Attributes:
-        handshake_timeout_s: A connection that is not open by then ends. Too small: far or busy peers cannot connect; too
-            large: strangers hold connections for long.
-        keepalive_interval_s: Silence after which the peer is asked. Too small: idle links cost; too large: deaths that
-            break no connection are found late.
-        keepalive_timeout_s: Silence after which the peer is given up. With the interval added it bounds how long a
-            stopped or unreachable peer stays in views (3 s). Too small: a busy peer is lost.
-        close_timeout_s: How long a closing link waits for the peer's CLOSE, or for some progress of what both had queued.
-        queue_bytes_high: Above this the link is congested: senders wait or choose another member.
-        queue_bytes_max: Above this the peer is taken as not reading and the link breaks.
-    """
-
-    handshake_timeout_s: float = 5.0
-    keepalive_interval_s: float = 0.75
-    keepalive_timeout_s: float = 2.25
-    close_timeout_s: float = 1.0
-    queue_bytes_high: int = 1024 * 1024
-    queue_bytes_max: int = 256 * 1024 * 1024
-
-
 class LinkState(enum.Enum):
     """Where a link is in its life; see the module's theory of operation."""
 
@@ -90,56 +70,21 @@ class LinkState(enum.Enum):
     CLOSED = enum.auto()
 
 
-class CloseReason(enum.IntEnum):
-    """The byte in a CLOSE frame."""
-
-    NORMAL = 0
-    DUPLICATE = 1
-    LEAVING = 2
-
-
-@dataclass(slots=True)
-class PeerIdentified:
-    """The peer is authentic. The owner now calls :meth:`Link.confirm` or :meth:`Link.close`."""
-
-    hello: bytes
-    "What the peer says of itself, encoded by its node."
-    replaces: bytes
-    "The id of the last open link that the initiator lost to us, or ``NO_LINK``."
-
-
-@dataclass(slots=True)
-class LinkOpened:
-    """Both sides have confirmed; packets may flow."""
-
-
-@dataclass(slots=True)
-class LinkDrained:
-    """The queue fell below a quarter of ``queue_bytes_high`` after having been above it."""
-
-
-@dataclass(slots=True)
-class LinkClosed:
-    """The link has ended; the owner closes the connection. The last event of a link."""
-
-    clean: bool
-    "Whether both sides said CLOSE, so that everything sent before has arrived."
-    reason: str
-    "Why, for people."
-    refused: bool = False
-    "Whether the other side was there but could not be authenticated."
-    duplicate: bool = False
-    "Whether the peer closed it because there is another link between the two nodes."
-
-
-LinkEvent = PeerIdentified | LinkOpened | LinkDrained | LinkClosed
-
 #: (frame type, group id, nonce, sealed body) of UNICAST and MULTICAST; (CONTROL, message, b"", b"") of an overlay message.
 Packet = tuple[int, bytes, bytes, bytes | memoryview]
 
 
 class Link:
     """The protocol of one connection.
+
+    Attributes:
+        id: What both sides call it; ``NO_LINK`` during the handshake.
+        state: Where it is in its life.
+        is_open: Whether its state is OPEN: packets may be sent.
+        is_quiet: Whether nothing is outstanding. Who sends a packet on a quiet link calls :meth:`wake`.
+        is_releasing: Whether this side closes it as idle, so that requests which come now are not to be executed.
+        congested: Whether more than ``queue_bytes_high`` is queued.
+        active_at: When packets last moved; the owner sets it when some arrive. Of a link that is not quiet: some time ago.
 
     Args:
         initiator: Whether this side dialled.
@@ -156,7 +101,11 @@ class Link:
         self.initiator = initiator
         self.id = NO_LINK
         self.state = LinkState.HANDSHAKE
+        self.is_open = False
+        self.is_quiet = False
+        self.is_releasing = False
         self.congested = False
+        self.active_at = now
         self._hello = hello
         self._config = config
         self._events: list[LinkEvent] = []
@@ -173,6 +122,7 @@ class Link:
         self._closing_since = now  # when the time to close was last extended
         self._closing_bytes = 0  # what was queued then
         self._peer_closed = False
+        self._is_released = False  # the peer closed it as idle
         # fragments of the one large frame that is arriving
         self._whole = bytearray()
         self._last_received = now
@@ -192,6 +142,7 @@ class Link:
         buffer must hold ``RECORD_BYTES_MAX`` and a little, or a large record could never complete.
         """
         self._last_received = now
+        self._lanes.is_unanswered = False
         offset, end = 0, len(data)
         try:
             while True:
@@ -234,18 +185,23 @@ class Link:
         else:
             self._end("the connection broke")  # a clean end is one after the peer's CLOSE
 
-    def handle_timeout(self, now: float) -> None:
-        """Do what is due; harmless if early. See :meth:`deadline`."""
+    def handle_timeout(self, now: float, *, is_awaited: bool = False) -> None:
+        """Do what is due; harmless if early. See :meth:`deadline`.
+
+        Args:
+            now: The time.
+            is_awaited: Whether the owner waits for an answer of the peer.
+        """
         if self._deadline is None or now < self._deadline:
             return
         if self.state is LinkState.OPEN:
-            self._keep_alive(now)
+            self._keep_alive(now, is_awaited)
         elif self.state is LinkState.CLOSING:
             self._give_up_closing(now)
         else:
             self._end("the handshake took too long")
 
-    def _keep_alive(self, now: float) -> None:
+    def _keep_alive(self, now: float, is_awaited: bool) -> None:
         config = self._config
         assert self._deadline is not None
         if now - self._deadline > config.keepalive_interval_s:
@@ -255,13 +211,15 @@ class Link:
         # Sums are compared, not differences: what was rounded otherwise than the deadline would come due for ever.
         asks_at = self._last_received + config.keepalive_interval_s
         ends_at = self._last_received + config.keepalive_timeout_s
-        if now >= ends_at:
+        if now < asks_at:
+            self._deadline = asks_at
+        elif not (is_awaited or self._lanes.is_unanswered or self._lanes):
+            self._become_quiet(now)
+        elif now >= ends_at:
             self._end(f"nothing heard for {config.keepalive_timeout_s:g} s")
-        elif now >= asks_at:
+        else:
             self._lanes.add_signal(PING, b"")
             self._deadline = min(now + config.keepalive_interval_s, ends_at)
-        else:
-            self._deadline = asks_at
 
     def _give_up_closing(self, now: float) -> None:
         """End a link that closes too slowly; one that still moves what was queued, on either side, gets more time."""
@@ -293,6 +251,7 @@ class Link:
         """Send what is queued, then CLOSE, and wait for the peer's; before the link is open: end it without a word."""
         if self.state is LinkState.OPEN or (self.state is LinkState.IDENTIFIED and not self.initiator):
             self._close_reason = reason
+            self.is_releasing = reason is CloseReason.IDLE
             self._become_closing(now)
         elif self.state is not LinkState.CLOSING:
             self._end("closed before it was open")
@@ -308,13 +267,21 @@ class Link:
             if self._lanes.queued_bytes > self._config.queue_bytes_high:
                 self._handle_full()
 
+    def wake(self, now: float) -> None:
+        """Begin to expect an answer: a packet was sent on a quiet link. Changes :meth:`deadline`."""
+        if self.is_quiet:
+            self.is_quiet = False
+            self.active_at = now
+            self._last_received = now  # the silence until now says nothing of the peer: nobody asked
+            self._deadline = now + self._config.keepalive_interval_s
+
     def send_packet(self, kind: int, group: bytes, nonce: bytes, sealed: bytes) -> None:
-        """Queue a UNICAST or MULTICAST packet; on a link that is not open it is dropped, as :class:`LinkClosed` says.
+        """Queue a UNICAST or MULTICAST packet, if the link ``is_open``; then :meth:`wake` it if it ``is_quiet``.
 
         A packet over ``FRAGMENT_BYTES`` takes the bulk lane. A MULTICAST follows one that is there already, for the
         order of broadcasts is promised.
         """
-        if self.state is not LinkState.OPEN:
+        if not self.is_open:
             return
         self._lanes.add_packet(kind, group, nonce, sealed)
         if self._lanes.queued_bytes > self._config.queue_bytes_high:
@@ -354,6 +321,15 @@ class Link:
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`; may change after any other call."""
         return self._deadline
+
+    @property
+    def is_idle_end(self) -> bool:
+        """Whether one of both sides closes it as idle: what is not sent any more may go over the next link."""
+        return self.is_releasing or self._is_released
+
+    def is_unused_since(self, moment: float) -> bool:
+        """Tell whether no packet has moved since some time, nor is under way as far as this side knows."""
+        return self.is_open and self.is_quiet and not self._lanes and not self._whole and self.active_at <= moment
 
     def has_events(self) -> bool:
         """Tell whether :meth:`events_received` would return something."""
@@ -471,6 +447,7 @@ class Link:
     def _receive_close(self, body: bytes, now: float) -> None:
         self._peer_closed = True
         reason = body[0] if body else CloseReason.NORMAL
+        self._is_released = reason == CloseReason.IDLE
         if self.state in (LinkState.CONFIRMING, LinkState.IDENTIFIED):
             self._end("the peer has another link to us", clean=True, duplicate=reason == CloseReason.DUPLICATE)
         elif self._close_sent:
@@ -484,12 +461,18 @@ class Link:
 
     def _become_open(self, now: float) -> None:
         self.state = LinkState.OPEN
-        self._last_received = now
-        self._deadline = now + self._config.keepalive_interval_s
+        self.is_open = True
+        self._become_quiet(now)
         self._events.append(LinkOpened())
+
+    def _become_quiet(self, now: float) -> None:
+        self.is_quiet = True
+        self.active_at = now
+        self._deadline = None
 
     def _become_closing(self, now: float) -> None:
         self.state = LinkState.CLOSING
+        self.is_open = self.is_quiet = False
         self._closing_since = now
         self._closing_bytes = self._lanes.queued_bytes
         self._deadline = now + self._config.close_timeout_s
@@ -498,8 +481,9 @@ class Link:
         if self.state is LinkState.CLOSED:
             return
         self.state = LinkState.CLOSED
+        self.is_open = self.is_quiet = False
         self._deadline = None
         self._lanes.clear()
         self._raw, self._whole = [], bytearray()
         self.congested = False
-        self._events.append(LinkClosed(clean, reason, refused, duplicate))
+        self._events.append(LinkClosed(clean, reason, refused, duplicate, self._is_released))

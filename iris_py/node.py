@@ -7,60 +7,49 @@ The owner (:mod:`iris_py.net.driver`) gives it what happened and takes what is t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from iris_py import packets
-from iris_py.errors import IrisError, MessageTooLarge
-from iris_py.group import BODY_BYTES, Group, Member, Peer
-from iris_py.lanes import CONTROL, MULTICAST, UNICAST
-from iris_py.link import CloseReason, Link, LinkClosed, LinkConfig
+from iris_py.balancer import zone_distance
+from iris_py.group import Group, Member, Peer
+from iris_py.groups import Groups
+from iris_py.inbound import Inbound
+from iris_py.link_config import LinkConfig
+from iris_py.link_events import CloseReason, LinkClosed
+from iris_py.node_events import DialRefused, RoomMade, ViewKnown
+from iris_py.outbound import Outbound
 from iris_py.patterns.request import Requester
-from iris_py.patterns.service import Registration, Service, ServiceEvent
+from iris_py.patterns.service import Registration, Service
 from iris_py.peers import DialFailed, DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers
 from overlay.config import OverlayConfig
-from overlay.events import Departed, DialRequested, GroupJoined, GroupLeft, ProtocolViolated, Settled, ViewChanged
+from overlay.events import (
+    Cast,
+    ConnectFailed,
+    LinkReleased,
+    PacketReceived,
+    PeerDied,
+    ProtocolViolated,
+    ViewChanged,
+)
+from overlay.messages import NodeInfo
 from overlay.overlay import Overlay
 from overlay.timers import DeadlineTable
-from security import AuthenticationError, DatagramOpener, DatagramSealer, ReplayError
+from security import AuthenticationError, DatagramOpener, DatagramSealer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iris_py.link import Packet
+    from iris_py.errors import IrisError
+    from iris_py.link import Link, Packet
+    from iris_py.node_events import NodeEvent as NodeEvent
     from overlay.config import Rng
+    from overlay.events import Event
     from overlay.ids import NodeId
-    from overlay.messages import NodeInfo
     from security import Keyring
 
-#: Names that the application used and that nothing is registered under are forgotten beyond this number, the longest unused
-#: first. Each costs a few KiB; forgetting one in use costs deriving its keys again.
-GROUPS_MAX = 2048
-
-
-@dataclass(slots=True)
-class DialRefused:
-    """Somebody answers at the address, but could not be authenticated."""
-
-    address: str
-    reason: str
-
-
-@dataclass(slots=True)
-class RoomMade:
-    """A link that was congested has room again, or is gone: who waited for room may try again."""
-
-
-@dataclass(slots=True)
-class ViewKnown:
-    """The first view of a group has arrived."""
-
-    group: Group
-
-
-NodeEvent: TypeAlias = (
-    DialRequested | DialRefused | Settled | GroupJoined | GroupLeft | Departed | RoomMade | ViewKnown | ServiceEvent
-)
+#: A link on which packets moved within this time (seconds) is not closed, though the overlay does not need it. Too small: a
+#: conversation with pauses dials again and again. Too large: descriptors.
+LINK_IDLE_S = 30.0
 
 
 class NodeCore:
@@ -92,30 +81,20 @@ class NodeCore:
         self.drops: dict[str, int] = {}
         self.peers = Peers(info, keyring, entropy, link_config or LinkConfig())
         self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng)
-        self.requester = Requester(rng, lambda: len(self.overlay.peers()))
+        self.requester = Requester(rng, lambda: self.overlay.size_estimate() - 1)
         self.service = Service()
-        self._keyring = keyring
-        self._local = Peer(info, None)
-        self._groups: dict[bytes, Group] = {}
-        self._groups_by_name: dict[str, Group] = {}
-        self._last_epoch = 0
+        self.groups = Groups(info.id, keyring)
+        self._local = Peer(info, None, is_local=True)
         self._datagram_sealer = DatagramSealer(keyring.primary, info.id)
         self._datagram_opener = DatagramOpener(keyring)
-        self._touched: dict[Link, None] = {}
-        self._open_channels: dict[tuple[Group, NodeId], None] = {}
-        self._open_casts: dict[Group, None] = {}
+        self._outbound = Outbound(self._local, self.count_drop)
+        self._inbound = Inbound(self.groups.by_id, self.requester, self.service, self._receive_control, self.count_drop)
+        self._full_links: dict[Link, None] = {}  # that the overlay's messages have filled
         self._link_deadlines: DeadlineTable[Link] = DeadlineTable()
         # Links and overlay change their deadlines only when something rare happens; a request must not pay for asking.
         self._rare_deadline: float | None = None
         self._rare_deadline_changed = True
         self._events: list[NodeEvent] = []
-        self._receive = [self._receive_unknown] * packets.KINDS
-        self._receive[packets.REQUEST] = self._receive_request
-        self._receive[packets.REPLY] = self._receive_reply
-        self._receive[packets.FAILURE] = self._receive_failure
-        self._receive[packets.REJECTION] = self._receive_rejection
-        self._receive[packets.CANCEL] = self._receive_cancel
-        self._receive[packets.BROADCAST] = self._receive_broadcast
 
     # -- commands of the application
 
@@ -126,15 +105,13 @@ class NodeCore:
             ValueError: The name is empty or too long.
             overlay.OverlayError: More groups are in use than the overlay watches.
         """
-        group = self._groups_by_name.get(cluster)
+        group = self.groups.find(cluster)
         if group is None:
-            if len(self._groups) >= GROUPS_MAX:
+            if self.groups.is_full:
                 self._forget_idle_group(now)
-            # No epoch is used twice, so a group that is forgotten and made again never repeats a nonce.
-            self._last_epoch += 1
-            group = Group(cluster, self._keyring.cluster(cluster), self.info.id, self._last_epoch)
+            group = self.groups.make(cluster)
             self.overlay.watch_group(group.id, now)
-            self._groups_by_name[cluster] = self._groups[group.id] = group
+            self.groups.add(group)
             self._advance(now)
         group.last_used = now
         return group
@@ -146,39 +123,41 @@ class NodeCore:
             MessageTooLarge: The payload is over ``MAX_MESSAGE_BYTES``.
             ValueError: The name is empty or too long.
         """
-        check_size(payload)
-        return self.requester.request(self.group(cluster, now), payload, timeout_s, idempotent, token, now)
+        packets.check_size(payload)
+        group = self.group(cluster, now)
+        if not group.is_watched:
+            self.overlay.use_group(group.id, now)
+            self._advance(now)
+        return self.requester.request(group, payload, timeout_s, idempotent, token, now)
 
     def broadcast(self, cluster: str, payload: bytes, now: float) -> int | None:
         """Send a message to every member; returns how many that is. Sealed once, however many they are.
 
-        Returns None, and sends nothing, while a link to one of them has no room or the view is not yet known: after
-        :class:`RoomMade` or :class:`ViewKnown` it may go.
+        A few members get it from this node, those of a large group down the tree of the group. Returns None, and sends
+        nothing, while there is no room on the way to one of them or the view is not yet known: after :class:`RoomMade` or
+        :class:`ViewKnown` it may go.
 
         Raises:
             MessageTooLarge: The payload is over ``MAX_MESSAGE_BYTES``.
             ValueError: The name is empty or too long.
         """
-        check_size(payload)
+        packets.check_size(payload)
         group = self.group(cluster, now)
         members = group.members
-        if members is None or any(member.peer.is_congested for member in members):
+        if members is None:
             return None
-        if not members:
+        is_cast = group.is_cast(now)
+        if self._is_tree_full() if is_cast else any(member.peer.is_congested for member in members):
+            return None
+        count = group.size if is_cast else len(members)
+        if not count:
             return 0
         group.sequence += 1
         if self.service.serves(group):
             self.service.receive_broadcast(group, self._local, group.sequence, payload)
-        if len(members) > 1 or members[0].peer is not self._local:
-            if group.cast_bytes and group.cast_bytes + len(payload) > BODY_BYTES:
-                self._seal_cast(group)
-            group.cast_parts += (
-                packets.MESSAGE.pack(packets.BROADCAST, 0, 0, len(payload), group.sequence, 0),
-                payload,
-            )
-            group.cast_bytes += packets.MESSAGE_BYTES + len(payload)
-            self._open_casts[group] = None
-        return len(members)
+        if count > 1 or not members or members[0].peer is not self._local:
+            self._outbound.add_broadcast(group, group.sequence, payload, now)
+        return count
 
     def join(self, registration: Registration, now: float) -> bool:
         """Take part in a cluster; returns whether ``GroupJoined`` will follow (not for a further registration of the same).
@@ -208,7 +187,8 @@ class NodeCore:
         self._advance(now)
 
     def close_links(self, now: float) -> None:
-        """Close every link, after what is queued on it."""
+        """Close every link, after what is queued on it; what waits for a link is dropped."""
+        self._outbound.close()
         for link in self.peers.links():
             link.close(CloseReason.LEAVING, now)
             self._handle_link(link, now)
@@ -226,9 +206,15 @@ class NodeCore:
         self._handle_link(link, now)
         return link
 
-    def dial_failed(self, address: str, now: float) -> None:
-        """No connection to an address could be made."""
-        self.overlay.dial_failed(address, now)
+    def dial_failed(self, address: str, now: float, *, is_refused: bool = False) -> None:
+        """No connection to an address could be made.
+
+        Args:
+            address: As it was requested.
+            now: The time.
+            is_refused: Whether the host says that nobody listens there.
+        """
+        self.overlay.dial_failed(address, now, is_refused=is_refused)
         self._advance(now)
 
     def accepted(self, now: float) -> Link | None:
@@ -248,7 +234,7 @@ class NodeCore:
         else:
             self._receive_packets(link, link.packets_received(), now)
         if link.has_output():
-            self._touched[link] = None
+            self._outbound.touched[link] = None
 
     def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None:
         """A datagram came, from whomever."""
@@ -263,8 +249,12 @@ class NodeCore:
     def handle_timeout(self, now: float) -> None:
         """Do what is due; harmless if early."""
         for link in self._link_deadlines.expired(now):
-            link.handle_timeout(now)
+            peer = self.peers.peer_of(link)
+            link.handle_timeout(now, is_awaited=peer is not None and peer.awaited > 0)
             self._handle_link(link, now)
+        for peer, request_id in self._outbound.overdue(now):
+            if self.requester.give_to_linked(request_id, now):
+                self._outbound.withdraw(peer, request_id)
         self.requester.handle_timeout(now)
         self.overlay.handle_timeout(now)
         self._advance(now)
@@ -273,28 +263,29 @@ class NodeCore:
 
     def flush(self, now: float) -> None:
         """Turn everything that the patterns want to send into packets on links."""
+        outbound, receivers = self._outbound, self._inbound.receivers
         while True:
             outgoing = self.requester.messages_to_send()
             outgoing += self.service.messages_to_send()
-            if not outgoing:
-                break
             for group, peer, kind, request_id, argument, payload in outgoing:
                 if peer is self._local:
-                    self._receive[kind](group, peer, request_id, argument, payload, now)
+                    receivers[kind](group, peer, request_id, argument, payload, now)
                 else:
-                    self._gather(group, peer, kind, request_id, argument, payload)
-        if self._open_channels:
-            channels, self._open_channels = self._open_channels, {}
-            for group, peer_id in channels:
-                self._seal(group, peer_id)
-        if self._open_casts:
-            casts, self._open_casts = self._open_casts, {}
-            for group in casts:
-                self._seal_cast(group)
+                    outbound.gather(group, peer, kind, request_id, argument, payload, now)
+            if outgoing:
+                continue
+            outbound.seal(now)
+            if self.requester.wanted:
+                wanted, self.requester.wanted = self.requester.wanted, []
+                for peer in wanted:
+                    outbound.connect(peer, now)
+            if not outbound.has_news:
+                return
+            self._carry_outbound(now)
 
     def links_to_flush(self) -> list[Link]:
         """Take the links that may have something to write."""
-        touched, self._touched = self._touched, {}
+        touched, self._outbound.touched = self._outbound.touched, {}
         return list(touched)
 
     def datagrams_to_send(self) -> list[tuple[tuple[str, int] | None, bytes]]:
@@ -317,7 +308,8 @@ class NodeCore:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
         if self._rare_deadline_changed:
             self._rare_deadline_changed = False
-            self._rare_deadline = _earlier(self._link_deadlines.deadline(), self.overlay.deadline())
+            links = _earlier(self._link_deadlines.deadline(), self._outbound.deadline())
+            self._rare_deadline = _earlier(links, self.overlay.deadline())
         return _earlier(self.requester.deadline(), self._rare_deadline)
 
     def count_drop(self, reason: str) -> int:
@@ -345,110 +337,60 @@ class NodeCore:
         else:
             self._link_deadlines.set(link, deadline)
         self._rare_deadline_changed = True
-        self._touched[link] = None
+        self._outbound.touched[link] = None
 
     def _receive_packets(self, link: Link, received: list[Packet], now: float) -> None:
         peer = self.peers.peer_of(link)
-        if peer is None:
+        if peer is not None:
+            self._inbound.receive_packets(link, peer, received, now)
+
+    def _receive_control(self, peer_id: NodeId, message: bytes, now: float) -> None:
+        self.overlay.receive_message(peer_id, message, now)
+        self._advance(now)
+
+    def _release_link(self, peer_id: NodeId, now: float) -> None:
+        """Close a link that the overlay does not need, unless something uses it or did so a moment ago."""
+        peer = self.peers.find(peer_id)
+        if peer is None or peer.link is None or not peer.link.is_unused_since(now - LINK_IDLE_S):
             return
-        for kind, group_id, nonce, sealed in received:
-            if kind == CONTROL:
-                self.overlay.receive_message(peer.id, group_id, now)
-                self._advance(now)
-                continue
-            group = self._groups.get(group_id)
-            if group is None:
-                self.count_drop("unknown_group")
-                continue
-            try:
-                if kind == UNICAST:
-                    body = group.open_unicast(peer.id, nonce, sealed)
-                else:
-                    body = group.open_multicast(peer.id, nonce, sealed)
-            except ReplayError:
-                self.count_drop("replayed")
-            except AuthenticationError:
-                self.count_drop("unauthentic")
-            else:
-                self._receive_body(group, peer, body, now)
+        if not (peer.awaited or peer.held is not None or self.service.owes(peer)):
+            link = peer.link
+            link.close(CloseReason.IDLE, now)
+            self._handle_link(link, now)
 
-    def _receive_body(self, group: Group, peer: Peer, body: bytes, now: float) -> None:
-        offset, end, unpack, receive = 0, len(body), packets.MESSAGE.unpack_from, self._receive
-        while end - offset >= packets.MESSAGE_BYTES:
-            kind, _flags, headers, length, message_id, argument = unpack(body, offset)
-            start = offset + packets.MESSAGE_BYTES + headers
-            offset = start + length
-            if offset > end:
-                break
-            if kind < packets.KINDS:
-                receive[kind](group, peer, message_id, argument, body[start:offset], now)
-            else:
-                self.count_drop("unknown_kind")
-        if offset != end:
-            self.count_drop("malformed")
+    def _carry_outbound(self, now: float) -> None:
+        """Do what the sending side wants done elsewhere."""
+        outbound = self._outbound
+        outbound.has_news = False
+        self._rare_deadline_changed = True
+        for link in outbound.links_woken():
+            deadline = link.deadline()
+            if deadline is not None:
+                self._link_deadlines.set(link, deadline)
+        routed, requests = outbound.packets_to_route()
+        for request_id in requests:
+            self.requester.routed(request_id)
+        for info, packet in routed:
+            self.overlay.send(info, packet, now)
+        for group_id, piece in outbound.casts_to_send():
+            self.overlay.cast(group_id, piece, now)
+        for info in outbound.links_wanted():
+            self.overlay.connect(info, now)
+        for returned in outbound.requests_returned():
+            self.requester.give_back(returned.id, returned.peer, now, is_tried=returned.is_tried)
+        if outbound.has_room:
+            outbound.has_room = False
+            self._make_room(now)
+        self._advance(now)
 
-    # -- messages
+    def _make_room(self, now: float) -> None:
+        self.requester.view_changed(now)
+        self._events.append(RoomMade())
 
-    def _receive_request(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
-        self.service.receive_request(group, peer, message_id, argument, payload, now)
-
-    def _receive_reply(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
-        self.requester.receive_reply(peer, message_id, payload, now)
-
-    def _receive_failure(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
-        self.requester.receive_failure(peer, message_id, payload)
-
-    def _receive_rejection(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
-        self.requester.receive_rejection(peer, message_id, argument, now)
-
-    def _receive_cancel(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
-        self.service.receive_cancel(peer, message_id)
-
-    def _receive_broadcast(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
-        if not self.service.serves(group):
-            self.count_drop("broadcast_to_no_member")
-        self.service.receive_broadcast(group, peer, message_id, payload)
-
-    def _receive_unknown(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
-        self.count_drop("unknown_kind")
-
-    # -- sending
-
-    def _gather(self, group: Group, peer: Peer, kind: int, message_id: int, argument: int, payload: bytes) -> None:
-        if peer.link is None:  # the channel may belong to the next link of that node already
-            self.count_drop("peer_gone")
-            return
-        channel = group.channel(peer)
-        size = packets.MESSAGE_BYTES + len(payload)
-        if channel.parts_bytes and channel.parts_bytes + size > BODY_BYTES:
-            self._seal(group, peer.id)
-        channel.parts += (packets.MESSAGE.pack(kind, 0, 0, len(payload), message_id, argument), payload)
-        channel.parts_bytes += size
-        self._open_channels[group, peer.id] = None
-
-    def _seal(self, group: Group, peer_id: NodeId) -> None:
-        channel = group.channels.get(peer_id)
-        if channel is None or not channel.parts:
-            return
-        link = channel.peer.link
-        if link is None:
-            channel.parts, channel.parts_bytes = [], 0
-            self.count_drop("peer_gone")
-            return
-        nonce, sealed = group.seal(channel)
-        link.send_packet(UNICAST, group.id, nonce, sealed)
-        self._touched[link] = None
-
-    def _seal_cast(self, group: Group) -> None:
-        """Seal the gathered broadcasts once, for every member of the view."""
-        if not group.cast_parts:
-            return
-        nonce, sealed = group.seal_cast()
-        for member in group.members or ():
-            link = member.peer.link
-            if link is not None:
-                link.send_packet(MULTICAST, group.id, nonce, sealed)
-                self._touched[link] = None
+    def _is_tree_full(self) -> bool:
+        """Tell whether a link on the way to the trees has no room."""
+        self._full_links = {link: None for link in self._full_links if link.congested}
+        return bool(self._full_links)
 
     # -- overlay
 
@@ -463,30 +405,47 @@ class NodeCore:
                 self._handle_peers_event(peers_event, now)
             for peer_id, message in self.overlay.messages_to_send():
                 peer = self.peers.find(peer_id)
-                if peer is not None and peer.link is not None:
-                    peer.link.send_control(message)
-                    self._touched[peer.link] = None
+                if peer is not None:
+                    self._outbound.send_control(peer, message, now)
+                    if peer.link is not None and peer.link.congested:
+                        self._full_links[peer.link] = None
             for event in self.overlay.events_received():
                 moved = True
-                if isinstance(event, ViewChanged):
-                    self._handle_view(event, now)
-                elif isinstance(event, ProtocolViolated):
-                    self._break_link(event.peer, event.reason, now)
-                elif isinstance(event, DialRequested | Settled | GroupJoined | GroupLeft | Departed):
-                    self._events.append(event)
+                self._handle_overlay_event(event, now)
+
+    def _handle_overlay_event(self, event: Event, now: float) -> None:
+        if isinstance(event, ViewChanged):
+            self._handle_view(event, now)
+        elif isinstance(event, Cast):
+            if event.source != self.info.id:  # its own registrations have it already
+                self._inbound.receive_cast(event.group, self.peers.peer(NodeInfo(event.source, ())), event.payload, now)
+        elif isinstance(event, PacketReceived):
+            self._handle_routed(event, now)
+        elif isinstance(event, ConnectFailed):
+            peer = self.peers.known(event.peer)
+            if peer is not None:
+                self._outbound.connect_failed(peer, now)
+        elif isinstance(event, LinkReleased):
+            self._release_link(event.peer, now)
+        elif isinstance(event, PeerDied):
+            self._handle_death(event.peer, now)
+        elif isinstance(event, ProtocolViolated):
+            self._break_link(event.peer, event.reason, now)
+        else:
+            self._events.append(event)
 
     def _handle_peers_event(
         self, event: PeerOpened | PeerClosed | PeerDrained | DialSucceeded | DialFailed, now: float
     ) -> None:
         if isinstance(event, PeerOpened):
             self.overlay.link_opened(event.peer.info, now)
+            self._outbound.peer_opened(event.peer, now)
         elif isinstance(event, PeerClosed):
-            self._touched[event.link] = None  # one that was replaced has nothing more to say, and is closed
+            self._outbound.touched[event.link] = None  # one that was replaced has nothing more to say, and is closed
             self._link_deadlines.cancel(event.link)
-            self._handle_peer_closed(event.peer, now)
+            self._handle_peer_closed(event, now)
         elif isinstance(event, PeerDrained):
-            self.requester.view_changed(now)
-            self._events.append(RoomMade())
+            self._make_room(now)
         elif isinstance(event, DialSucceeded):
             self.overlay.dial_succeeded(event.address, event.id, now)
         else:
@@ -494,36 +453,59 @@ class NodeCore:
             if event.refused:
                 self._events.append(DialRefused(event.address, event.reason))
 
-    def _handle_peer_closed(self, peer: Peer, now: float) -> None:
-        self.overlay.link_lost(peer.id, now)
-        self._advance(now)  # the views change first: a retry must not choose the lost member
-        for group in self._groups.values():
+    def _handle_peer_closed(self, event: PeerClosed, now: float) -> None:
+        peer = event.peer
+        self.overlay.link_lost(peer.id, now, is_closed=event.clean or event.released)
+        self._advance(now)  # the views change first: a retry must not choose a member that has left
+        for group in self.groups.by_id.values():
             group.forget_peer(peer.id)
-        self.requester.peer_lost(peer, now)
+        unsent = self._outbound.unsent(peer)
+        if event.released:
+            self.requester.peer_released(peer, now, unsent)
+        else:
+            self.requester.peer_lost(peer, now, unsent)
         self.service.peer_lost(peer)
+        self._outbound.peer_closed(peer, now, is_clean=event.clean)
         self._events.append(RoomMade())
 
+    def _handle_death(self, peer_id: NodeId, now: float) -> None:
+        peer = self.peers.known(peer_id)
+        if peer is None:
+            return
+        self._outbound.peer_died(peer)
+        if peer.link is not None:
+            self._break_link(peer_id, "the peer is dead", now)
+        else:  # it may have been reached through the ring
+            self.requester.peer_lost(peer, now, self._outbound.unsent(peer))
+            self.service.peer_lost(peer)
+
+    def _handle_routed(self, event: PacketReceived, now: float) -> None:
+        peer = self.peers.peer(event.source)
+        if self._inbound.receive_routed(peer, event.payload, now) and peer.link is None:
+            # It could have no link to us: answers go the same way, while we look for one.
+            peer.is_routed, peer.is_dead = True, False
+
     def _handle_view(self, event: ViewChanged, now: float) -> None:
-        group = self._groups.get(event.group)
+        group = self.groups.by_id.get(event.group)
         if group is None:
             return
-        known = {member.peer.id: member for member in group.members or ()}
+        self._outbound.seal_broadcasts(group, now)  # what was broadcast before the change goes to those who were there
+        gone = {member.peer.id: member for member in group.members or ()}
         members = []
         for id_, group_member in event.members.items():
-            peer = self._local if id_ == self.info.id else self.peers.find(id_)
-            if peer is None:
-                continue
-            member = known.get(id_)
+            peer = self._local if id_ == self.info.id else self.peers.peer(group_member.info)
+            member = gone.pop(id_, None)
             if member is None or member.peer is not peer:
                 if not group.keys.verify_proof(id_, group_member.attributes):
                     self.count_drop("unproven_member")
                     continue
-                member = Member(peer)
+                member = Member(peer, zone_distance(self.info.zone, peer.info.zone))
             members.append(member)
         if group.members is None:
             self._events.append(ViewKnown(group))
-        self._seal_cast(group)  # what was broadcast before the change goes to those who were there
-        group.members = members
+        group.members, group.size, group.is_watched = members, event.size, event.is_watched
+        for member in gone.values():
+            self._outbound.member_removed(group, member.peer)
         self.requester.view_changed(now)
 
     def _break_link(self, peer_id: NodeId, reason: str, now: float) -> None:
@@ -536,22 +518,11 @@ class NodeCore:
 
     def _forget_idle_group(self, now: float) -> None:
         pending = self.requester.groups_pending()
-        idle = [group for group in self._groups.values() if not self.service.serves(group) and group not in pending]
+        idle = [group for group in self.groups.by_id.values() if not self.service.serves(group) and group not in pending]
         if idle:
             oldest = min(idle, key=lambda group: group.last_used)
-            self._last_epoch = max(self._last_epoch, oldest.epoch)
-            del self._groups[oldest.id], self._groups_by_name[oldest.name]
+            self.groups.forget(oldest)
             self.overlay.unwatch_group(oldest.id, now)
-
-
-def check_size(payload: bytes) -> None:
-    """Refuse a payload over ``MAX_MESSAGE_BYTES``.
-
-    Raises:
-        MessageTooLarge: It is.
-    """
-    if len(payload) > packets.MAX_MESSAGE_BYTES:
-        raise MessageTooLarge(len(payload), packets.MAX_MESSAGE_BYTES)
 
 
 def _earlier(one: float | None, other: float | None) -> float | None:

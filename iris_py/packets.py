@@ -11,6 +11,9 @@ import struct
 
 import msgspec
 
+from iris_py.errors import MessageTooLarge
+from overlay.reaching import PACKET_BYTES_MAX
+
 #: kind, flags, bytes of headers, bytes of payload, id, argument
 MESSAGE = struct.Struct(">BBHIQI")
 MESSAGE_BYTES = MESSAGE.size
@@ -24,6 +27,13 @@ FAILURE_TEXT_MAX = 4096
 
 #: Time left is a 32-bit number of milliseconds; longer time-outs (49 days) travel as this.
 TIME_LEFT_MS_MAX = 0xFFFF_FFFF
+
+#: Largest packet that goes through the ring instead of over a link.
+ROUTED_BYTES_MAX = PACKET_BYTES_MAX
+#: kind, group, nonce: what is before the sealed body of a packet that goes through the ring
+ROUTED = struct.Struct(">B16s12s")
+#: What a body of one message has around its payload there: the header, the message's own, and the seal.
+ROUTED_OVERHEAD_BYTES = ROUTED.size + MESSAGE_BYTES + 16
 
 REQUEST, REPLY, FAILURE, REJECTION, CANCEL, BROADCAST = 1, 2, 3, 4, 5, 6
 KINDS = 7  # one more than the largest: the length of a dispatch table
@@ -62,6 +72,29 @@ def decode_failure(payload: bytes) -> tuple[str, str]:
     except (msgspec.MsgspecError, ValueError, RecursionError):  # the decoder lets through bad UTF-8 and deep nesting
         return "UnknownError", "the member's description of the failure was malformed"
     return failure.type, failure.text
+
+
+def check_size(payload: bytes) -> None:
+    """Refuse a payload over ``MAX_MESSAGE_BYTES``.
+
+    Raises:
+        MessageTooLarge: It is.
+    """
+    if len(payload) > MAX_MESSAGE_BYTES:
+        raise MessageTooLarge(len(payload), MAX_MESSAGE_BYTES)
+
+
+def encode_routed(kind: int, group: bytes, nonce: bytes, sealed: bytes) -> bytes:
+    """Encode a packet (the frame type UNICAST or MULTICAST, and what is in it) for the way through the ring."""
+    return ROUTED.pack(kind, group, nonce) + sealed
+
+
+def decode_routed(payload: bytes) -> tuple[int, bytes, bytes, bytes] | None:
+    """Decode a packet that came through the ring: (kind, group, nonce, sealed); None if it is too short to be one."""
+    if len(payload) < ROUTED.size:
+        return None
+    kind, group, nonce = ROUTED.unpack_from(payload)
+    return kind, group, nonce, payload[ROUTED.size :]
 
 
 def encode_time_left(time_left_s: float) -> int:

@@ -1,4 +1,7 @@
-"""The links of a node, and the peer at the end of each; never two links to one peer (docs/design.md 3.8).
+"""The nodes that this one knows, and the links to some of them; never two links to one peer (docs/design.md 3.8).
+
+There is one :class:`~iris_py.group.Peer` per node as long as anything needs it: a view, a link, a request. A link that opens
+finds it, so whoever holds a peer sees its links come and go.
 
 A link is *pending* from the moment we know who is there until both sides have confirmed. The rules that keep a second link
 from ever carrying anything are in :meth:`Peers._handle_identified`.
@@ -8,17 +11,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from iris_py.group import Peer
-from iris_py.link import NO_LINK, CloseReason, Link, LinkClosed, LinkConfig, LinkDrained, LinkOpened, LinkState, PeerIdentified
+from iris_py.link import NO_LINK, Link, LinkState
+from iris_py.link_events import CloseReason, LinkClosed, LinkDrained, LinkOpened, PeerIdentified
 from overlay.messages import NodeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.link import LinkEvent
+    from iris_py.link_config import LinkConfig
+    from iris_py.link_events import LinkEvent
     from overlay.ids import NodeId
     from security import Keyring
 
@@ -47,6 +53,10 @@ class PeerClosed:
     peer: Peer
     reason: str
     link: Link
+    clean: bool
+    "Whether both sides had said that it ends."
+    released: bool
+    "Whether the peer closed it as idle: what it has not answered was surely not executed."
 
 
 @dataclass(slots=True)
@@ -101,7 +111,8 @@ class Peers:
         self._dialled: dict[Link, str] = {}  # until it is known what came of the dial
         self._infos: dict[Link, NodeInfo] = {}  # of identified peers
         self._pending: dict[NodeId, Link] = {}  # our own dials that wait for the peer's confirmation
-        self._by_id: dict[NodeId, Peer] = {}
+        self._by_id: dict[NodeId, Peer] = {}  # those with a link
+        self._known: WeakValueDictionary[NodeId, Peer] = WeakValueDictionary()
         self._lost: dict[NodeId, bytes] = {}  # the id of the last link to a peer that is gone
         self._events: list[PeersEvent] = []
 
@@ -131,6 +142,19 @@ class Peers:
     def find(self, id: NodeId) -> Peer | None:  # noqa: A002
         """Return the peer of that id that there is a link to."""
         return self._by_id.get(id)
+
+    def known(self, id: NodeId) -> Peer | None:  # noqa: A002
+        """Return the peer of that id if anything needs it."""
+        return self._known.get(id)
+
+    def peer(self, info: NodeInfo) -> Peer:
+        """Return the peer that a description is of; who has a link describes itself, and newest is best for others."""
+        peer = self._known.get(info.id)
+        if peer is None:
+            peer = self._known[info.id] = Peer(info, None)
+        elif info.addresses and peer.link is None:
+            peer.info = info
+        return peer
 
     def peer_of(self, link: Link) -> Peer | None:
         """Return the peer at the other end of an open link."""
@@ -211,7 +235,7 @@ class Peers:
             link.abort("this is the node itself")
         elif existing is not None and existing.link is not None:
             if existing.link.id == event.replaces:
-                # The peer has seen our link break before we did.
+                # The peer has seen our link end before we did.
                 self._replace(existing.link)
                 link.confirm(now)
             else:
@@ -226,7 +250,8 @@ class Peers:
     def _replace(self, link: Link) -> None:
         reason = "the peer opened another link"
         link.abort(reason)
-        self._forget_link(link, reason)
+        ended = [event for event in link.events_received() if isinstance(event, LinkClosed)]
+        self._forget_link(link, reason, clean=False, released=any(event.released for event in ended))
 
     def _handle_opened(self, link: Link) -> None:
         info = self._infos[link]
@@ -236,7 +261,8 @@ class Peers:
         if self._pending.get(info.id) is link:
             del self._pending[info.id]
         self._dial_succeeded(link, info.id)
-        peer = self._links[link] = self._by_id[info.id] = Peer(info, link)
+        peer = self._links[link] = self._by_id[info.id] = self.peer(info)
+        peer.info, peer.link = info, link
         self._events.append(PeerOpened(peer))
 
     def _handle_closed(self, link: Link, event: LinkClosed) -> None:
@@ -248,9 +274,9 @@ class Peers:
             self._events.append(DialFailed(address, event.reason, event.refused))
         if info is None and not link.initiator:
             self.refused += 1
-        self._forget_link(link, event.reason)
+        self._forget_link(link, event.reason, clean=event.clean, released=event.released)
 
-    def _forget_link(self, link: Link, reason: str) -> None:
+    def _forget_link(self, link: Link, reason: str, *, clean: bool, released: bool) -> None:
         peer = self._links.pop(link, None)
         info = self._infos.pop(link, None)
         if info is not None and self._pending.get(info.id) is link:
@@ -263,7 +289,7 @@ class Peers:
             self._lost[peer.id] = link.id
             if len(self._lost) > LOST_LINKS_MAX:
                 del self._lost[next(iter(self._lost))]
-            self._events.append(PeerClosed(peer, reason, link))
+            self._events.append(PeerClosed(peer, reason, link, clean, released))
 
     def _dial_succeeded(self, link: Link, id: NodeId) -> None:  # noqa: A002
         address = self._dialled.pop(link, None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.broadcasts import BroadcastQueue
 from iris_py.messages import Message, Request
-from iris_py.node import check_size
+from iris_py.packets import check_size
 from iris_py.patterns.service import RequestCancelled, RequestStarted
 
 if TYPE_CHECKING:

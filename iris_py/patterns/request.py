@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import packets
-from iris_py.balancer import choose
+from iris_py.balancer import by_distance, choose_near
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
 from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from iris_py.balancer import Rng
     from iris_py.group import Group, Member, Peer
@@ -40,6 +40,7 @@ class Pending:
         "group",
         "idempotent",
         "is_parked",
+        "is_routed",
         "lost",
         "member",
         "payload",
@@ -66,6 +67,7 @@ class Pending:
         self.tried: list[Member] | None = None  # since the last pause
         self.tried_count = 0  # the most at once
         self.is_parked = False  # it waits for a member or for a time; only then it is in _waiting or _retry_times
+        self.is_routed = False  # went through the ring: it may have been executed although no link says so
         self.lost: Member | None = None  # went away with the request, so that it may have been executed
         self.rejected: int = 0  # the last packets.Rejection, 0 for none
 
@@ -82,6 +84,7 @@ class Requester:
         replied: Requests that ended with a reply.
         retries: Times that a request was given to another member.
         late: Replies that came after their request had ended.
+        wanted: Peers that links are to be opened to, for the owner to take: members that were not chosen for want of one.
     """
 
     def __init__(self, rng: Rng, count_nodes: Callable[[], int]) -> None:
@@ -89,6 +92,7 @@ class Requester:
         self.replied = 0
         self.retries = 0
         self.late = 0
+        self.wanted: list[Peer] = []
         self._rng = rng
         self._count_nodes = count_nodes
         self._last_id = 0
@@ -152,16 +156,68 @@ class Requester:
             pending.rejected = reason
         self._try_another(request_id, pending, now)
 
-    def peer_lost(self, peer: Peer, now: float) -> None:
-        """The link to a peer broke: whatever it held may have been executed. Call after the views have changed."""
-        for request_id, pending in list(self._pending.items()):
-            if pending.member is None or pending.member.peer is not peer:
-                continue
+    def peer_lost(self, peer: Peer, now: float, unsent: Container[int] = ()) -> None:
+        """A peer died, or the link to it broke: whatever it held may have been executed. Call after the views have changed.
+
+        Args:
+            peer: The peer.
+            now: The time.
+            unsent: The requests for it that were not sent. They stay as they are.
+        """
+        for request_id, pending in self._sent_to(peer, unsent):
             if pending.idempotent:
                 pending.lost = pending.member
                 self._try_another(request_id, pending, now)
             else:
                 self._finish(request_id, pending, MemberLost(pending.group.name, peer.id.hex()))
+
+    def peer_released(self, peer: Peer, now: float, unsent: Container[int] = ()) -> None:
+        """A peer closed its link as idle: what it had not answered it surely has not executed, and is sent again."""
+        for request_id, pending in self._sent_to(peer, unsent):
+            if not pending.is_routed:
+                self.give_back(request_id, peer, now, is_tried=False)
+
+    def give_back(self, request_id: int, peer: Peer, now: float, *, is_tried: bool) -> None:
+        """A request was surely not executed: choose a member anew. Harmless if it has ended.
+
+        Args:
+            request_id: The request.
+            peer: Who had it.
+            now: The time.
+            is_tried: Whether that member is not to be tried again.
+        """
+        pending = self._pending.get(request_id)
+        if pending is None or pending.member is None or pending.member.peer is not peer:
+            return
+        if is_tried:
+            self._try_another(request_id, pending, now)
+        else:
+            pending.attempts -= 1
+            self._take_from(pending.member, pending)
+            self._dispatch(request_id, pending, now)
+
+    def give_to_linked(self, request_id: int, now: float) -> bool:
+        """Give a request that was not sent to another member, if one has a link; returns whether one has."""
+        pending = self._pending[request_id]
+        member, tried = pending.member, pending.tried or ()
+        assert member is not None
+        others = [
+            other
+            for other in pending.group.members or ()
+            if other is not member and other.is_ready and not other.peer.is_congested and other not in tried
+        ]
+        if not others:
+            return False
+        pending.attempts -= 1
+        self._take_from(member, pending)
+        self._send(request_id, pending, choose_near(by_distance(others), self._rng)[0], now)
+        return True
+
+    def routed(self, request_id: int) -> None:
+        """A request went through the ring."""
+        pending = self._pending.get(request_id)
+        if pending is not None:
+            pending.is_routed = True
 
     def view_changed(self, now: float) -> None:
         """Members came, or a link has room again: give waiting requests another chance."""
@@ -216,24 +272,31 @@ class Requester:
     def _dispatch(self, request_id: int, pending: Pending, now: float) -> None:
         if pending.is_parked:
             self._unpark(request_id, pending)
-        members = pending.group.members
-        if not members:
-            self._handle_no_members(request_id, pending, known=members is not None)
+        levels = pending.group.levels
+        if not levels:
+            self._handle_no_members(request_id, pending, known=pending.group.members is not None)
             return
-        member = choose(members, self._rng)
+        member, unready = choose_near(levels, self._rng)
         if pending.tried or member.peer.is_congested:
+            members = pending.group.members or ()
             untried = [other for other in members if not pending.tried or other not in pending.tried]
-            ready = [other for other in untried if not other.peer.is_congested]
-            if not ready:
+            uncongested = [other for other in untried if not other.peer.is_congested]
+            if not uncongested:
                 self._handle_none_ready(request_id, pending, congested=bool(untried), now=now)
                 return
-            member = choose(ready, self._rng)
+            member, unready = choose_near(by_distance(uncongested), self._rng)
+        if unready is not None:
+            self.wanted.append(unready.peer)
+        self._send(request_id, pending, member, now)
+
+    def _send(self, request_id: int, pending: Pending, member: Member, now: float) -> None:
         if pending.attempts:
             self.retries += 1
         pending.attempts += 1
         pending.member = member
         pending.sent_at = now
         member.in_flight += 1
+        member.peer.awaited += 1
         time_left = packets.encode_time_left(pending.deadline - now)
         self._out.append((pending.group, member.peer, packets.REQUEST, request_id, time_left, pending.payload))
 
@@ -262,11 +325,25 @@ class Requester:
     def _try_another(self, request_id: int, pending: Pending, now: float) -> None:
         member = pending.member
         assert member is not None
-        member.in_flight -= 1
-        pending.member = None
+        self._take_from(member, pending)
         pending.tried = [*(pending.tried or ()), member]
         pending.tried_count = max(pending.tried_count, len(pending.tried))
         self._dispatch(request_id, pending, now)
+
+    def _take_from(self, member: Member, pending: Pending) -> None:
+        member.in_flight -= 1
+        member.peer.awaited -= 1
+        pending.member = None
+        pending.is_routed = False
+
+    def _sent_to(self, peer: Peer, unsent: Container[int]) -> list[tuple[int, Pending]]:
+        """Return the requests that a peer has, or had."""
+        leaving = {id_ for _group, to, kind, id_, _argument, _payload in self._out if to is peer and kind == packets.REQUEST}
+        return [
+            (id_, pending)
+            for id_, pending in self._pending.items()
+            if pending.member is not None and pending.member.peer is peer and id_ not in leaving and id_ not in unsent
+        ]
 
     def _park(self, request_id: int, pending: Pending) -> None:
         pending.is_parked = True
@@ -295,8 +372,10 @@ class Requester:
     def _forget(self, request_id: int, pending: Pending) -> None:
         del self._pending[request_id]
         self._deadlines.cancel(request_id)
-        if pending.member is not None:
-            pending.member.in_flight -= 1
+        member = pending.member
+        if member is not None:
+            member.in_flight -= 1
+            member.peer.awaited -= 1
         if pending.is_parked:
             self._unpark(request_id, pending)
 

@@ -153,6 +153,14 @@ class Service:
         self._draining.append(registration)
         self._maybe_drained(registration)
 
+    def owes(self, peer: Peer) -> bool:
+        """Tell whether a peer waits for an answer."""
+        return (
+            any(key[0] is peer for key in self._executions)
+            or any(to is peer for _group, to, *_message in self._out)
+            or any(queued.peer is peer for registration in self._each_registration() for queued in registration.queue)
+        )
+
     def serves(self, group: Group) -> bool:
         """Tell whether there is a registration of the cluster."""
         return group in self._registrations

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from iris_py.link import Link, LinkConfig, LinkState
+from iris_py.link import Link, LinkState
+from iris_py.link_config import LinkConfig
 from overlay.events import DialRequested
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_py.errors import IrisError
-    from iris_py.link import LinkEvent, Packet
-    from iris_py.node import NodeCore, NodeEvent
+    from iris_py.link import Packet
+    from iris_py.link_events import LinkEvent
+    from iris_py.node import NodeCore
+    from iris_py.node_events import NodeEvent
     from security import Keyring
 
 #: More steps than any sensible test takes: what does not come to rest by then never will.
@@ -124,6 +127,8 @@ class LinkPair:
         """Put on the wire whatever the links want to write, and end the connection of a link that has ended."""
         for end in (self.initiator, self.responder):
             self._take(end)
+            if end.link.is_quiet and end.link.queued_bytes:
+                end.link.wake(self.now)
             while not end.is_ended:
                 data = b"".join(end.link.data_to_send(BUDGET_BYTES))
                 self._take(end)
@@ -226,7 +231,7 @@ class NodeCores:
         node, other = self.nodes[dialler], self.nodes.get(address)
         accepted = other.accepted(self.now) if other is not None else None
         if accepted is None:
-            node.dial_failed(address, self.now)
+            node.dial_failed(address, self.now, is_refused=True)
             return None
         ends = End(node.dialled(address, self.now)), End(accepted)
         self.connections.append(((dialler, ends[0]), (address, ends[1])))

@@ -1,0 +1,65 @@
+"""The names that the application uses, and what must outlive a name that is forgotten and used again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_py.group import Group
+
+if TYPE_CHECKING:
+    from overlay.ids import NodeId
+    from security import Keyring
+
+#: Names that the application used and that nothing is registered under are forgotten beyond this number, the longest unused
+#: first. Each costs a few KiB; forgetting one in use costs deriving its keys again.
+GROUPS_MAX = 2048
+
+
+class Groups:
+    """The groups of one node.
+
+    Args:
+        local: The node.
+        keyring: The secrets of the network.
+
+    Attributes:
+        by_id: Those in use, by group id.
+    """
+
+    def __init__(self, local: NodeId, keyring: Keyring) -> None:
+        self.by_id: dict[bytes, Group] = {}
+        self._by_name: dict[str, Group] = {}
+        self._local = local
+        self._keyring = keyring
+        self._last_epoch = 0
+        self._last_sequence = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one should be forgotten before another one is added."""
+        return len(self.by_id) >= GROUPS_MAX
+
+    def find(self, name: str) -> Group | None:
+        """Return the group of a name, if it is in use."""
+        return self._by_name.get(name)
+
+    def make(self, name: str) -> Group:
+        """Return a new group.
+
+        Raises:
+            ValueError: The name is empty or too long.
+        """
+        # No epoch is used twice, so a group that is forgotten and made again never repeats a nonce; and its broadcasts go on
+        # after the last one, or they would be taken for late.
+        self._last_epoch += 1
+        return Group(name, self._keyring.cluster(name), self._local, self._last_epoch, self._last_sequence)
+
+    def add(self, group: Group) -> None:
+        """Use a group from now on."""
+        self._by_name[group.name] = self.by_id[group.id] = group
+
+    def forget(self, group: Group) -> None:
+        """Do not use a group any more."""
+        self._last_epoch = max(self._last_epoch, group.epoch)
+        self._last_sequence = max(self._last_sequence, group.sequence)
+        del self.by_id[group.id], self._by_name[group.name]

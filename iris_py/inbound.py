@@ -1,0 +1,184 @@
+"""What a node receives: packets are opened, and each message in them goes to the pattern that it belongs to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from iris_py import packets
+from iris_py.casts import CastAssembler
+from iris_py.lanes import CONTROL, MULTICAST, UNICAST
+from security import AuthenticationError, ReplayError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from iris_py.group import Group, Peer
+    from iris_py.link import Link, Packet
+    from iris_py.patterns.request import Requester
+    from iris_py.patterns.service import Service
+    from overlay.ids import GroupId, NodeId
+
+#: Takes a message: (group, peer, id, argument, payload, now).
+Receiver: TypeAlias = "Callable[[Group, Peer, int, int, bytes, float], None]"
+
+
+class Inbound:
+    """The receiving side of a node.
+
+    Args:
+        groups: The groups in use, by id; the owner changes it.
+        requester: Who gets answers.
+        service: Who gets requests and broadcasts.
+        receive_control: Takes a message of the overlay: (peer, message, now).
+        count_drop: Counts what is dropped, by reason.
+
+    Attributes:
+        receivers: What to call with a message of each kind: (group, peer, id, argument, payload, now).
+    """
+
+    def __init__(
+        self,
+        groups: Mapping[bytes, Group],
+        requester: Requester,
+        service: Service,
+        receive_control: Callable[[NodeId, bytes, float], None],
+        count_drop: Callable[[str], object],
+    ) -> None:
+        self._groups = groups
+        self._requester = requester
+        self._service = service
+        self._receive_control = receive_control
+        self._count_drop = count_drop
+        self._assembler = CastAssembler(count_drop)
+        self.receivers: list[Receiver] = [self._receive_unknown] * packets.KINDS
+        self.receivers[packets.REQUEST] = self._receive_request
+        self.receivers[packets.REPLY] = self._receive_reply
+        self.receivers[packets.FAILURE] = self._receive_failure
+        self.receivers[packets.REJECTION] = self._receive_rejection
+        self.receivers[packets.CANCEL] = self._receive_cancel
+        self.receivers[packets.BROADCAST] = self._receive_broadcast
+        # The peer takes back what it sent on a link that this side closes as idle.
+        self._receivers_released = list(self.receivers)
+        self._receivers_released[packets.REQUEST] = self._refuse_request
+        # Only broadcasts are for everybody.
+        self._receivers_cast: list[Receiver] = [self._receive_unknown] * packets.KINDS
+        self._receivers_cast[packets.BROADCAST] = self._receive_broadcast
+
+    # -- packets
+
+    def receive_packets(self, link: Link, peer: Peer, received: list[Packet], now: float) -> None:
+        """Take what came over a link. The hot path."""
+        receivers = self._receivers_released if link.is_releasing else self.receivers
+        for kind, group_id, nonce, sealed in received:
+            if kind == CONTROL:
+                self._receive_control(peer.id, group_id, now)
+                continue
+            link.active_at = now
+            group = self._groups.get(group_id)
+            if group is None:
+                self._count_drop("unknown_group")
+                continue
+            try:
+                if kind == UNICAST:
+                    body = group.open_unicast(peer.id, nonce, sealed)
+                else:
+                    body = group.open_multicast(peer.id, nonce, sealed)
+            except ReplayError:
+                self._count_drop("replayed")
+            except AuthenticationError:
+                self._count_drop("unauthentic")
+            else:
+                self._receive_body(receivers, group, peer, body, now)
+
+    def receive_routed(self, peer: Peer, payload: bytes, now: float) -> bool:
+        """Take a packet that a peer sent through the ring; returns whether it was authentic."""
+        decoded = packets.decode_routed(payload)
+        if decoded is None or decoded[0] not in (UNICAST, MULTICAST):
+            self._count_drop("malformed")
+            return False
+        kind, group_id, nonce, sealed = decoded
+        group = self._groups.get(group_id)
+        if group is None:
+            self._count_drop("unknown_group")
+            return False
+        open_packet = group.open_routed if kind == UNICAST else group.open_multicast
+        return self._receive_sealed(self.receivers, open_packet, group, peer, nonce, sealed, now)
+
+    def receive_cast(self, group_id: GroupId, peer: Peer, payload: bytes, now: float) -> None:
+        """Take a piece of what a peer cast."""
+        whole = self._assembler.receive(group_id, peer.id, payload)
+        if whole is None:
+            return
+        group = self._groups.get(group_id)
+        if group is None:
+            self._count_drop("unknown_group")
+            return
+        nonce, sealed = whole
+        self._receive_sealed(self._receivers_cast, group.open_cast, group, peer, nonce, sealed, now)
+
+    def _receive_sealed(
+        self,
+        receivers: list[Receiver],
+        open_packet: Callable[[NodeId, bytes, bytes], bytes],
+        group: Group,
+        peer: Peer,
+        nonce: bytes,
+        sealed: bytes,
+        now: float,
+    ) -> bool:
+        try:
+            body = open_packet(peer.id, nonce, sealed)
+        except ReplayError:
+            self._count_drop("replayed")
+        except AuthenticationError:
+            self._count_drop("unauthentic")
+        else:
+            self._receive_body(receivers, group, peer, body, now)
+            return True
+        return False
+
+    def _receive_body(self, receivers: list[Receiver], group: Group, peer: Peer, body: bytes, now: float) -> None:
+        offset, end, unpack = 0, len(body), packets.MESSAGE.unpack_from
+        while end - offset >= packets.MESSAGE_BYTES:
+            kind, _flags, headers, length, message_id, argument = unpack(body, offset)
+            start = offset + packets.MESSAGE_BYTES + headers
+            offset = start + length
+            if offset > end:
+                break
+            if kind < packets.KINDS:
+                receivers[kind](group, peer, message_id, argument, body[start:offset], now)
+            else:
+                self._count_drop("unknown_kind")
+        if offset != end:
+            self._count_drop("malformed")
+
+    # -- messages
+
+    def _receive_request(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+        self._service.receive_request(group, peer, message_id, argument, payload, now)
+
+    def _refuse_request(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+        self._count_drop("request_on_idle_link")
+
+    def _receive_reply(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+        self._requester.receive_reply(peer, message_id, payload, now)
+
+    def _receive_failure(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+        self._requester.receive_failure(peer, message_id, payload)
+
+    def _receive_rejection(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+        self._requester.receive_rejection(peer, message_id, argument, now)
+
+    def _receive_cancel(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+        self._service.receive_cancel(peer, message_id)
+
+    def _receive_broadcast(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+        if not self._service.serves(group):
+            self._count_drop("broadcast_to_no_member")
+        elif group.is_late(peer.id, message_id):
+            self._count_drop("late_broadcast")
+        else:
+            self._service.receive_broadcast(group, peer, message_id, payload)
+
+    def _receive_unknown(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+        self._count_drop("unknown_kind")

@@ -1,0 +1,56 @@
+"""What a link reports to its owner, and why one side closes it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+class CloseReason(enum.IntEnum):
+    """The byte in a CLOSE frame."""
+
+    NORMAL = 0
+    DUPLICATE = 1
+    LEAVING = 2
+    IDLE = 3
+    "Nothing uses the link: what comes after the last answer is not executed, and may be asked again."
+
+
+@dataclass(slots=True)
+class PeerIdentified:
+    """The peer is authentic. The owner now calls :meth:`Link.confirm` or :meth:`Link.close`."""
+
+    hello: bytes
+    "What the peer says of itself, encoded by its node."
+    replaces: bytes
+    "The id of the last open link that the initiator lost to us, or ``NO_LINK``."
+
+
+@dataclass(slots=True)
+class LinkOpened:
+    """Both sides have confirmed; packets may flow."""
+
+
+@dataclass(slots=True)
+class LinkDrained:
+    """The queue fell below a quarter of ``queue_bytes_high`` after having been above it."""
+
+
+@dataclass(slots=True)
+class LinkClosed:
+    """The link has ended; the owner closes the connection. The last event of a link."""
+
+    clean: bool
+    "Whether both sides said CLOSE, so that everything sent before has arrived."
+    reason: str
+    "Why, for people."
+    refused: bool = False
+    "Whether the other side was there but could not be authenticated."
+    duplicate: bool = False
+    "Whether the peer closed it because there is another link between the two nodes."
+    released: bool = False
+    "Whether the peer closed it as idle: what it has not answered was surely not executed."
+
+
+LinkEvent: TypeAlias = PeerIdentified | LinkOpened | LinkDrained | LinkClosed

@@ -1,0 +1,37 @@
+"""What a node reports to its owner, besides the outcomes of requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from iris_py.patterns.service import ServiceEvent
+from overlay.events import Departed, DialRequested, GroupJoined, GroupLeft, Settled
+
+if TYPE_CHECKING:
+    from iris_py.group import Group
+
+
+@dataclass(slots=True)
+class DialRefused:
+    """Somebody answers at the address, but could not be authenticated."""
+
+    address: str
+    reason: str
+
+
+@dataclass(slots=True)
+class RoomMade:
+    """A link that was congested has room again, or is gone: who waited for room may try again."""
+
+
+@dataclass(slots=True)
+class ViewKnown:
+    """The first view of a group has arrived."""
+
+    group: Group
+
+
+NodeEvent: TypeAlias = (
+    DialRequested | DialRefused | Settled | GroupJoined | GroupLeft | Departed | RoomMade | ViewKnown | ServiceEvent
+)
