@@ -177,7 +177,7 @@ class Dialler:
         self._add(candidate, now + redial_delay_s(1, self._config, self._rng), now)
 
     def forget(self, node: NodeId) -> bool:
-        """Stop looking for a peer: there is a link to it, or it left, or it is surely dead. Return whether it was a candidate."""
+        """Stop looking for a peer that has a link, left, or is surely dead. Return whether it was looked for."""
         candidate = self._candidates.get(node)
         if candidate is not None:
             self._forget(candidate)
