@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from iris_py.testing.pastry_network import PastryNetwork
 from overlay.ids import ID_BYTES, is_nearer, position
@@ -24,16 +24,37 @@ if TYPE_CHECKING:
     from overlay.ids import NodeId
     from overlay.pastry_config import PastryConfig
 
+GROWTH_PER_S: Final = 0.05
+"""How fast a ring grows that is brought up quickly: by this part of itself per second, so it doubles in 14 s. Of 10,000 nodes,
+500 join per second, each of which takes half a second. That is the whole trick: no node is given what it did not learn."""
+
+GROWTH_PER_S_MIN: Final = 20.0
+"""Nodes per second while there are few."""
+
 
 class PastrySimulation(PastryNetwork):
     """Route messages while nodes come and go, and check every delivery."""
 
-    def __init__(self, seed: int, config: PastryConfig | None = None, *, width_s: float = 0.04, silence_s: float = 2.5) -> None:
-        super().__init__(seed, config, width_s=width_s, silence_s=silence_s)
+    def __init__(
+        self,
+        seed: int,
+        config: PastryConfig | None = None,
+        *,
+        width_s: float = 0.04,
+        silence_s: float = 2.5,
+        zones: int = 0,
+        loss: float = 0.0,
+        has_detectors: bool = False,
+    ) -> None:
+        """Create an empty network: see `PastryNetwork`."""
+        super().__init__(
+            seed, config, width_s=width_s, silence_s=silence_s, zones=zones, loss=loss, has_detectors=has_detectors
+        )
         self.issued: dict[int, tuple[NodeId, float]] = {}
         self.arrived: Counter[int] = Counter()
         self.hops: list[int] = []
         self.delays: list[float] = []
+        self.directs: list[float] = []  # How long it would have taken without a ring, for each of the delays.
         self.wrong: list[tuple[float, int, int]] = []  # When, at which node, instead of which one.
         self.undeliverable = 0
 
@@ -42,25 +63,40 @@ class PastrySimulation(PastryNetwork):
         number = len(self.issued)
         self.issued[number] = (source.info.id, self.now)
         source.pastry.route(key or self.rng.randbytes(ID_BYTES), b"%d" % number, self.now)
-        self._apply(source)
+        self.apply(source)
         return number
 
     def lookup_all(self, count: int, over_s: float, settle_s: float = 5.0) -> None:
         """Route messages from random nodes to random keys."""
-        for index in range(count):
-            self.at(self.now + over_s * (index + 1) / count, self._lookup_somewhere)
+        self.begin_lookups(count, over_s)
         self.run_for(over_s + settle_s)
+
+    def begin_lookups(self, count: int, over_s: float) -> None:
+        """Route messages from random nodes to random keys while time passes."""
+        if count:
+            self.at(self.now + over_s / count, self._lookup_again, self.now, 1, count, over_s)
+
+    def begin_growth(self, count: int) -> None:
+        """Start nodes while time passes until so many were started, each through a random active one; see GROWTH_PER_S."""
+        if not self.nodes:
+            self.start_node()
+        if len(self.nodes) < count:
+            rate = max(GROWTH_PER_S_MIN, GROWTH_PER_S * len(self.nodes))
+            self.at(self.now + self.rng.expovariate(rate), self._grow, count)
 
     def churn(self, mean_session_s: float, for_s: float, lookups_per_s: float, crash_part: float = 0.8) -> None:
         """Let nodes come and go as a Poisson process that keeps their number, while messages are routed."""
+        self.begin_churn(mean_session_s, for_s, crash_part)
+        self.begin_lookups(int(lookups_per_s * for_s), for_s)
+        self.run_for(for_s)
+
+    def begin_churn(self, mean_session_s: float, for_s: float, crash_part: float = 0.8) -> None:
+        """Let nodes come and go while time passes. Half of those that crash do so without a sign."""
         end = self.now + for_s
         for node in self.live():
             self.at(
                 self.now + self.rng.expovariate(1 / mean_session_s), self._end_session, node, mean_session_s, end, crash_part
             )
-        for index in range(int(lookups_per_s * for_s)):
-            self.at(self.now + index / lookups_per_s, self._lookup_somewhere)
-        self.run_until(end)
 
     def true_root(self, key: bytes, side: int = 0) -> SimulatedPastry:
         """Return the active node nearest to a key."""
@@ -125,7 +161,9 @@ class PastrySimulation(PastryNetwork):
             self.wrong.append((self.now, node.index, root.index))
         self.arrived[number] += 1
         self.hops.append(len(event.path))
-        self.delays.append(self.now - self.issued[number][1])
+        source, issued_at = self.issued[number]
+        self.delays.append(self.now - issued_at)
+        self.directs.append(self.latency_s(self.nodes[source], node) if source != node.info.id else 0.0)
 
     def _end_session(self, node: SimulatedPastry, mean_s: float, end: float, crash_part: float) -> None:
         if self.now >= end or not node.is_up:
@@ -137,5 +175,13 @@ class PastrySimulation(PastryNetwork):
         new = self.start_node([self.random_active()])
         self.at(self.now + self.rng.expovariate(1 / mean_s), self._end_session, new, mean_s, end, crash_part)
 
-    def _lookup_somewhere(self) -> None:
-        self.lookup(self.random_active())
+    def _lookup_again(self, begun_at: float, number: int, count: int, over_s: float) -> None:
+        if self.has_active():
+            self.lookup(self.random_active())
+        if number < count:
+            self.at(begun_at + over_s * (number + 1) / count, self._lookup_again, begun_at, number + 1, count, over_s)
+
+    def _grow(self, count: int) -> None:
+        if self.has_active():
+            self.start_node([self.random_active()])
+        self.begin_growth(count)
