@@ -33,9 +33,13 @@ BURIED_S: Final = 5.0
 BURIED_MAX: Final = 512
 """Deaths remembered for that; the oldest is forgotten first, and then at worst reported again."""
 
-LOOKED_AT_MAX: Final = 64
-"""Leaves and roots that are asked at once when one fell silent. Too small: after a cut, watchers believe old roots for longer.
-Too large: each silent death costs that many pings."""
+LOOKED_AT_MAX: Final = 96
+"""Nodes that are asked at once when one fell silent: leaf set, some roots, table. Too small: after a cut, watchers believe old
+roots for longer. Too large: each silent death costs that many pings."""
+
+MANY_S: Final = 5.0
+"""Two that fall silent within this time are taken for a cut. Too small: a cut that is noticed piece by piece looks like single
+deaths. Too large: under churn, single deaths look like a cut."""
 
 
 def datagram_address(info: NodeInfo) -> Address | None:
@@ -80,6 +84,7 @@ class Lifeline:
         self._known: dict[NodeId, tuple[NodeInfo, Contact]] = {}
         self._buried: dict[NodeId, float] = {}
         self._refresh_at: float | None = None
+        self._silent_at = float("-inf")
 
     def refresh(self, now: float) -> None:
         """Tell the detector whom to watch: the right-hand neighbour, the leaf set, the roots of own groups, the table."""
@@ -155,11 +160,18 @@ class Lifeline:
         self.events.append(PeerDied(peer))
         if is_silent:
             self._dialler.look_for(info, now)
-            # One that fell silent may be the first of many, and some of them nobody would ask for a minute.
-            relied_on = (*self._ring.leaves(), *self._groups.roots())
-            self.detector.look_at([other.id for other in relied_on[:LOOKED_AT_MAX]], peer, now)
+            self._look_around(peer, now)
         else:
             self._dialler.forget(peer)
+
+    def _look_around(self, silent: NodeId, now: float) -> None:
+        """Ask others at once: who fell silent may be the first of many, and some of them nobody would ask for a minute."""
+        asked = [*self._ring.leaves(), *self._groups.roots()]
+        if now - self._silent_at < MANY_S:
+            # The table too: it is told to others, who would probe the dead in it one after the other.
+            asked += self._ring.known()
+        self._silent_at = now
+        self.detector.look_at(list(dict.fromkeys(info.id for info in asked))[:LOOKED_AT_MAX], silent, now)
 
     def is_buried(self, peer: NodeId) -> bool:
         """Return whether a death was reported, and no sign of life came since."""

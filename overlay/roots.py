@@ -35,7 +35,7 @@ from overlay.group_messages import (
     Watch,
 )
 from overlay.group_root import GroupRoot
-from overlay.ids import NodeId
+from overlay.ids import NodeId, is_nearer, position
 from overlay.sequences import SOURCES_MAX, Sequences
 from overlay.takeover import merge, revive
 from overlay.timers import DeadlineTable
@@ -204,11 +204,21 @@ class Roots:
             self._outbox.send(source, Copied(message.group, version))
             if version and self._ring.is_root(message.group):
                 self._take_over(message.group, now)
-            elif is_more:
-                # The new root was not told by the old one: tell it.
-                held = self.copies.held[message.group]
-                self._outbox.send_all(source, copy_parts(held.directory, held.watchers.values()))
+            elif version and (is_more or not message.base):
+                self._pass_on(message.group, source, is_more=is_more)
         self._start_sweeping(now)
+
+    def _pass_on(self, group: GroupId, source: NodeInfo, *, is_more: bool) -> None:
+        """Tell the root what it may not know."""
+        held = self.copies.held[group]
+        key = position(group)
+        nearest = self._ring.replicas(group, 1)
+        if nearest and is_nearer(key, position(nearest[0].id), position(source.id)):
+            # When rings merge, the nearest node that the source knew to hand over to need not be the root.
+            self._outbox.send_all(nearest[0], copy_parts(held.directory, held.watchers.values()))
+        elif is_more:
+            # The new root was not told by the old one.
+            self._outbox.send_all(source, copy_parts(held.directory, held.watchers.values()))
 
     # The ring
 
