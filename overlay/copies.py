@@ -118,10 +118,14 @@ class Copies:
             return None, False
         del self._parts[group, source]
         count = len(part.directory.members)
-        if held is not None and held.owner != source:
-            # The old root did not hand over, or there were two. What each was told is true until somebody knows better.
+        version = message.version
+        if held is not None and (held.owner != source or held.directory.version > version):
+            # The old root did not hand over, or there were two, or this is what the owner of the newer copy has of another
+            # root. What each was told is true until somebody knows better.
             part.merge(held)
-        part.directory.version = message.version
+            if held.owner == source:
+                version = held.directory.version
+        part.directory.version = version
         self.held[group] = part
         return message.version, len(part.directory.members) > count
 
