@@ -167,13 +167,3 @@ def _spill_over(levels: Sequence[Sequence[Load]], chosen: Load, unready: Load | 
         if chosen.in_flight < SPILL_IN_FLIGHT_MIN:
             break
     return chosen, unready
-
-
-def choose(members: Sequence[Load], rng: Rng) -> Load:
-    """Return the less loaded of two members drawn at random, wherever they are and whether they are ready or not.
-
-    Args:
-        members: At least one.
-        rng: The source of randomness.
-    """
-    return choose_near((members,), rng)[0]
