@@ -47,13 +47,15 @@ def copy_parts(directory: Directory, watchers: Iterable[NodeInfo]) -> list[Copy]
 class HeldCopy:
     """Hold a directory of another root."""
 
-    __slots__ = ("directory", "expires", "owner", "watchers")
+    __slots__ = ("directory", "expires", "owner", "passed_to", "watchers")
 
     def __init__(self, directory: Directory, watchers: dict[NodeId, NodeInfo], owner: NodeId, expires: float) -> None:
         self.directory = directory
         self.watchers = watchers
         self.owner = owner
         self.expires = expires
+        # Who was sent it lately, for its owner is not the root any more.
+        self.passed_to: NodeId | None = None
 
     def apply(self, message: Copy, expires: float) -> None:
         """Apply a part of a copy, or a change."""

@@ -311,6 +311,8 @@ class Neighbours:
                 return
             for is_right in leaves.short_sides:
                 leaves.settle(is_right=is_right)
+            # Believed, not known: after a mass failure those asked were repairing themselves.
+            ring.timers.set((Timer.NEWS, None), now + ring.config.settled_check_s * ring.rng.uniform(0.8, 1.2))
         self._repair_attempts = 0
         self.is_searching = False
         self.has_closed = True

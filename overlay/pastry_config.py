@@ -43,6 +43,10 @@ class PastryConfig:
     """How often, before a short leaf set is believed to be all there is. Too small: a wide gap after a mass failure is taken
     for the end of the ring. Too large: keys in such a gap wait longer."""
 
+    settled_check_s: float = 5.0
+    """When a leaf set that was believed to lack nobody, after repairs that found nobody, is compared with its edges once more.
+    Too small: they are still repairing. Too large: what a mass failure left wrong stays so for longer."""
+
     exchange_interval_s: float = 60.0
     """The time between exchanges with one leaf and one entry of the table. Too small: traffic of idle nodes. Too large: what
     repair missed stays wrong for longer."""

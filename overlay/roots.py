@@ -35,7 +35,7 @@ from overlay.group_messages import (
     Watch,
 )
 from overlay.group_root import GroupRoot
-from overlay.ids import NodeId, is_nearer, position
+from overlay.ids import GroupId, NodeId, is_nearer, position
 from overlay.sequences import SOURCES_MAX, Sequences
 from overlay.takeover import merge, revive
 from overlay.timers import DeadlineTable
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from overlay.counters import Counters
     from overlay.group_config import GroupConfig
     from overlay.group_io import Outbox, Path, Ring
-    from overlay.ids import GroupId
     from overlay.messages import NodeInfo
 
 CHECK_S: Final = 0.5
@@ -54,11 +53,17 @@ CHECK_S: Final = 0.5
 ACCUSED_S: Final = 35.0
 """For so long an accused node is told so at each sweep: it may have stood still, and its accusers may be gone."""
 
+ORPHANS_S: Final = 1.0
+"""How long after a change of the ring copies are looked through for those whose owner cannot be the root any more. Too small: the
+root just came, and is about to replace them. Too large: what rings that merge knew is missing for as long."""
+
 _NOBODY: Final = NodeId(b"")
+_NO_GROUP: Final = GroupId(b"")
 _PENDING: Final = 3
 _HANDOVER: Final = 4
 _HELD: Final = 5
 _CHECK: Final = 6
+_ORPHANS: Final = 7
 
 
 class Roots:
@@ -206,6 +211,7 @@ class Roots:
                 self._take_over(message.group, now)
             elif version and (is_more or not message.base):
                 self._pass_on(message.group, source, is_more=is_more)
+                self._look_for_orphans(now)
         self._start_sweeping(now)
 
     def _pass_on(self, group: GroupId, source: NodeInfo, *, is_more: bool) -> None:
@@ -220,6 +226,20 @@ class Roots:
             # The new root was not told by the old one.
             self._outbox.send_all(source, copy_parts(held.directory, held.watchers.values()))
 
+    def _look_for_orphans(self, now: float) -> None:
+        key = (_ORPHANS, _NO_GROUP, _NOBODY)
+        if self.copies.held and key not in self._timers:
+            self._timers.set(key, now + ORPHANS_S)
+
+    def _pass_on_orphans(self) -> None:
+        """Pass on copies that no root keeps up to date: while rings merged, their owner gave them to one that was none."""
+        for group, held in self.copies.held.items():
+            key = position(group)
+            for info in self._ring.replicas(group, 1):
+                if info.id != held.passed_to and is_nearer(key, position(info.id), position(held.owner)):
+                    held.passed_to = info.id
+                    self._outbox.send_all(info, copy_parts(held.directory, held.watchers.values()))
+
     # The ring
 
     def ring_changed(self, now: float) -> None:
@@ -227,6 +247,7 @@ class Roots:
         self._take_over_all(now)
         for root in list(self.roots.values()):
             self._place(root, now)
+        self._look_for_orphans(now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
         """Handle that a node is dead: it follows nothing. Whether it is dead as a member, the ring has to say."""
@@ -246,6 +267,9 @@ class Roots:
     def handle_timeout(self, now: float) -> None:
         """Send again what was not acknowledged, complete what waited for too long, and forget what expired."""
         for kind, group, node in self._timers.expired(now):
+            if kind == _ORPHANS:
+                self._pass_on_orphans()
+                continue
             root = self.roots.get(group)
             if root is None:
                 continue
