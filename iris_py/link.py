@@ -246,6 +246,9 @@ class Link:
         else:
             self._lanes.add_signal(PONG)
             self._become_open(now)
+            # Whether the initiator hears it must not stay in doubt.
+            self._lanes.is_unanswered = True
+            self.wake(now)
 
     def close(self, reason: CloseReason, now: float) -> None:
         """Send what is queued, then CLOSE, and wait for the peer's; before the link is open: end it without a word."""

@@ -25,6 +25,7 @@ from overlay.config import OverlayConfig
 from overlay.events import (
     Cast,
     ConnectFailed,
+    DialRequested,
     LinkReleased,
     PacketReceived,
     PeerDied,
@@ -95,6 +96,7 @@ class NodeCore:
         self._rare_deadline: float | None = None
         self._rare_deadline_changed = True
         self._events: list[NodeEvent] = []
+        self._is_closing = False
 
     # -- commands of the application
 
@@ -188,6 +190,7 @@ class NodeCore:
 
     def close_links(self, now: float) -> None:
         """Close every link, after what is queued on it; what waits for a link is dropped."""
+        self._is_closing = True
         self._outbound.close()
         for link in self.peers.links():
             link.close(CloseReason.LEAVING, now)
@@ -431,7 +434,7 @@ class NodeCore:
             self._handle_death(event.peer, now)
         elif isinstance(event, ProtocolViolated):
             self._break_link(event.peer, event.reason, now)
-        else:
+        elif not (self._is_closing and isinstance(event, DialRequested)):
             self._events.append(event)
 
     def _handle_peers_event(

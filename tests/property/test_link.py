@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from iris_py.handshake import ProtocolError
 from iris_py.lanes import CONTROL, FRAGMENT_BYTES, MULTICAST, UNICAST
-from iris_py.link import RECORD_BYTES_MAX, CloseReason, Link, LinkClosed, LinkState
+from iris_py.link import RECORD_BYTES_MAX, Link, LinkState
+from iris_py.link_events import CloseReason, LinkClosed
 from iris_py.testing.pair import LinkPair
 from security import Keyring, Secret
 

@@ -100,7 +100,7 @@ class RequesterMachine(RuleBasedStateMachine):
     @rule()
     def join(self) -> None:
         self.count += 1
-        link = cast("Link", SimpleNamespace(congested=False))
+        link = cast("Link", SimpleNamespace(congested=False, is_open=True))
         member = Member(Peer(NodeInfo(NodeId(self.count.to_bytes(16, "big")), ()), link))
         self.every.append(member)
         self.group.members = [*self.members(), member]

@@ -14,7 +14,7 @@ import pytest
 
 import iris_py as iris
 from iris_py.broadcasts import QUEUE_BYTES_MAX
-from iris_py.link import LinkConfig
+from iris_py.link_config import LinkConfig
 from iris_py.testing import NodeSimulation, VirtualLoop, run
 
 if TYPE_CHECKING:

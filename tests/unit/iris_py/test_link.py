@@ -22,20 +22,9 @@ from iris_py.lanes import (
     RECORD_BYTES,
     UNICAST,
 )
-from iris_py.link import (
-    LINK_ID_BYTES,
-    NO_LINK,
-    PACKET_BYTES_MAX,
-    RECORD_BYTES_MAX,
-    CloseReason,
-    Link,
-    LinkClosed,
-    LinkConfig,
-    LinkDrained,
-    LinkOpened,
-    LinkState,
-    PeerIdentified,
-)
+from iris_py.link import LINK_ID_BYTES, NO_LINK, PACKET_BYTES_MAX, RECORD_BYTES_MAX, Link, LinkState
+from iris_py.link_config import LinkConfig
+from iris_py.link_events import CloseReason, LinkClosed, LinkDrained, LinkOpened, PeerIdentified
 from iris_py.testing.pair import End, LinkPair
 from security import Keyring, RecordOpener, RecordSealer, Secret
 
@@ -717,48 +706,124 @@ def test_output_and_events_are_announced() -> None:
 # -- keep-alive
 
 
-def test_a_quiet_peer_stays() -> None:
-    pair = opened(latency_s=0.05)
-    pair.drive(60.0)
-    assert pair.initiator.link.state is pair.responder.link.state is LinkState.OPEN
-    assert not pair.initiator.events
-    frames_per_second = len(record_lengths(pair.initiator)) / 60
-    assert 0.5 < frames_per_second < 3
+def quiet(**arguments: float | LinkConfig | Callable[[], int]) -> LinkPair:
+    """Return two links that have asked what they wanted to know after opening."""
+    pair = opened(**arguments)
+    pair.drive(pair.now + 10.0)
+    for end in (pair.initiator, pair.responder):
+        assert end.link.is_quiet
+        end.written.clear()
+    return pair
 
 
-def test_a_ping_is_sent_after_silence_only() -> None:
-    pair = opened()
-    opened_at = pair.now
-    pair.drive(opened_at + CONFIG.keepalive_interval_s - 0.01)
-    assert not pair.initiator.written
-    pair.drive(opened_at + CONFIG.keepalive_interval_s + 0.01)
-    assert pair.initiator.written
+def test_a_quiet_link_costs_nothing_and_stays() -> None:
+    pair = quiet(latency_s=0.05)
+    pair.initiator.is_held = pair.responder.is_held = True
+    pair.drive(pair.now + 3600.0)
+    for end in (pair.initiator, pair.responder):
+        assert end.link.state is LinkState.OPEN
+        assert end.link.deadline() is None
+        assert not end.written
+
+
+def test_after_a_packet_one_question_and_then_rest() -> None:
+    pair = quiet(latency_s=0.05)
+    pair.initiator.link.send_packet(UNICAST, GROUP, NONCE, body(100))
+    pair.drive(pair.now + CONFIG.keepalive_interval_s - 0.01)
+    assert len(record_lengths(pair.initiator)) == 1
+    assert not pair.initiator.link.is_quiet
+    pair.drive(pair.now + 60.0)
+    assert len(record_lengths(pair.initiator)) == 2  # and a PING
+    assert len(record_lengths(pair.responder)) == 1
+    assert pair.initiator.link.is_quiet
+    assert pair.initiator.link.deadline() is pair.responder.link.deadline() is None
+
+
+def test_who_heard_something_since_the_last_packet_does_not_ask() -> None:
+    pair = quiet(latency_s=0.05)
+    pair.initiator.link.send_packet(UNICAST, GROUP, NONCE, body(100))
+    pair.drive()
+    pair.responder.link.send_packet(UNICAST, GROUP, NONCE, body(100))
+    pair.drive()
+    pair.drive(pair.now + 60.0)
+    assert len(record_lengths(pair.initiator)) == 2  # the packet, and the answer to the responder's question
+    assert len(record_lengths(pair.responder)) == 2
+
+
+def test_overlay_messages_wake_nobody() -> None:
+    pair = quiet()
+    pair.responder.is_held = True
+    pair.initiator.link.send_control(b"control")
+    pair.initiator.written += pair.initiator.link.data_to_send(1000)
+    assert pair.initiator.link.deadline() is None
+
+
+def test_what_is_awaited_is_asked_for_until_it_comes() -> None:
+    pair = quiet()
+    link = pair.initiator.link
+    link.send_packet(UNICAST, GROUP, NONCE, body(100))
+    for number in range(100):
+        pair.drive()
+        deadline = link.deadline()
+        assert deadline is not None, number
+        pair.now = deadline
+        link.handle_timeout(deadline, is_awaited=True)
+    assert link.state is LinkState.OPEN
+    assert len(record_lengths(pair.initiator)) > 40  # a check without a question follows each answer
+    pair.drive(pair.now + 10.0)
+    assert link.is_quiet
+
+
+def test_a_silent_peer_that_owes_an_answer_is_given_up() -> None:
+    pair = quiet()
+    link = pair.initiator.link
+    link.send_packet(UNICAST, GROUP, NONCE, body(100))
+    pair.drive()
+    pair.responder.is_held = pair.initiator.is_held = True
+    sent_at = pair.now
+    while (deadline := link.deadline()) is not None:
+        link.handle_timeout(deadline, is_awaited=True)
+        pair.now = deadline
+    pair.initiator.take()
+    assert "nothing heard" in closed(pair.initiator).reason
+    assert pair.now <= sent_at + CONFIG.keepalive_timeout_s + 0.01
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.1, 0.3, 1 / 3, 0.7, 1234.56789])
 def test_a_silent_peer_is_given_up_within_the_bound(offset: float) -> None:
-    pair = opened(latency_s=0.01)
+    pair = quiet(latency_s=0.01)
     pair.drive(pair.now + offset)
+    pair.responder.is_held = pair.initiator.is_held = True
+    sent_at = pair.now
     pair.initiator.link.send_packet(UNICAST, GROUP, NONCE, body(100))
     pair.flush()
-    last_at = pair.responder.inbox[-1][0] if pair.responder.inbox else pair.now
-    while pair.responder.inbox:
-        pair.step()
-    pair.responder.is_held = pair.initiator.is_held = True
-    pair.drive(last_at + 3.0)
-    assert "nothing heard" in closed(pair.responder).reason
+    pair.drive(sent_at + CONFIG.keepalive_timeout_s - 0.01)
+    assert pair.initiator.link.state is LinkState.OPEN
+    pair.drive(sent_at + CONFIG.keepalive_timeout_s + 0.01)
     assert "nothing heard" in closed(pair.initiator).reason
+    assert pair.responder.link.state is LinkState.OPEN  # it waits for nothing
 
 
-def test_the_bound_holds_for_any_interval() -> None:
-    for interval_s in (0.5, 1.0, 2.0):
-        pair = opened(config=dataclasses.replace(CONFIG, keepalive_interval_s=interval_s))
-        last_at = pair.now
-        pair.initiator.is_held = pair.responder.is_held = True
-        pair.drive(last_at + CONFIG.keepalive_timeout_s - 0.01)
-        assert pair.initiator.link.state is LinkState.OPEN
-        pair.drive(last_at + CONFIG.keepalive_timeout_s + 0.01)
-        closed(pair.initiator)
+def test_what_cannot_be_written_is_outstanding() -> None:
+    pair = quiet()
+    link = pair.initiator.link
+    link.send_packet(UNICAST, GROUP, NONCE, body(100))
+    link.wake(pair.now)
+    ends_at = pair.now + CONFIG.keepalive_timeout_s
+    while (deadline := link.deadline()) is not None:  # the transport takes nothing
+        assert deadline <= ends_at
+        link.handle_timeout(deadline)
+    pair.initiator.take()
+    closed(pair.initiator)
+
+
+def test_an_initiator_that_vanishes_as_the_link_opens_is_noticed() -> None:
+    pair = LinkPair(KEYRING)
+    while pair.responder.link.state is not LinkState.OPEN:
+        pair.step()
+    pair.responder.is_held = True
+    pair.drive(pair.now + CONFIG.keepalive_timeout_s + 0.01)
+    closed(pair.responder)
 
 
 def test_timers_come_to_rest_whatever_the_time_is() -> None:
@@ -768,14 +833,17 @@ def test_timers_come_to_rest_whatever_the_time_is() -> None:
         pair.now = number / 7 * 1.1
         for end in (pair.initiator, pair.responder):
             end.link._become_open(pair.now)
+            end.link.send_packet(UNICAST, GROUP, NONCE, body(100))
             end.is_held = True
         pair.drive(pair.now + 5)
         closed(pair.initiator)
 
 
 def test_a_late_timer_of_our_own_does_not_accuse_the_peer() -> None:
-    pair = opened()
+    pair = quiet()
     link = pair.initiator.link
+    link.send_packet(UNICAST, GROUP, NONCE, body(100))
+    pair.flush()
     now = pair.now + 100.0  # we were stopped; what the peer sent meanwhile is unread
     link.handle_timeout(now)
     assert link.state is LinkState.OPEN
@@ -790,11 +858,58 @@ def test_a_late_timer_of_our_own_does_not_accuse_the_peer() -> None:
 
 def test_a_late_timer_and_then_a_word_from_the_peer() -> None:
     pair = opened()
+    pair.initiator.link.send_packet(UNICAST, GROUP, NONCE, body(100))
+    pair.flush()
     now = pair.now + 100.0
     pair.initiator.link.handle_timeout(now)
     pair.now = now
     pair.drive(now + 10)
     assert pair.initiator.link.state is LinkState.OPEN
+
+
+# -- links that nothing uses
+
+
+def test_what_moves_on_a_link_keeps_it_in_use() -> None:
+    pair = quiet()
+    link = pair.initiator.link
+    assert link.is_unused_since(pair.now - 1.0)
+    assert not link.is_unused_since(-1.0)
+    pair.responder.link.send_packet(UNICAST, GROUP, NONCE, body(100_000))
+    pair.responder.link.wake(pair.now)
+    pair.send(pair.responder, b"".join(pair.responder.link.data_to_send(10_000)))
+    pair.initiator.receive(pair.initiator.inbox.popleft()[1], pair.now)
+    assert not link.is_unused_since(pair.now)  # the rest of a large packet is still to come
+    pair.drive()
+    assert link.is_unused_since(pair.now)
+    link.active_at = pair.now + 1.0  # the owner tells
+    assert not link.is_unused_since(pair.now)
+    link.active_at = pair.now
+    link.send_packet(UNICAST, GROUP, NONCE, body(100))
+    assert not link.is_unused_since(pair.now)
+    pair.drive()
+    assert not link.is_unused_since(pair.now)
+    pair.drive(pair.now + 10.0)
+    assert link.is_unused_since(pair.now)
+    link.close(CloseReason.NORMAL, pair.now)
+    assert not link.is_unused_since(pair.now)
+
+
+def test_an_idle_close_is_told_to_the_peer() -> None:
+    pair = opened()
+    link, other = pair.initiator.link, pair.responder.link
+    assert not link.is_idle_end
+    link.close(CloseReason.IDLE, pair.now)
+    assert link.is_releasing
+    assert link.is_idle_end
+    assert not link.is_open
+    other.send_packet(UNICAST, GROUP, NONCE, body(100))  # crosses the close
+    pair.drive()
+    assert pair.initiator.packets == [(UNICAST, GROUP, NONCE, body(100))]
+    assert closed(pair.initiator) == LinkClosed(True, "closed")
+    assert closed(pair.responder) == LinkClosed(True, "closed", released=True)
+    assert other.is_idle_end
+    assert not other.is_releasing
 
 
 def test_early_timers_are_harmless() -> None:

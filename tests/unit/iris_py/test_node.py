@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 
-from iris_py import node as node_module
+from iris_py import groups as groups_module
 from iris_py import packets
 from iris_py.errors import IrisError, MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.lanes import FRAGMENT_BYTES, MULTICAST, UNICAST
-from iris_py.link import LinkConfig, LinkState
-from iris_py.node import DialRefused, NodeCore, RoomMade, check_size
-from iris_py.packets import MAX_MESSAGE_BYTES, MESSAGE
+from iris_py.link import LinkState
+from iris_py.link_config import LinkConfig
+from iris_py.node import NodeCore
+from iris_py.node_events import DialRefused, RoomMade
+from iris_py.packets import MAX_MESSAGE_BYTES, MESSAGE, check_size
 from iris_py.patterns.service import (
     BroadcastReceived,
     Execution,
@@ -24,7 +27,7 @@ from iris_py.patterns.service import (
 )
 from iris_py.peers import HANDSHAKES_MAX, Peers
 from iris_py.testing.pair import NodeCores
-from overlay.errors import OverlayError
+from overlay.errors import OverlayError, TooManyGroupsError
 from overlay.events import Departed, GroupJoined, GroupLeft
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
@@ -32,6 +35,8 @@ from security import Keyring, Secret, multicast_associated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from iris_py.group import Group
 
 SECRET = Secret(bytes(range(32)))
 CLUSTER_SECRET = Secret(b"c" * 32)
@@ -75,6 +80,13 @@ class Net:
         joined = self.take(core, GroupJoined)
         assert bool(joined) == follows
         return registration
+
+    def watch(self, core: NodeCore, cluster: str = "cluster") -> Group:
+        """Let a node know the members of a cluster."""
+        group = core.group(cluster, self.now)
+        self.cores.drive()
+        assert group.members is not None
+        return group
 
     def take(self, core: NodeCore, *kinds: type) -> list[object]:
         """Take the events of some kinds that a node reported."""
@@ -152,10 +164,10 @@ def inject(net: Net, sender: NodeCore, receiver: NodeCore, cluster: str, body: b
         channel.parts.append(body)
         nonce, sealed = group.seal(channel)
     else:
-        group.cast_parts.append(body)
-        nonce, sealed = group.seal_cast()
+        group.broadcast_parts.append(body)
+        nonce, sealed = group.seal_broadcasts()
     peer.link.send_packet(kind, group.id, nonce, sealed)
-    sender._touched[peer.link] = None
+    sender._outbound.touched[peer.link] = None
     net.cores.drive()
 
 
@@ -270,7 +282,7 @@ def test_a_payload_over_the_limit() -> None:
         with pytest.raises(MessageTooLarge):
             act()
     assert core.requester.sent == 0
-    assert not core._groups
+    assert not core.groups.by_id
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "a\0b"])
@@ -279,14 +291,15 @@ def test_a_name_that_is_none(name: str) -> None:
     (core,) = net.cores.nodes.values()
     with pytest.raises(ValueError, match="name"):
         net.request(core, cluster=name)
-    assert not core._groups
-    assert not core._groups_by_name
+    assert not core.groups.by_id
+    assert not core.groups._by_name
 
 
 def test_a_hundred_requests_of_one_turn_travel_in_a_few_records() -> None:
     net = Net(2)
     one, other = net.cores.nodes.values()
     net.join(one)
+    net.watch(other)
     net.cores.records.update({"node:1": 0, "node:2": 0})
     for number in range(100):
         net.request(other, bytes(500), token=number)
@@ -375,6 +388,7 @@ def test_broadcasts_arrive_once_and_in_order_whatever_their_size() -> None:
     sender, *members = net.cores.nodes.values()
     for member in members:
         net.join(member)
+    net.watch(sender)
     payloads = [bytes((number,)) * size for number, size in enumerate([10, 100_000, 20, 31 * 1024, 40_000, 0, 5] * 5)]
     for number, payload in enumerate(payloads):
         assert sender.broadcast("cluster", payload, net.now) == 2
@@ -399,6 +413,8 @@ def test_the_sender_is_a_member_too() -> None:
 def test_a_broadcast_to_nobody() -> None:
     net = Net(2)
     one, other = net.cores.nodes.values()
+    assert one.broadcast("cluster", b"all", net.now) is None  # nobody knows yet
+    net.watch(one)
     assert one.broadcast("cluster", b"all", net.now) == 0
     net.join(other)
     assert one.broadcast("cluster", b"all", net.now) == 1
@@ -422,16 +438,21 @@ def test_broadcasts_before_a_change_of_the_view_go_to_those_who_were_there() -> 
     net = Net(3)
     sender, member, newcomer = net.cores.nodes.values()
     net.join(member)
-    sender.group("cluster", net.now)
+    group = net.watch(sender)
+    net.watch(newcomer)
     newcomer.join(Registration(newcomer.group("cluster", net.now), None, 1, 1), net.now)
-    net.cores._flush("node:3", newcomer)
     sender.broadcast("cluster", b"before", net.now)
-    for ends in net.cores.connections:  # in the same turn the sender hears of the newcomer
-        for address, end in ends:
-            while address == "node:1" and end.inbox:
-                end.receive(end.inbox.popleft()[1], net.now)
-                sender.link_received(end.link, net.now)
-    assert len(sender.group("cluster", net.now).members or []) == 2
+    assert group.broadcast_parts
+    for _ in range(10):  # in the same turn the sender hears of the newcomer
+        for core in (member, newcomer):
+            net.cores._flush(core.info.addresses[0], core)
+        for ends in net.cores.connections:
+            for address, end in ends:
+                while end.inbox:
+                    end.receive(end.inbox.popleft()[1], net.now)
+                    net.cores.nodes[address].link_received(end.link, net.now)
+    assert len(group.members or []) == 2
+    assert not group.broadcast_parts
     net.cores.drive()
     sender.broadcast("cluster", b"after", net.now)
     net.cores.drive()
@@ -443,7 +464,7 @@ def test_a_broadcast_that_comes_after_the_end_is_counted() -> None:
     net = Net(2)
     one, other = net.cores.nodes.values()
     registration = net.join(one)
-    other.group("cluster", net.now)
+    net.watch(other)
     one.service.close(registration)
     other.broadcast("cluster", b"late", net.now)
     net.cores.drive()
@@ -456,6 +477,7 @@ def test_congestion_is_seen_and_its_end_reported() -> None:
         net.add(link_config=LinkConfig(queue_bytes_high=10_000))
     one, other = net.cores.nodes.values()
     net.join(other)
+    net.watch(one)
 
     def congested() -> list[bool]:
         return [member.peer.is_congested for member in one.group("cluster", net.now).members or []]
@@ -537,17 +559,18 @@ def test_to_join_while_the_last_registration_leaves() -> None:
     assert isinstance(net.outcome(caller), NoMembers)
 
 
-def test_depart_and_close() -> None:
+def test_depart_and_close(monkeypatch: pytest.MonkeyPatch) -> None:
     net = Net(3)
     one, *others = net.cores.nodes.values()
     net.join(one)
     one.depart(net.now)
     net.cores.drive()
     assert len(net.take(one, Departed)) == 1
-    for other in others:
-        assert [info.id for info in other.overlay.peers()] == [each.info.id for each in others if each is not other]
+    monkeypatch.setattr(one, "accepted", lambda now: None)  # the door is closed first
     one.close_links(net.now)
     net.cores.drive()
+    for other in others:
+        assert [info.id for info in other.overlay.peers()] == [each.info.id for each in others if each is not other]
     assert not one.peers.links()
     net.request(others[0])
     net.cores.drive()
@@ -601,7 +624,9 @@ def test_idempotent_waits_for_the_next_member_without_hammering() -> None:
     net.cores.drive()
     net.kill(one)
     assert not net.outcomes(caller)
-    assert not len(caller.requester._retry_times)  # the views change first: nobody is there to be tried
+    net.cores.drive_until(net.now + 1.0)
+    assert caller.requester._waiting  # once the view is empty, nobody is there to be tried
+    assert caller.requester.retries < 10
     net.join(two)
     assert net.serve(two) == 1
     assert net.outcome(caller) == b"re:question"
@@ -695,24 +720,6 @@ def test_a_link_that_only_one_side_saw_break_is_replaced_at_once() -> None:
     assert net.outcome(caller) == b"reply"
 
 
-def test_what_is_queued_for_a_lost_peer_does_not_take_its_next_channel() -> None:
-    """In one turn: an answer for the old link of a node waits, and a request over its new one."""
-    net = Net(2)
-    one, other = net.cores.nodes.values()
-    net.join(one)
-    net.join(other)
-    net.request(other, idempotent=True)
-    peer = one.peers.find(other.info.id)
-    assert peer is not None
-    group = one.group("cluster", net.now)
-    ghost = type(peer)(peer.info, None)
-    one._gather(group, peer, packets.REQUEST, 77, 1000, b"to the living")
-    one._gather(group, ghost, packets.REPLY, 1, 0, b"to the dead")
-    net.cores.drive()
-    assert b"to the living" in [execution.payload for execution in net.started(other)]
-    assert one.drops == {"peer_gone": 1}
-
-
 # -- secrecy
 
 
@@ -766,7 +773,7 @@ def test_silent_strangers_do_not_keep_a_newcomer_out() -> None:
     assert len(core.peers.links()) == HANDSHAKES_MAX
     net.cores.drive_until(net.now + LinkConfig().handshake_timeout_s)
     assert len(core.peers.links()) == 1
-    assert len(core._link_deadlines) == 1
+    assert not len(core._link_deadlines)
 
 
 # -- what a peer may send
@@ -787,12 +794,12 @@ def test_a_replayed_packet_is_dropped(kind: int) -> None:
         channel.parts.append(body)
         nonce, sealed = group.seal(channel)
     else:
-        group.cast_parts.append(body)
-        nonce, sealed = group.seal_cast()
+        group.broadcast_parts.append(body)
+        nonce, sealed = group.seal_broadcasts()
     for _ in range(3):
         peer.link.send_packet(kind, group.id, nonce, sealed)
     peer.link.send_packet(UNICAST if kind == MULTICAST else MULTICAST, group.id, nonce, sealed)
-    other._touched[peer.link] = None
+    other._outbound.touched[peer.link] = None
     net.cores.drive()
     assert len(net.broadcasts(one)) == 1
     assert one.drops == {"replayed": 2, "unauthentic": 1}
@@ -813,9 +820,9 @@ def test_a_packet_of_somebody_else_is_not_authentic() -> None:
     assert onward is not None
     assert onward.link is not None
     onward.link.send_packet(UNICAST, group.id, *group.seal(channel))
-    group.cast_parts.append(MESSAGE.pack(packets.BROADCAST, 0, 0, 0, 1, 0))
-    onward.link.send_packet(MULTICAST, group.id, *group.seal_cast())
-    middle._touched[onward.link] = None
+    group.broadcast_parts.append(MESSAGE.pack(packets.BROADCAST, 0, 0, 0, 1, 0))
+    onward.link.send_packet(MULTICAST, group.id, *group.seal_broadcasts())
+    middle._outbound.touched[onward.link] = None
     net.cores.drive()
     assert receiver.drops == {"unauthentic": 2}
     assert not net.started(receiver)
@@ -872,7 +879,7 @@ def test_a_peer_that_breaks_the_overlay_loses_its_link() -> None:
     assert peer.link is not None
     link = peer.link
     link.send_control(b"\xc1")
-    other._touched[link] = None
+    other._outbound.touched[link] = None
     net.cores.drive()
     assert link.state is LinkState.CLOSED
     net.cores.drive_until(net.now + 10)
@@ -891,7 +898,7 @@ def test_a_datagram_of_a_stranger_is_counted(data: bytes) -> None:
 
 
 def test_idle_groups_are_forgotten_and_no_nonce_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_module, "GROUPS_MAX", 5)
+    monkeypatch.setattr(groups_module, "GROUPS_MAX", 5)
     net = Net(2)
     one, other = net.cores.nodes.values()
     net.join(one, "kept")
@@ -902,56 +909,55 @@ def test_idle_groups_are_forgotten_and_no_nonce_is_repeated(monkeypatch: pytest.
         net.cores.now += 0.001
         group = other.group(f"name {number % 8}", net.now)
         for _ in range(3):
-            nonce, _sealed = group.seal_cast()
+            nonce, _sealed = group.seal_broadcasts()
             assert (group.id, nonce) not in nonces
             nonces.add((group.id, nonce))
-        assert len(other._groups) == len(other._groups_by_name) <= 5
+        assert len(other.groups.by_id) == len(other.groups._by_name) <= 5
+        net.cores.drive()
         assert group.members == []
-    net.cores.drive()
     assert net.serve(one) == 1
     assert net.outcome(other) == b"re:question"  # a group with a request under way is not idle
     assert one.group("kept", net.now) is one.group("kept", net.now)
 
 
 def test_a_group_that_began_many_epochs_and_was_forgotten_repeats_no_nonce(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_module, "GROUPS_MAX", 1)
+    monkeypatch.setattr(groups_module, "GROUPS_MAX", 1)
     net = Net(1)
     (core,) = net.cores.nodes.values()
     group = core.group("busy", net.now)
     group._sealer._epoch_messages = 2
-    seen = {group.seal_cast()[0] for _ in range(10)}
+    seen = {group.seal_broadcasts()[0] for _ in range(10)}
     assert group.epoch > 1
     core.group("other", net.now)
     again = core.group("busy", net.now)
     assert again is not group
     again._sealer._epoch_messages = 2
-    seen |= {group.seal_cast()[0]}  # the answer of a handler that still ran may begin an epoch
+    seen |= {group.seal_broadcasts()[0]}  # the answer of a handler that still ran may begin an epoch
     assert len(seen) == 11
-    assert not seen & {again.seal_cast()[0] for _ in range(10)}
+    assert not seen & {again.seal_broadcasts()[0] for _ in range(10)}
 
 
 def test_groups_in_use_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_module, "GROUPS_MAX", 2)
+    monkeypatch.setattr(groups_module, "GROUPS_MAX", 2)
     net = Net(1)
     (core,) = net.cores.nodes.values()
     for number in range(5):
         net.join(core, f"served {number}")
-    assert len(core._groups) == 5
+    assert len(core.groups.by_id) == 5
 
 
-def test_too_many_groups_change_nothing() -> None:
+def test_too_many_groups_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     net = Net(1)
     (core,) = net.cores.nodes.values()
-    core.overlay._directory._watched_max = 1
+    monkeypatch.setattr(core.overlay, "watch_group", Mock(side_effect=[None, TooManyGroupsError(1, "watches")]))
     core.group("first", net.now)
-    for _ in range(2):
-        with pytest.raises(OverlayError):
-            core.group("second", net.now)
-    assert list(core._groups_by_name) == ["first"]
+    with pytest.raises(OverlayError):
+        core.group("second", net.now)
+    assert list(core.groups._by_name) == ["first"]
 
 
 def test_a_registration_whose_group_was_forgotten_joins_the_one_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_module, "GROUPS_MAX", 1)
+    monkeypatch.setattr(groups_module, "GROUPS_MAX", 1)
     net = Net(2)
     one, caller = net.cores.nodes.values()
     registration = Registration(one.group("cluster", net.now), None, 1, 1)
@@ -985,8 +991,8 @@ def test_nothing_stays_of_a_lost_peer() -> None:
     assert not one.peers.links()
     assert not len(one._link_deadlines)
     one.links_to_flush()
-    assert not one._open_channels
-    assert not one._open_casts
+    assert not one._outbound._open_channels
+    assert not one._outbound._open_broadcasts
 
 
 def test_an_idle_node_comes_to_rest() -> None:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 import pytest
 
-from iris_py.link import NO_LINK, CloseReason, Link, LinkConfig, LinkState
+from iris_py.link import NO_LINK, Link, LinkState
+from iris_py.link_config import LinkConfig
+from iris_py.link_events import CloseReason
 from iris_py.peers import (
     HANDSHAKES_MAX,
     LOST_LINKS_MAX,
@@ -420,7 +422,8 @@ def test_a_redial_replaces_what_the_other_side_still_holds(dialler_is_small: boo
     closed = next(event for event in holder.events if isinstance(event, PeerClosed))
     assert closed.link is old
     assert old.state is LinkState.CLOSED
-    assert closed.peer is not holder.peers.find(dialler.id)
+    assert closed.peer is holder.peers.find(dialler.id)  # whoever holds it sees the new link
+    assert closed.peer.link is second.links[second.tables.index(holder)]
     first.write(0.0)  # what the old link still says is of no consequence
     holder.settle(0.0)
     check_one_link(small, large)

@@ -40,7 +40,7 @@ class Caller:
 
     def join(self, now: float) -> Member:
         self.count += 1
-        link = cast("Link", SimpleNamespace(congested=False))
+        link = cast("Link", SimpleNamespace(congested=False, is_open=True))
         member = Member(Peer(NodeInfo(NodeId(self.count.to_bytes(16, "big")), ()), link))
         self.group.members = [*(self.group.members or ()), member]
         self.requester.view_changed(now)
