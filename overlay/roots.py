@@ -54,8 +54,8 @@ ACCUSED_S: Final = 35.0
 """For so long an accused node is told so at each sweep: it may have stood still, and its accusers may be gone."""
 
 ORPHANS_S: Final = 1.0
-"""How long after a change of the ring copies are looked through for those whose owner cannot be the root any more. Too small: the
-root just came, and is about to replace them. Too large: what rings that merge knew is missing for as long."""
+"""How long after a change of the ring copies are looked through for those whose owner cannot be the root any more. Too small:
+the root just came, and is about to replace them. Too large: what rings that merge knew is missing for as long."""
 
 _NOBODY: Final = NodeId(b"")
 _NO_GROUP: Final = GroupId(b"")
