@@ -47,13 +47,15 @@ def copy_parts(directory: Directory, watchers: Iterable[NodeInfo]) -> list[Copy]
 class HeldCopy:
     """Hold a directory of another root."""
 
-    __slots__ = ("directory", "expires", "owner", "passed_to", "watchers")
+    __slots__ = ("directory", "expires", "floor", "owner", "passed_to", "watchers")
 
     def __init__(self, directory: Directory, watchers: dict[NodeId, NodeInfo], owner: NodeId, expires: float) -> None:
         self.directory = directory
         self.watchers = watchers
         self.owner = owner
         self.expires = expires
+        # The highest version of any root that this copy has something of: who takes it over begins above.
+        self.floor = 0
         # Who was sent it lately, for its owner is not the root any more.
         self.passed_to: NodeId | None = None
 
@@ -80,6 +82,7 @@ class HeldCopy:
         for member in other.directory.members.values():
             self.directory.register(member.record, member.expires)
         self.watchers.update(other.watchers)
+        self.floor = max(self.floor, other.floor, other.directory.version)
 
 
 class Copies:

@@ -25,7 +25,7 @@ def revive(held: HeldCopy, expires: float) -> Directory:
     """
     for member in held.directory.members.values():
         member.expires = expires
-    held.directory.begin_epoch()
+    held.directory.begin_epoch(held.floor)
     return held.directory
 
 
@@ -48,9 +48,10 @@ def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bo
         outbox.route(node, Accused(node, stamp))
     watchers = root.followers.members[Kind.WATCHER]
     new = [info for info in held.watchers.values() if info.id not in watchers]
-    is_new_epoch = directory.version != before or bool(new) or held.directory.version >= before
+    floor = max(held.floor, held.directory.version)
+    is_new_epoch = directory.version != before or bool(new) or floor >= before
     if is_new_epoch:
-        root.begin_epoch(held.directory.version)
+        root.begin_epoch(floor)
     for info in new:
         root.watch(info, 0, 0, expires, None)
     return is_new_epoch

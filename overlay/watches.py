@@ -126,7 +126,9 @@ class Watches:
             return
         is_root = watch.root is None or watch.root.id == message.root.id
         if message.version <= watch.version and not is_root:
-            return  # A root that is none any more, and has not noticed.
+            # Either this root is none any more and has not noticed, or the one known here. The ring tells.
+            self._resend.set(message.group, now + self._config.repair_jitter_s * self._rng.random())
+            return
         members = {record.info.id: record for record in message.members}
         is_same = members == watch.members and message.size == watch.size and message.is_watched == watch.is_watched
         if not is_same or watch.version == 0:
