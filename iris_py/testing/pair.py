@@ -208,6 +208,7 @@ class NodeCores:
         events: What each node reported, by address.
         outcomes: The outcomes of the requests of each node, by address.
         records: Records that each node has written, by address.
+        walls: Dials that come to nothing, without a word: (who dials, which address).
     """
 
     def __init__(self) -> None:
@@ -216,6 +217,7 @@ class NodeCores:
         self.events: dict[str, list[NodeEvent]] = {}
         self.outcomes: dict[str, list[tuple[object, bytes | IrisError]]] = {}
         self.records: dict[str, int] = {}
+        self.walls: set[tuple[str, str]] = set()
         self.connections: list[tuple[tuple[str, End], tuple[str, End]]] = []
 
     def add(self, node: NodeCore, seeds: tuple[str, ...] = ()) -> None:
@@ -229,6 +231,9 @@ class NodeCores:
     def connect(self, dialler: str, address: str) -> tuple[End, End] | None:
         """Make a connection; returns its two ends, None if nobody answers."""
         node, other = self.nodes[dialler], self.nodes.get(address)
+        if (dialler, address) in self.walls:
+            node.dial_failed(address, self.now)
+            return None
         accepted = other.accepted(self.now) if other is not None else None
         if accepted is None:
             node.dial_failed(address, self.now, is_refused=True)

@@ -10,147 +10,32 @@ import pytest
 
 from iris_py import groups as groups_module
 from iris_py import packets
-from iris_py.errors import IrisError, MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
+from iris_py.errors import MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.lanes import FRAGMENT_BYTES, MULTICAST, UNICAST
 from iris_py.link import LinkState
 from iris_py.link_config import LinkConfig
-from iris_py.node import NodeCore
 from iris_py.node_events import DialRefused, RoomMade
 from iris_py.packets import MAX_MESSAGE_BYTES, MESSAGE, check_size
 from iris_py.patterns.service import (
-    BroadcastReceived,
-    Execution,
     Registration,
     RegistrationDrained,
     RequestCancelled,
-    RequestStarted,
 )
 from iris_py.peers import HANDSHAKES_MAX, Peers
-from iris_py.testing.pair import NodeCores
 from overlay.errors import OverlayError, TooManyGroupsError
-from overlay.events import Departed, GroupJoined, GroupLeft
+from overlay.events import Departed, GroupLeft
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 from security import Keyring, Secret, multicast_associated
+from tests.unit.iris_py.nodes import SECRET, Net
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from iris_py.group import Group
+    from iris_py.node import NodeCore
 
-SECRET = Secret(bytes(range(32)))
+
 CLUSTER_SECRET = Secret(b"c" * 32)
-
-
-class Net:
-    """Nodes by number, and what a program around each of them does: answer, and remember."""
-
-    def __init__(self, count: int = 0) -> None:
-        self.cores = NodeCores()
-        for _ in range(count):
-            self.add()
-
-    @property
-    def now(self) -> float:
-        return self.cores.now
-
-    def add(
-        self,
-        *,
-        clusters: Mapping[str, Secret] | None = None,
-        secret: Secret = SECRET,
-        link_config: LinkConfig | None = None,
-    ) -> NodeCore:
-        number = len(self.cores.nodes) + 1
-        rng = random.Random(number)
-        core = NodeCore(
-            NodeInfo(NodeId(bytes((number,)) * 16), (f"node:{number}",)),
-            Keyring(secret, network="test", clusters=clusters),
-            rng=rng,
-            entropy=rng.randbytes,
-            link_config=link_config,
-        )
-        self.cores.add(core, tuple(self.cores.nodes)[:1])
-        return core
-
-    def join(self, core: NodeCore, cluster: str = "cluster", concurrency: int = 1000, queue: int = 1000) -> Registration:
-        registration = Registration(core.group(cluster, self.now), None, concurrency, queue)
-        follows = core.join(registration, self.now)
-        self.cores.drive()
-        joined = self.take(core, GroupJoined)
-        assert bool(joined) == follows
-        return registration
-
-    def watch(self, core: NodeCore, cluster: str = "cluster") -> Group:
-        """Let a node know the members of a cluster."""
-        group = core.group(cluster, self.now)
-        self.cores.drive()
-        assert group.members is not None
-        return group
-
-    def take(self, core: NodeCore, *kinds: type) -> list[object]:
-        """Take the events of some kinds that a node reported."""
-        address = core.info.addresses[0]
-        events = self.cores.events[address]
-        taken: list[object] = [event for event in events if isinstance(event, kinds)]
-        self.cores.events[address] = [event for event in events if not isinstance(event, kinds)]
-        return taken
-
-    def started(self, core: NodeCore) -> list[Execution]:
-        return [event.execution for event in self.take(core, RequestStarted) if isinstance(event, RequestStarted)]
-
-    def outcomes(self, core: NodeCore) -> dict[object, bytes | IrisError]:
-        address = core.info.addresses[0]
-        outcomes, self.cores.outcomes[address] = self.cores.outcomes[address], []
-        assert len(dict(outcomes)) == len(outcomes)
-        return dict(outcomes)
-
-    def outcome(self, core: NodeCore) -> bytes | IrisError:
-        ((_token, outcome),) = self.outcomes(core).items()
-        return outcome
-
-    def request(
-        self,
-        core: NodeCore,
-        payload: bytes = b"question",
-        cluster: str = "cluster",
-        *,
-        timeout_s: float = 5.0,
-        idempotent: bool = False,
-        token: object = None,
-    ) -> int:
-        return core.request(cluster, payload, timeout_s, idempotent, token, self.now)
-
-    def serve(self, core: NodeCore) -> int:
-        """Answer every request that has started with its payload; returns how many."""
-        count = 0
-        while executions := self.started(core):
-            for execution in executions:
-                count += 1
-                core.service.reply(execution, b"re:" + execution.payload, self.now)
-            self.cores.drive()
-        return count
-
-    def broadcasts(self, core: NodeCore) -> list[tuple[int, bytes]]:
-        events = self.take(core, BroadcastReceived)
-        return [(event.sequence, event.payload) for event in events if isinstance(event, BroadcastReceived)]
-
-    def cut(self, one: NodeCore, other: NodeCore) -> None:
-        self.cores.cut(one.info.addresses[0], other.info.addresses[0])
-        self.cores.drive()
-
-    def kill(self, core: NodeCore) -> None:
-        """Let a node vanish: its connections break, and nobody answers there any more."""
-        address = core.info.addresses[0]
-        del self.cores.nodes[address]
-        for ends in list(self.cores.connections):
-            if address in (ends[0][0], ends[1][0]):
-                self.cores.connections.remove(ends)
-                for there, end in ends:
-                    if there != address:
-                        end.receive(None, self.now)
-                        self.cores.nodes[there].link_received(end.link, self.now)
-        self.cores.drive()
 
 
 def inject(net: Net, sender: NodeCore, receiver: NodeCore, cluster: str, body: bytes, *, kind: int = UNICAST) -> None:
