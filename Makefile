@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check unit format bench clean help
+.PHONY: demo test check unit test-network format bench clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -29,6 +29,11 @@ check: $(READY) ## format, lint with the import layers, strict types
 
 unit: $(READY)
 	$(BIN)/pytest
+
+test-network: $(READY) ## two sites of network namespaces with a long and lossy line: partitions, cuts, firewalls (needs root)
+	@test "$$(id -u)" = 0 || { echo "make test-network needs root, for it makes network namespaces of its own: run sudo make test-network"; exit 1; }
+	@PATH="$$PATH:/usr/sbin:/sbin"; { command -v ip && command -v nft; } >/dev/null || { echo "make test-network needs ip and nft: install the Debian packages iproute2 and nftables"; exit 1; }
+	$(BIN)/python -m pytest tests/network
 
 format: $(READY) ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .
