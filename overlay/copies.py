@@ -75,6 +75,10 @@ class HeldCopy:
             self.watchers.pop(node, None)
         self.expires = expires
 
+    def count(self) -> int:
+        """Return how much this copy says."""
+        return len(self.directory.members) + len(self.directory.tombstones) + len(self.watchers)
+
     def merge(self, other: HeldCopy) -> None:
         """Take over what another copy knows."""
         for node, (stamp, expires) in other.directory.tombstones.items():
@@ -122,7 +126,7 @@ class Copies:
         if not message.is_last:
             return None, False
         del self._parts[group, source]
-        count = len(part.directory.members)
+        count = part.count()
         version = message.version
         if held is not None and (held.owner != source or held.directory.version > version):
             # The old root did not hand over, or there were two, or this is what the owner of the newer copy has of another
@@ -132,7 +136,7 @@ class Copies:
                 version = held.directory.version
         part.directory.version = version
         self.held[group] = part
-        return message.version, len(part.directory.members) > count
+        return message.version, part.count() > count
 
     def expire(self, now: float) -> None:
         """Forget copies that their owners do not keep up to date."""
