@@ -47,7 +47,13 @@ class Merging:
         ring = self._ring
         source = message.source
         place = position(source.id)
-        if source.id == ring.local.id or place in ring.leaves or not ring.leaves.admits(place):
+        if source.id == ring.local.id:
+            # The contact is in the same ring. Perhaps it has this node among its leaves, but is not among those of this one.
+            contact = ring.find(message.path[1]) if len(message.path) > 1 else None
+            if contact is not None:
+                neighbours.hear((contact,), now)
+            return
+        if place in ring.leaves or not ring.leaves.admits(place):
             return
         ring.revive(source.id)
         neighbours.probe_with_leaves(source, now)
