@@ -3,7 +3,7 @@
 Everything public is here; see :func:`connect` and :class:`Node`.
 """
 
-from iris_py.client import Node, connect
+from iris_py.client import Node
 from iris_py.config import Config
 from iris_py.errors import (
     ConfigurationError,
@@ -21,6 +21,7 @@ from iris_py.membership import Membership
 from iris_py.messages import Message, Request
 from iris_py.runner import run
 from iris_py.serving import Handler
+from iris_py.starting import connect
 from iris_py.views import Member, Members, Statistics
 
 __all__ = [

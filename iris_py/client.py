@@ -11,7 +11,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from iris_py.config import Config, load_config, user_secret
+from iris_py.config import user_secret
 from iris_py.errors import ConfigurationError, HandshakeError, IrisError, NodeClosed
 from iris_py.membership import DRAIN_TIMEOUT_S, Membership
 from iris_py.net.addresses import advertised_addresses, parse_address
@@ -31,14 +31,13 @@ from security import Keyring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
+    from iris_py.config import Config
     from iris_py.group import Group
     from iris_py.net.network import Network
     from iris_py.node_events import NodeEvent
     from iris_py.serving import RequestFunction
     from overlay.config import Rng
-    from security import Secret
 
 logger = logging.getLogger("iris_py")
 
@@ -52,7 +51,7 @@ BROADCASTS_PER_TURN_MAX = 256
 
 
 class Node(Closable):
-    """A member of a network. Made by :func:`connect`; all methods belong to the event loop that made it."""
+    """A member of a network. Made by :func:`iris_py.connect`; all methods belong to the event loop that made it."""
 
     def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
         self._config = config
@@ -96,7 +95,7 @@ class Node(Closable):
         return self._keyring.network
 
     def nodes(self) -> tuple[Member, ...]:
-        """Return every node of the network that this one knows, itself first."""
+        """Return every node of the network that this one knows, itself first. Of a large network that is a small part."""
         return tuple(describe(info) for info in (self._core.info, *self._core.overlay.peers()))
 
     def statistics(self) -> Statistics:
@@ -433,49 +432,6 @@ class Node(Closable):
     def _handle_nobody_there(self, address: str) -> None:
         if self._remembered is not None:
             self._remembered.forget(address)
-
-
-def connect(
-    *,
-    network: str | None = None,
-    secret: Secret | str | bytes | None = None,
-    keyring: Keyring | None = None,
-    listen: str | None = None,
-    seeds: Sequence[str] | None = None,
-    zone: str | None = None,
-    discovery: bool | None = None,
-    config: Config | Path | str | None = None,
-) -> Opening[Node]:
-    """Start a node and find the others of its network. Use with ``await`` or ``async with``.
-
-    Every argument goes before the ``IRIS_*`` environment, that before the TOML file, that before the defaults. With nothing
-    at all the node belongs to the network of this user on this machine.
-
-    Args:
-        network: The name of the network.
-        secret: The network secret, as ``iris keys new`` shows it.
-        keyring: Instead of a secret: several generations, or secrets for single clusters.
-        listen: ``host:port`` to listen on; port 0 takes a free one.
-        seeds: ``host:port`` of nodes to dial, besides those that are discovered.
-        zone: Where this node is, for example ``eu-west/a``.
-        discovery: Whether to find nodes by beacons and remembered peers.
-        config: A TOML file, or a :class:`~iris_py.config.Config`.
-
-    Raises:
-        ConfigurationError: A setting is wrong.
-        HandshakeError: Somebody answers at every seed, and none of them holds this secret.
-    """
-    settings = load_config(
-        network=network,
-        secret=secret,
-        keyring=keyring,
-        listen=listen,
-        seeds=seeds,
-        zone=zone,
-        discovery=discovery,
-        config=config,
-    )
-    return Opening(start_node(settings))
 
 
 async def start_node(

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iris_py.balancer import MemberLoad, by_distance
+from iris_py.balancer import MemberLoad, by_distance, zone_distance
 from overlay.ids import GroupId
 from security import GroupOpener, GroupSealer, multicast_associated, unicast_associated
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from iris_py.held import Held
     from iris_py.link import Link
+    from overlay.events import GroupMember
     from overlay.ids import NodeId
     from overlay.messages import NodeInfo
     from security import GroupKeys
@@ -174,6 +177,32 @@ class Group:
         if self.size > DIRECT_MEMBERS_MAX or not self.is_watched:
             self._cast_until = now + CAST_LINGER_S
         return now < self._cast_until
+
+    def take_view(
+        self, view: dict[NodeId, GroupMember], peer_of: Callable[[NodeInfo], Peer], zone: str
+    ) -> tuple[list[Member], int]:
+        """Take a new view.
+
+        Args:
+            view: What the overlay reports.
+            peer_of: Finds the peer of a description.
+            zone: Where this node is.
+
+        Returns:
+            The members that are gone, and how many were left out because they proved nothing.
+        """
+        gone = {member.peer.id: member for member in self._members or ()}
+        members: list[Member] = []
+        for id_, reported in view.items():
+            member = gone.pop(id_, None)
+            if member is None:
+                if not self.keys.verify_proof(id_, reported.attributes):
+                    continue
+                peer = peer_of(reported.info)
+                member = Member(peer, zone_distance(zone, peer.info.zone))
+            members.append(member)
+        self.members = members
+        return list(gone.values()), len(view) - len(members)
 
     def channel(self, peer: Peer) -> Channel:
         """Return the channel to a peer, made when it is first used."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from iris_py.group import Group
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from overlay.ids import NodeId
     from security import Keyring
 
@@ -57,6 +59,10 @@ class Groups:
     def add(self, group: Group) -> None:
         """Use a group from now on."""
         self._by_name[group.name] = self.by_id[group.id] = group
+
+    def oldest(self, is_idle: Callable[[Group], bool]) -> Group | None:
+        """Return the idle group that was not used for the longest time, if one is idle."""
+        return min(filter(is_idle, self.by_id.values()), key=lambda group: group.last_used, default=None)
 
     def forget(self, group: Group) -> None:
         """Do not use a group any more."""

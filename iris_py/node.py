@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_py import packets
-from iris_py.balancer import zone_distance
-from iris_py.group import Group, Member, Peer
+from iris_py.group import Group, Peer
 from iris_py.groups import Groups
 from iris_py.inbound import Inbound
 from iris_py.link_config import LinkConfig
@@ -20,18 +19,9 @@ from iris_py.node_events import DialRefused, RoomMade, ViewKnown
 from iris_py.outbound import Outbound
 from iris_py.patterns.request import Requester
 from iris_py.patterns.service import Registration, Service
-from iris_py.peers import DialFailed, DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers
+from iris_py.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers
 from overlay.config import OverlayConfig
-from overlay.events import (
-    Cast,
-    ConnectFailed,
-    DialRequested,
-    LinkReleased,
-    PacketReceived,
-    PeerDied,
-    ProtocolViolated,
-    ViewChanged,
-)
+from overlay.events import Cast, ConnectFailed, LinkReleased, PacketReceived, PeerDied, ProtocolViolated, ViewChanged
 from overlay.messages import NodeInfo
 from overlay.overlay import Overlay
 from overlay.timers import DeadlineTable
@@ -43,6 +33,7 @@ if TYPE_CHECKING:
     from iris_py.errors import IrisError
     from iris_py.link import Link, Packet
     from iris_py.node_events import NodeEvent as NodeEvent
+    from iris_py.peers import PeersEvent
     from overlay.config import Rng
     from overlay.events import Event
     from overlay.ids import NodeId
@@ -90,13 +81,11 @@ class NodeCore:
         self._datagram_opener = DatagramOpener(keyring)
         self._outbound = Outbound(self._local, self.count_drop)
         self._inbound = Inbound(self.groups.by_id, self.requester, self.service, self._receive_control, self.count_drop)
-        self._full_links: dict[Link, None] = {}  # that the overlay's messages have filled
         self._link_deadlines: DeadlineTable[Link] = DeadlineTable()
         # Links and overlay change their deadlines only when something rare happens; a request must not pay for asking.
         self._rare_deadline: float | None = None
         self._rare_deadline_changed = True
         self._events: list[NodeEvent] = []
-        self._is_closing = False
 
     # -- commands of the application
 
@@ -149,7 +138,7 @@ class NodeCore:
         if members is None:
             return None
         is_cast = group.is_cast(now)
-        if self._is_tree_full() if is_cast else any(member.peer.is_congested for member in members):
+        if self._outbound.is_control_full() if is_cast else any(member.peer.is_congested for member in members):
             return None
         count = group.size if is_cast else len(members)
         if not count:
@@ -190,7 +179,6 @@ class NodeCore:
 
     def close_links(self, now: float) -> None:
         """Close every link, after what is queued on it; what waits for a link is dropped."""
-        self._is_closing = True
         self._outbound.close()
         for link in self.peers.links():
             link.close(CloseReason.LEAVING, now)
@@ -279,9 +267,7 @@ class NodeCore:
                 continue
             outbound.seal(now)
             if self.requester.wanted:
-                wanted, self.requester.wanted = self.requester.wanted, []
-                for peer in wanted:
-                    outbound.connect(peer, now)
+                outbound.connect(self.requester.peers_wanted(), now)
             if not outbound.has_news:
                 return
             self._carry_outbound(now)
@@ -311,13 +297,14 @@ class NodeCore:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
         if self._rare_deadline_changed:
             self._rare_deadline_changed = False
-            links = _earlier(self._link_deadlines.deadline(), self._outbound.deadline())
-            self._rare_deadline = _earlier(links, self.overlay.deadline())
-        return _earlier(self.requester.deadline(), self._rare_deadline)
+            times = (self._link_deadlines.deadline(), self._outbound.deadline(), self.overlay.deadline())
+            self._rare_deadline = min((time for time in times if time is not None), default=None)
+        rare, requests = self._rare_deadline, self.requester.deadline()
+        return rare if requests is None or (rare is not None and rare < requests) else requests
 
-    def count_drop(self, reason: str) -> int:
+    def count_drop(self, reason: str, times: int = 1) -> int:
         """Count something that was dropped; returns how often that happened."""
-        count = self.drops[reason] = self.drops.get(reason, 0) + 1
+        count = self.drops[reason] = self.drops.get(reason, 0) + times
         return count
 
     # -- links
@@ -357,9 +344,8 @@ class NodeCore:
         if peer is None or peer.link is None or not peer.link.is_unused_since(now - LINK_IDLE_S):
             return
         if not (peer.awaited or peer.held is not None or self.service.owes(peer)):
-            link = peer.link
-            link.close(CloseReason.IDLE, now)
-            self._handle_link(link, now)
+            peer.link.close(CloseReason.IDLE, now)
+            self._handle_link(peer.link, now)
 
     def _carry_outbound(self, now: float) -> None:
         """Do what the sending side wants done elsewhere."""
@@ -390,11 +376,6 @@ class NodeCore:
         self.requester.view_changed(now)
         self._events.append(RoomMade())
 
-    def _is_tree_full(self) -> bool:
-        """Tell whether a link on the way to the trees has no room."""
-        self._full_links = {link: None for link in self._full_links if link.congested}
-        return bool(self._full_links)
-
     # -- overlay
 
     def _advance(self, now: float) -> None:
@@ -410,8 +391,6 @@ class NodeCore:
                 peer = self.peers.find(peer_id)
                 if peer is not None:
                     self._outbound.send_control(peer, message, now)
-                    if peer.link is not None and peer.link.congested:
-                        self._full_links[peer.link] = None
             for event in self.overlay.events_received():
                 moved = True
                 self._handle_overlay_event(event, now)
@@ -434,12 +413,10 @@ class NodeCore:
             self._handle_death(event.peer, now)
         elif isinstance(event, ProtocolViolated):
             self._break_link(event.peer, event.reason, now)
-        elif not (self._is_closing and isinstance(event, DialRequested)):
+        elif not self._outbound.is_closed:  # who closes does not dial
             self._events.append(event)
 
-    def _handle_peers_event(
-        self, event: PeerOpened | PeerClosed | PeerDrained | DialSucceeded | DialFailed, now: float
-    ) -> None:
+    def _handle_peers_event(self, event: PeersEvent, now: float) -> None:
         if isinstance(event, PeerOpened):
             self.overlay.link_opened(event.peer.info, now)
             self._outbound.peer_opened(event.peer, now)
@@ -493,23 +470,18 @@ class NodeCore:
         if group is None:
             return
         self._outbound.seal_broadcasts(group, now)  # what was broadcast before the change goes to those who were there
-        gone = {member.peer.id: member for member in group.members or ()}
-        members = []
-        for id_, group_member in event.members.items():
-            peer = self._local if id_ == self.info.id else self.peers.peer(group_member.info)
-            member = gone.pop(id_, None)
-            if member is None or member.peer is not peer:
-                if not group.keys.verify_proof(id_, group_member.attributes):
-                    self.count_drop("unproven_member")
-                    continue
-                member = Member(peer, zone_distance(self.info.zone, peer.info.zone))
-            members.append(member)
         if group.members is None:
             self._events.append(ViewKnown(group))
-        group.members, group.size, group.is_watched = members, event.size, event.is_watched
-        for member in gone.values():
+        gone, unproven = group.take_view(event.members, self._peer_of, self.info.zone)
+        if unproven:
+            self.count_drop("unproven_member", unproven)
+        group.size, group.is_watched = event.size, event.is_watched
+        for member in gone:
             self._outbound.member_removed(group, member.peer)
         self.requester.view_changed(now)
+
+    def _peer_of(self, info: NodeInfo) -> Peer:
+        return self._local if info.id == self.info.id else self.peers.peer(info)
 
     def _break_link(self, peer_id: NodeId, reason: str, now: float) -> None:
         peer = self.peers.find(peer_id)
@@ -521,14 +493,7 @@ class NodeCore:
 
     def _forget_idle_group(self, now: float) -> None:
         pending = self.requester.groups_pending()
-        idle = [group for group in self.groups.by_id.values() if not self.service.serves(group) and group not in pending]
-        if idle:
-            oldest = min(idle, key=lambda group: group.last_used)
+        oldest = self.groups.oldest(lambda group: not self.service.serves(group) and group not in pending)
+        if oldest is not None:
             self.groups.forget(oldest)
             self.overlay.unwatch_group(oldest.id, now)
-
-
-def _earlier(one: float | None, other: float | None) -> float | None:
-    if one is None or other is None:
-        return one if other is None else other
-    return min(one, other)

@@ -64,6 +64,7 @@ class Outbound:
         touched: Links that may have something to write.
         has_news: Whether :meth:`links_woken` and the other outputs hold anything.
         has_room: Whether a peer that was congested is not any more; the owner takes it back.
+        is_closed: Whether the node ends.
     """
 
     def __init__(self, local: Peer, count_drop: Callable[[str], object]) -> None:
@@ -76,7 +77,8 @@ class Outbound:
         self._open_routes: dict[tuple[Group, Peer], Channel] = {}
         self._open_broadcasts: dict[Group, None] = {}
         self._reviews: DeadlineTable[Peer] = DeadlineTable()  # of those that something is held for
-        self._is_closed = False
+        self._full_links: dict[Link, None] = {}
+        self.is_closed = False
         self._woken: list[Link] = []
         self._wanted: list[NodeInfo] = []
         self._routed: list[tuple[NodeInfo, bytes]] = []
@@ -170,13 +172,21 @@ class Outbound:
         if link.is_open:
             link.send_control(message)
             self.touched[link] = None
-        elif link.is_idle_end and not self._is_closed:
+            if link.congested:
+                self._full_links[link] = None
+        elif link.is_idle_end and not self.is_closed:
             self._hold(peer, Waiting(now, CONTROL, None, payload=message), now)
 
-    def connect(self, peer: Peer, now: float) -> None:
-        """Ask for a link to a peer, that requests may soon be sent to it; harmless if repeated."""
-        if peer.link is None:
-            self._want(peer, now)
+    def is_control_full(self) -> bool:
+        """Tell whether a link has no room that messages of the overlay have filled, those of casts above all."""
+        self._full_links = {link: None for link in self._full_links if link.congested}
+        return bool(self._full_links)
+
+    def connect(self, peers: list[Peer], now: float) -> None:
+        """Ask for links to peers that requests may soon be sent to; harmless if repeated."""
+        for peer in peers:
+            if peer.link is None:
+                self._want(peer, now)
 
     def peer_opened(self, peer: Peer, now: float) -> None:
         """There is a link: send what was held, in order."""
@@ -266,7 +276,7 @@ class Outbound:
 
     def close(self) -> None:
         """The node ends: whatever is held or comes from now on is dropped, unless there is an open link for it."""
-        self._is_closed = True
+        self.is_closed = True
         for peer in self._reviews.expired(float("inf")):
             for waiting in self._take(peer):
                 self._give_up(peer, waiting, "node_closed")
@@ -324,7 +334,7 @@ class Outbound:
             self._send_without_link(channel.peer, waiting, now)
 
     def _send_without_link(self, peer: Peer, waiting: Waiting, now: float) -> None:
-        if self._is_closed:
+        if self.is_closed:
             self._give_up(peer, waiting, "node_closed")
             return
         if waiting.packet == UNICAST and waiting.kind == packets.CANCEL:
@@ -405,7 +415,7 @@ class Outbound:
             self.has_room = self.has_news = True
 
     def _give_up(self, peer: Peer, waiting: Waiting, reason: str, *, is_tried: bool = True) -> None:
-        if waiting.is_request and not self._is_closed:
+        if waiting.is_request and not self.is_closed:
             self._return(peer, waiting.id, is_tried=is_tried)
         else:
             self._count_drop(reason)

@@ -84,7 +84,7 @@ class Requester:
         replied: Requests that ended with a reply.
         retries: Times that a request was given to another member.
         late: Replies that came after their request had ended.
-        wanted: Peers that links are to be opened to, for the owner to take: members that were not chosen for want of one.
+        wanted: Peers that :meth:`peers_wanted` returns.
     """
 
     def __init__(self, rng: Rng, count_nodes: Callable[[], int]) -> None:
@@ -254,6 +254,11 @@ class Requester:
         """Take the outcomes: (token, reply or error)."""
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
+
+    def peers_wanted(self) -> list[Peer]:
+        """Take the peers that links are to be opened to: members that were not chosen for want of one."""
+        wanted, self.wanted = self.wanted, []
+        return wanted
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""

@@ -1,0 +1,58 @@
+"""How an application starts a node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_py.client import Node, start_node
+from iris_py.config import Config, load_config
+from iris_py.opening import Opening
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from security import Keyring, Secret
+
+
+def connect(
+    *,
+    network: str | None = None,
+    secret: Secret | str | bytes | None = None,
+    keyring: Keyring | None = None,
+    listen: str | None = None,
+    seeds: Sequence[str] | None = None,
+    zone: str | None = None,
+    discovery: bool | None = None,
+    config: Config | Path | str | None = None,
+) -> Opening[Node]:
+    """Start a node and find the others of its network. Use with ``await`` or ``async with``.
+
+    Every argument goes before the ``IRIS_*`` environment, that before the TOML file, that before the defaults. With nothing
+    at all the node belongs to the network of this user on this machine.
+
+    Args:
+        network: The name of the network.
+        secret: The network secret, as ``iris keys new`` shows it.
+        keyring: Instead of a secret: several generations, or secrets for single clusters.
+        listen: ``host:port`` to listen on; port 0 takes a free one.
+        seeds: ``host:port`` of nodes to dial, besides those that are discovered.
+        zone: Where this node is, for example ``eu-west/a``.
+        discovery: Whether to find nodes by beacons and remembered peers.
+        config: A TOML file, or a :class:`~iris_py.config.Config`.
+
+    Raises:
+        ConfigurationError: A setting is wrong.
+        HandshakeError: Somebody answers at every seed, and none of them holds this secret.
+    """
+    settings = load_config(
+        network=network,
+        secret=secret,
+        keyring=keyring,
+        listen=listen,
+        seeds=seeds,
+        zone=zone,
+        discovery=discovery,
+        config=config,
+    )
+    return Opening(start_node(settings))
