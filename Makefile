@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check unit test-network format bench clean help
+.PHONY: demo simulate test check unit test-network format bench clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -18,6 +18,11 @@ $(READY): pyproject.toml
 
 demo: $(READY) ## the main job: a cluster of processes counts a source tree while one of them is killed
 	@$(BIN)/iris demo
+
+simulate: $(READY) ## networks of up to 10,000 nodes under a virtual clock, with everything checked; figures and plots in build/simulation
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plots]'
+	@mkdir -p build/simulation
+	@$(BIN)/iris simulate --suite $(or $(SUITE),standard) --json build/simulation/report.json --plots build/simulation
 
 test: check unit ## everything that has to hold
 

@@ -120,7 +120,7 @@ def test_third_parties_are_the_declared_ones() -> None:
     allowed = {
         "overlay": {"msgspec"},
         "security": {"cryptography"},
-        "iris_py": {"asyncio_dgram", "cryptography", "msgspec", "rich", "typer", "click", "uvloop"},
+        "iris_py": {"asyncio_dgram", "cryptography", "msgspec", "rich", "typer", "click", "matplotlib", "uvloop"},
         "spark_connector": {"pyspark", "pyarrow"},
     }
     import sys

@@ -1,0 +1,131 @@
+"""How a simulation is let run: in slices of virtual time, so that progress is seen and an interrupt is heard."""
+
+from __future__ import annotations
+
+import signal
+from typing import IO, TYPE_CHECKING, Final, Protocol, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
+
+    import rich.progress
+
+__all__ = ["Display", "Interrupted", "Interrupts", "Pace"]
+
+SLICE_NODES: Final = 1000
+"""A slice is a virtual second for so many nodes and less for more: some tenths of a real second."""
+
+LINES_PER_PHASE: Final = 4  # where the display is no terminal
+
+
+class Interrupted(Exception):
+    """Somebody wants the simulation to end."""
+
+
+class Interrupts:
+    """Hear Ctrl-C inside a ``with`` block: the first ends the simulation at the next slice, the second at once."""
+
+    def __init__(self) -> None:
+        self.is_wanted = False
+        self._before: Callable[[int, FrameType | None], object] | int | None = None
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.is_wanted:
+            raise KeyboardInterrupt
+        self.is_wanted = True
+
+
+class Clocked(Protocol):
+    """A simulation."""
+
+    def run_for(self, duration_s: float) -> object:
+        """Let virtual time pass."""
+
+
+class Pace:
+    """Let a simulation run."""
+
+    def __init__(self, show: Callable[[str, float, float], None], is_interrupted: Callable[[], bool]) -> None:
+        """Begin.
+
+        Args:
+            show: Is told what goes on, how far it is, and how far it will go.
+            is_interrupted: Says whether to end early.
+        """
+        self.show = show
+        self._is_interrupted = is_interrupted
+
+    def run_for(self, simulation: Clocked, duration_s: float, what: str, nodes: int) -> None:
+        """Let virtual time pass.
+
+        Raises:
+            Interrupted: Somebody wants it to end.
+        """
+        slices = max(1, round(duration_s * max(1.0, nodes / SLICE_NODES)))
+        for number in range(1, slices + 1):
+            self.step(simulation, duration_s / slices)
+            self.show(what, duration_s * number / slices, duration_s)
+
+    def step(self, simulation: Clocked, duration_s: float) -> None:
+        """Let one slice pass.
+
+        Raises:
+            Interrupted: Somebody wants it to end.
+        """
+        if self._is_interrupted():
+            raise Interrupted
+        simulation.run_for(duration_s)
+
+
+class Display:
+    """Show how far simulations are: bars for people, plain lines for logs."""
+
+    def __init__(self, stream: IO[str], *, has_names: bool) -> None:
+        self._stream = stream
+        self._has_names = has_names
+        self._quarters: dict[tuple[str, str], int] = {}
+        self._bars: rich.progress.Progress | None = None
+        self._tasks: dict[str, rich.progress.TaskID] = {}
+        if stream.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+            columns = (TextColumn("{task.description:48}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+            self._bars = Progress(*columns, console=Console(file=stream))
+
+    def __enter__(self) -> Self:
+        if self._bars is not None:
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def show(self, name: str, what: str, done: float, total: float) -> None:
+        """Show how far a phase of a simulation is."""
+        text = f"{name}: {what}" if self._has_names else what
+        if self._bars is not None:
+            if name not in self._tasks:
+                self._tasks[name] = self._bars.add_task(text, total=total)
+            self._bars.update(self._tasks[name], description=text, completed=done, total=total)
+            return
+        quarter = int(done * LINES_PER_PHASE / total) if total else LINES_PER_PHASE
+        if quarter > self._quarters.get((name, what), 0):
+            self._quarters[name, what] = quarter
+            try:
+                print(f"{text}: {done:,.0f} of {total:,.0f}", file=self._stream, flush=True)
+            except OSError:
+                pass  # nobody reads it; the figures do not depend on it

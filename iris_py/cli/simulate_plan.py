@@ -1,0 +1,151 @@
+"""What to simulate: the options of `iris simulate`, checked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from iris_py.errors import ConfigurationError
+
+__all__ = ["LAYERS", "Partition", "Plan", "parse_partition"]
+
+LAYERS: Final = ("ring", "groups", "full")
+
+NODES: Final = 1000
+NODES_FULL: Final = 50  # of the layer full, where each does much more
+
+NODES_MAX: Final = {"ring": 200_000, "groups": 5_000, "full": 500}
+"""By layer. Idle nodes of the ring take 35 KB each; the other two layers are larger, and slower by as much."""
+
+DETECTOR_NODES_MAX: Final = 2_000
+"""Up to here real failure detectors run by default: they send four datagrams per node and second."""
+
+SESSION_S_MIN: Final = 10.0
+"""A join takes half a second; whoever stays for less than this does little else."""
+
+LOOKUPS_MAX: Final = 10_000_000
+MINUTES_MAX: Final = 24 * 60.0
+LOSS_MAX: Final = 0.5
+PARTITION_S_MAX: Final = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A cut through the network."""
+
+    part: float
+    """How many of the nodes are on the smaller side."""
+    duration_s: float
+    """How long it lasts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One simulation. Everything random in it follows from the seed."""
+
+    layer: str = "ring"
+    nodes: int = NODES
+    session_s: float | None = None
+    """How long a node stays, in the mean; None for as long as the simulation."""
+    minutes: float = 10.0
+    """How long nodes come and go."""
+    partition: Partition | None = None
+    kill: float = 0.0
+    """The part of the nodes that ends at once."""
+    lookups: int = 10_000
+    loss: float = 0.0
+    zones: int = 0
+    detectors: bool | None = None
+    """Whether real failure detectors run; None: where they are affordable."""
+    members: int = 1000
+    subscribers: int = 1000
+    requesters: int = 100
+    seed: int = 1
+
+    def check(self) -> None:
+        """Refuse what cannot be simulated.
+
+        Raises:
+            ConfigurationError: Something is out of bounds, and what the bounds are.
+        """
+        if self.layer not in LAYERS:
+            raise ConfigurationError(f"--layer {self.layer}: choose one of {', '.join(LAYERS)}")
+        _within("--nodes", self.nodes, 2, NODES_MAX[self.layer])
+        _within("--lookups", self.lookups, 0, LOOKUPS_MAX)
+        _within("--loss", self.loss, 0.0, LOSS_MAX)
+        _within("--kill", self.kill, 0.0, 0.9)
+        _within("--zones", self.zones, 0, 1000)
+        _within("--minutes", self.minutes, 0.1, MINUTES_MAX)
+        if self.session_s is not None:
+            _within("--session-s", self.session_s, SESSION_S_MIN, math.inf)
+        if self.layer == "groups":
+            _within("--members", self.members, 1, NODES_MAX["groups"])
+            _within("--subscribers", self.subscribers, 0, NODES_MAX["groups"])
+            _within("--requesters", self.requesters, 1, 256)
+            if self.session_s is not None or self.partition is not None or self.loss or self.zones:
+                raise ConfigurationError("--layer groups knows only --kill: its ring is perfect; try --layer full")
+
+        if self.layer == "full":
+            said = {"--kill": self.kill, "--partition": self.partition, "--session-s": self.session_s, "--loss": self.loss}
+            if any(said.values()) or self.zones:
+                raise ConfigurationError("--layer full draws its faults from --seed: say --nodes, --minutes and --seed only")
+
+    @property
+    def has_detectors(self) -> bool:
+        """Whether real failure detectors run."""
+        return self.nodes <= DETECTOR_NODES_MAX if self.detectors is None else self.detectors
+
+    @property
+    def title(self) -> str:
+        """What is simulated, in a line."""
+        if self.layer == "groups":
+            words = [f"{self.members:,} members, {self.subscribers:,} subscribers, {self.requesters:,} requesters"]
+        else:
+            words = [f"{self.nodes:,} nodes"]
+        if self.session_s is not None:
+            words.append(f"sessions of {_duration(self.session_s)}")
+        if self.loss:
+            words.append(f"{self.loss:.1%} loss")
+        if self.zones:
+            words.append(f"{self.zones} zones")
+        if self.layer == "full":
+            words.append(f"{_duration(60 * self.minutes)} of faults")
+        if self.kill:
+            words.append(f"{self.kill:.0%} killed")
+        if self.partition is not None:
+            words.append(f"split for {_duration(self.partition.duration_s)}")
+        return ", ".join(words)
+
+
+def parse_partition(text: str | None) -> Partition | None:
+    """Read ``PART:SECONDS``.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    if text is None:
+        return None
+    part, _, duration = text.partition(":")
+    try:
+        partition = Partition(float(part), float(duration))
+    except ValueError:
+        raise ConfigurationError(
+            f"--partition {text}: say PART:SECONDS, such as 0.5:600 for two halves and ten minutes"
+        ) from None
+    _within("--partition PART", partition.part, 0.01, 0.5)
+    _within("--partition SECONDS", partition.duration_s, 1.0, PARTITION_S_MAX)
+    return partition
+
+
+def _within(option: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:  # which is false of NaN
+        limits = f"at least {least:g}" if most == math.inf else f"from {least:,g} to {most:,.10g}"
+        raise ConfigurationError(f"{option} {value:g}: choose a value {limits}")
+
+
+def _duration(seconds: float) -> str:
+    for unit_s, unit in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= unit_s:
+            return f"{seconds / unit_s:.3g} {unit}"
+    return f"{seconds:.3g} s"
