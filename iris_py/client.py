@@ -205,7 +205,7 @@ class Node(Closable):
         return count
 
     def members(self, cluster: str) -> Members:
-        """Return the live view of a cluster's members; ``await`` it for a tuple that is surely complete.
+        """Return the live view of a cluster's members; ``await`` it until the first view has surely arrived.
 
         Raises:
             ConfigurationError: The name is wrong.
@@ -357,6 +357,8 @@ class Node(Closable):
             raise ConfigurationError(str(exc)) from exc
 
     def _look(self, cluster: str) -> tuple[Member, ...]:
+        if self._closing is not None:
+            return ()
         return tuple(describe(member.peer.info) for member in self._group(cluster).members or ())
 
     async def _view_known(self, cluster: str) -> None:

@@ -45,7 +45,8 @@ class Statistics:
 class Members(Collection[Member]):
     """The members of a cluster, live: each look shows who is there now, as far as this node knows.
 
-    ``await`` it for a tuple that is surely complete: right after the first use of a name the view may still be on its way.
+    Of a cluster with more than 32 members it shows a sample of so many. ``await`` it for a tuple: right after the first use of
+    a name the view may still be on its way.
     """
 
     def __init__(self, cluster: str, look: Callable[[], tuple[Member, ...]], wait: Callable[[], Awaitable[None]]) -> None:

@@ -558,3 +558,85 @@ def test_a_slow_member_gets_less() -> None:
             replies.remove(reply)
             caller.requester.receive_reply(reply[2].peer, reply[1], b"", now)
     assert 0 < counts[True] < 0.08 * 2000
+
+
+# -- members without a link
+
+
+def test_who_has_a_link_is_preferred_and_the_other_gets_one() -> None:
+    caller = Caller(members=2)
+    one, other = caller.group.members or ()
+    one.peer.link = None
+    for _ in range(10):
+        caller.request()
+    assert {peer for _group, peer, *_rest in caller.requester.messages_to_send()} == {other.peer}
+    assert set(caller.requester.peers_wanted()) == {one.peer}
+    assert not caller.requester.wanted
+    assert other.peer.awaited == other.in_flight == 10
+    assert one.peer.awaited == 0
+
+
+def test_what_was_not_sent_goes_to_another_and_none_is_left_at_last() -> None:
+    caller = Caller(members=2)
+    request_id = caller.request()
+    tried = set()
+    for _ in range(2):
+        ((_group, peer, *_rest),) = caller.requester.messages_to_send()
+        tried.add(peer)
+        caller.requester.give_back(request_id, peer, 1.0, is_tried=True)
+    assert len(tried) == 2
+    ((_token, outcome),) = caller.requester.outcomes_received()
+    assert isinstance(outcome, NoMembers)
+    assert all(member.in_flight == member.peer.awaited == 0 for member in caller.group.members or ())
+    caller.requester.give_back(request_id, tried.pop(), 1.0, is_tried=True)  # harmless when it has ended
+
+
+def test_what_a_peer_released_is_sent_again_and_counts_as_one_attempt() -> None:
+    caller = Caller(members=1)
+    (member,) = caller.group.members or ()
+    sent, unsent, routed = caller.request(token=1), caller.request(token=2), caller.request(token=3)
+    caller.requester.messages_to_send()
+    caller.requester.routed(routed)
+    leaving = caller.request(token=4)
+    caller.requester.peer_released(member.peer, 1.0, [unsent])
+    messages = caller.requester.messages_to_send()
+    assert [request_id for _group, _peer, _kind, request_id, *_rest in messages] == [leaving, sent]
+    assert caller.requester.retries == 0
+    assert member.in_flight == 4
+    assert not caller.requester.outcomes_received()
+
+
+def test_a_lost_peer_keeps_what_was_not_sent() -> None:
+    caller = Caller(members=1)
+    (member,) = caller.group.members or ()
+    caller.request(token="sent")
+    unsent = caller.request(token="unsent")
+    caller.requester.messages_to_send()
+    caller.request(token="leaving")
+    caller.requester.peer_lost(member.peer, 1.0, [unsent])
+    ((token, outcome),) = caller.requester.outcomes_received()
+    assert token == "sent"
+    assert isinstance(outcome, MemberLost)
+    assert member.in_flight == member.peer.awaited == 2
+
+
+def test_a_waiting_request_goes_to_a_member_with_a_link_only() -> None:
+    caller = Caller(members=3)
+    one, two, three = caller.group.members or ()
+    links = [member.peer.link for member in (one, two, three)]
+    for member in (one, two, three):
+        member.peer.link = None
+    request_id = caller.request()
+    ((_group, first, *_rest),) = caller.requester.messages_to_send()
+    assert not caller.requester.give_to_linked(request_id, 1.0)
+    chosen = next(member for member in (one, two, three) if member.peer is first)
+    for member, link in zip((one, two, three), links, strict=True):
+        if member is not chosen:
+            member.peer.link = link
+            break
+    assert caller.requester.give_to_linked(request_id, 1.0)
+    ((_group, second, *_rest),) = caller.requester.messages_to_send()
+    assert second is member.peer
+    assert caller.requester.retries == 0
+    assert chosen.in_flight == chosen.peer.awaited == 0
+    assert member.in_flight == member.peer.awaited == 1
