@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from overlay.config import OverlayConfig
 from overlay.counters import Counters
-from overlay.dialling import DEPARTED_MAX, Dialler, is_dialable, parse_address, redial_delay_s
+from overlay.dialling import Dialler, is_dialable, parse_address, redial_delay_s
 from overlay.errors import AddressError
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
@@ -24,13 +24,15 @@ def peer(number: int, *addresses: str) -> NodeInfo:
 class Harness:
     """A dialler, with its requests taken after each call."""
 
-    def __init__(self, config: OverlayConfig = CONFIG) -> None:
+    def __init__(self, config: OverlayConfig = CONFIG, *, dials_max: int | None = None) -> None:
         self.counters = Counters()
-        self.dialler = Dialler(LOCAL, config, random.Random(1), self.counters)
+        self.known: set[NodeId] = set()
+        self.dials_max = config.dials_max if dials_max is None else dials_max
+        self.dialler = Dialler(LOCAL, config, random.Random(1), self.counters, self.known.__contains__)
 
-    def take(self, now: float) -> list[str]:
-        self.dialler.handle_timeout(now)
-        self.dialler.request_dials(now)
+    def take(self, now: float, size: int = 2) -> list[str]:
+        self.dialler.handle_timeout(now, size)
+        self.dialler.request_dials(now, self.dials_max)
         addresses = [request.address for request in self.dialler.requests]
         self.dialler.requests.clear()
         return addresses
@@ -117,10 +119,22 @@ def test_dials_are_parallel_and_bounded() -> None:
     first = harness.take(0.0)
     assert len(first) == CONFIG.dials_max
     harness.dialler.dial_failed(first[0], 0.0)
-    harness.dialler.link_opened(peer(2).id, 0.0)
+    assert harness.dialler.forget(peer(2).id)
     assert len(harness.take(0.0)) == 1  # A link does not end the dial, only its report does.
     harness.dialler.dial_succeeded(first[1], peer(2).id, 0.0)
     assert len(harness.take(0.0)) == 1
+
+
+def test_fewer_are_dialled_at_once_when_the_owner_says_so() -> None:
+    harness = Harness(dials_max=4)
+    for number in range(1, 11):
+        harness.dialler.add_peer(peer(number), 0.0, 0.0)
+    assert len(harness.take(0.0)) == 4
+    harness.dials_max = 6
+    assert len(harness.take(0.0)) == 2
+    harness.dials_max = 2
+    harness.dialler.dial_failed("198.51.100.1:7000", 0.0)
+    assert harness.take(0.0) == []
 
 
 def test_the_next_address_is_tried_at_once() -> None:
@@ -134,14 +148,36 @@ def test_the_next_address_is_tried_at_once() -> None:
     assert 0.05 <= (harness.dialler.deadline() or 0.0) <= 0.1
 
 
-def test_a_lost_peer_is_dialled_for_a_while_and_then_forgotten() -> None:
+def test_a_silent_peer_is_dialled_for_a_while_and_then_forgotten() -> None:
     harness = Harness()
-    harness.dialler.link_opened(peer(1).id, 0.0)
-    harness.dialler.link_lost(peer(1), 100.0, is_departed=False, is_violator=False)
+    harness.dialler.look_for(peer(1), 100.0)
     times = harness.dial_times(100.0, 10_000.0)
     assert 100.05 <= times[0] <= 100.1
-    assert 15 <= len(times) <= 35
     assert CONFIG.forget_s <= times[-1] - 100.0 <= CONFIG.forget_s + CONFIG.redial_delay_s_max
+    # Doubling up to the limit, and then one every 7.5 to 15 s.
+    assert CONFIG.forget_s / 15 <= len(times) <= CONFIG.forget_s / 7.5 + 20
+    assert len(harness.dialler) == 0
+
+
+def test_who_is_looked_for_is_bounded_and_the_latest_stay() -> None:
+    harness = Harness(OverlayConfig(lost_max=3))
+    for number in range(1, 6):
+        harness.dialler.look_for(peer(number), 0.0)
+        harness.dialler.look_for(peer(number), 0.0)
+    harness.dialler.look_for(NodeInfo(NodeId(b"x" * 16), ()), 0.0)  # Nobody could dial it.
+    assert len(harness.dialler) == 3
+    assert sorted(harness.take(1.0)) == [f"198.51.100.{number}:7000" for number in (3, 4, 5)]
+
+
+def test_who_is_known_again_is_not_looked_for() -> None:
+    harness = Harness()
+    harness.dialler.look_for(peer(1), 0.0)
+    assert harness.dialler.forget(peer(1).id)
+    assert not harness.dialler.forget(peer(1).id)
+    harness.dialler.look_for(peer(2), 0.0)
+    harness.known.add(peer(2).id)  # Somebody else told of it.
+    harness.dialler.add_peer(peer(2), 0.0, 0.0)
+    assert harness.take(1.0) == []
     assert len(harness.dialler) == 0
 
 
@@ -150,85 +186,110 @@ def test_seeds_are_dialled_for_ever_at_a_bounded_rate() -> None:
     harness.dialler.add_address("seed:1", 0.0, is_seed=True)
     times = harness.dial_times(0.0, 10_000.0)
     assert times[-1] > 9_900.0
-    assert 10_000 / 30 <= len(times) <= 10_000 / 15 + 20
+    assert 10_000 / 15 <= len(times) <= 10_000 / 7.5 + 20
 
 
-def test_who_left_is_not_dialled_whatever_others_say() -> None:
+def test_links_that_never_open_are_dialled_ever_more_slowly() -> None:
     harness = Harness()
-    harness.dialler.link_opened(peer(1).id, 0.0)
-    harness.dialler.link_lost(peer(1), 1.0, is_departed=True, is_violator=False)
-    harness.dialler.add_peer(peer(1), 2.0, 2.0)
-    assert harness.dial_times(2.0, 1000.0) == []
-
-
-def test_the_departed_are_bounded() -> None:
-    harness = Harness()
-    for number in range(DEPARTED_MAX + 10):
-        harness.dialler.link_opened(peer(number).id, 0.0)
-        harness.dialler.link_lost(peer(number), 1.0, is_departed=True, is_violator=False)
-    assert harness.dialler.departed_count == DEPARTED_MAX
-
-
-def test_a_violator_waits_long() -> None:
-    harness = Harness()
-    harness.dialler.link_opened(peer(1).id, 0.0)
-    harness.dialler.link_lost(peer(1), 100.0, is_departed=False, is_violator=True)
-    assert (harness.dialler.deadline() or 0.0) >= 115.0
-
-
-def test_links_that_break_early_are_dialled_ever_more_slowly() -> None:
-    harness = Harness()
-    harness.dialler.add_address("198.51.100.1:7000", 0.0, is_seed=True)
     harness.dialler.add_peer(peer(1), 0.0, 0.0)
     now, delays = 0.0, []
     for _ in range(12):
         for address in harness.take(now):
             harness.dialler.dial_succeeded(address, peer(1).id, now)
-        harness.dialler.link_opened(peer(1).id, now)
-        harness.dialler.link_lost(peer(1), now, is_departed=False, is_violator=False)
         deadline = harness.dialler.deadline()
         assert deadline is not None
         delays.append(deadline - now)
         now = deadline
     assert max(delays[:2]) < 1.0
-    assert delays[-1] > 10.0
+    assert delays[-1] >= CONFIG.redial_delay_s_max / 2
+    assert len(harness.dialler.found) == 12
 
 
 def test_a_process_that_took_the_port_of_another() -> None:
     harness = Harness()
-    harness.dialler.is_searching = True
     harness.dialler.add_peer(peer(1, "a:1"), 0.0, 0.0)
     harness.dialler.add_peer(peer(2, "a:1", "b:1"), 0.0, 0.0)
     assert harness.take(0.0) == ["a:1"]  # One dial for both.
     harness.dialler.dial_succeeded("a:1", peer(3).id, 0.0)
-    assert peer(1).id not in harness.dialler.awaited
+    assert harness.dialler.found == []  # Nobody asked for that one.
     assert len(harness.dialler) == 1
     assert harness.take(0.0) == ["b:1"]
 
 
+def test_the_last_address_of_a_peer_that_another_process_took() -> None:
+    harness = Harness()
+    harness.dialler.add_peer(peer(1, "a:1", "b:1"), 0.0, 0.0)
+    harness.take(0.0)
+    harness.dialler.dial_failed("a:1", 0.0)
+    assert harness.take(0.0) == ["b:1"]
+    harness.dialler.dial_succeeded("b:1", peer(3).id, 0.0)
+    assert harness.take(0.0) == []
+    assert harness.take(1.0) == ["a:1"]  # That one is left.
+
+
+def test_who_answers_is_found_and_only_once() -> None:
+    harness = Harness()
+    harness.dialler.add_address("seed:1", 0.0, is_seed=True)
+    harness.dialler.add_peer(peer(2), 0.0, 0.0)
+    assert harness.take(0.0) == ["seed:1", "198.51.100.2:7000"]
+    harness.dialler.dial_succeeded("seed:1", peer(1).id, 0.0)
+    harness.dialler.dial_succeeded("seed:1", peer(1).id, 0.0)
+    harness.dialler.dial_succeeded("198.51.100.2:7000", peer(2).id, 0.0)
+    harness.dialler.dial_succeeded("nobody:1", peer(3).id, 0.0)
+    assert harness.dialler.found == [peer(1).id, peer(2).id]
+
+
 def test_a_name_that_is_ourselves() -> None:
     harness = Harness()
-    harness.dialler.is_searching = True
     harness.dialler.add_address("seed:1", 0.0, is_seed=True)
     harness.dialler.add_address("remembered:1", 0.0)
+    assert harness.dialler.is_trying
     for address in harness.take(0.0):
         harness.dialler.dial_succeeded(address, LOCAL.id, 0.0)
-    assert not harness.dialler.awaited
+    assert harness.dialler.found == []
+    assert not harness.dialler.is_trying
     assert len(harness.dialler) == 1
-    assert harness.take(14.0) == []
-    assert harness.take(30.0) == ["seed:1"]  # A name can denote several hosts.
+    assert harness.take(7.0) == []
+    assert harness.take(15.0) == ["seed:1"]  # A name can denote several hosts.
 
 
-def test_a_seed_whose_peer_is_live_rests_and_wakes_when_it_is_lost() -> None:
+def test_trying_ends_with_the_first_outcome_of_everybody() -> None:
+    harness = Harness(dials_max=1)
+    harness.dialler.add_address("seed:1", 0.0, is_seed=True)
+    harness.dialler.add_address("old:1", 0.0)
+    assert harness.take(0.0) == ["seed:1"]
+    harness.dialler.dial_failed("seed:1", 0.0)
+    assert harness.dialler.is_trying  # The other one waits for its turn.
+    assert harness.take(0.0) == ["old:1"]
+    harness.dialler.dial_failed("old:1", 0.0)
+    assert not harness.dialler.is_trying
+
+
+@pytest.mark.parametrize(("size", "shortest"), [(2, 0.75 * CONFIG.seed_interval_s), (1000, 75.0)])
+def test_a_seed_whose_peer_is_known_is_looked_at_now_and_then(size: int, shortest: float) -> None:
     harness = Harness()
     harness.dialler.add_address("seed:1", 0.0, is_seed=True)
     harness.take(0.0)
     harness.dialler.dial_succeeded("seed:1", peer(1).id, 0.0)
-    harness.dialler.link_opened(peer(1).id, 0.0)
-    for now in range(1, 200):
-        assert harness.take(float(now)) == []
-    harness.dialler.link_lost(peer(1), 200.0, is_departed=True, is_violator=False)
-    assert harness.take(200.2) == ["seed:1"]
+    harness.known.add(peer(1).id)
+    rests_from = harness.dialler.deadline()
+    assert rests_from is not None
+    assert harness.take(rests_from, size) == []
+    again = harness.dialler.deadline()
+    assert again is not None
+    assert shortest <= again - rests_from <= shortest / 0.75 * 1.25
+    harness.known.clear()
+    assert harness.take(again, size) == ["seed:1"]
+
+
+def test_a_remembered_address_whose_peer_is_known_is_done() -> None:
+    harness = Harness()
+    harness.dialler.add_address("old:1", 0.0)
+    harness.take(0.0)
+    harness.dialler.dial_succeeded("old:1", peer(1).id, 0.0)
+    harness.known.add(peer(1).id)
+    assert harness.take(60.0) == []
+    assert len(harness.dialler) == 0
 
 
 def test_a_seed_that_does_not_answer_any_more_is_not_taken_for_its_old_peer() -> None:
@@ -236,10 +297,23 @@ def test_a_seed_that_does_not_answer_any_more_is_not_taken_for_its_old_peer() ->
     harness.dialler.add_address("seed:1", 0.0, is_seed=True)
     harness.take(0.0)
     harness.dialler.dial_succeeded("seed:1", peer(1).id, 0.0)
-    assert harness.take(1.0) == ["seed:1"]  # No link came of it.
-    harness.dialler.dial_failed("seed:1", 1.0)
-    harness.dialler.link_opened(peer(1).id, 1.0)  # From elsewhere.
-    assert harness.take(2.0) == ["seed:1"]
+    assert harness.take(CONFIG.redial_delay_s_max) == ["seed:1"]  # No link came of it.
+    harness.dialler.dial_failed("seed:1", 20.0)
+    harness.known.add(peer(1).id)  # From elsewhere.
+    assert harness.take(21.0) == ["seed:1"]
+
+
+def test_what_nobody_tried_is_forgotten_when_a_ring_was_found() -> None:
+    harness = Harness(dials_max=2)
+    harness.dialler.add_address("seed:1", 0.0, is_seed=True)
+    for number in range(10):
+        harness.dialler.add_address(f"old:{number + 1}", 0.0)
+    assert harness.take(0.0) == ["seed:1", "old:1"]
+    harness.dialler.forget_untried(3)
+    assert len(harness.dialler) == 5
+    harness.dialler.dial_failed("old:1", 0.0)
+    harness.dialler.forget_untried(0)
+    assert len(harness.dialler) == 2  # The seed, and the one that failed.
 
 
 def test_a_success_without_a_link_is_tried_again() -> None:
@@ -251,7 +325,7 @@ def test_a_success_without_a_link_is_tried_again() -> None:
 
 
 def test_a_dial_without_report_ends() -> None:
-    harness = Harness(OverlayConfig(dials_max=1))
+    harness = Harness(dials_max=1)
     harness.dialler.add_peer(peer(1), 0.0, 0.0)
     harness.dialler.add_peer(peer(2), 0.0, 0.0)
     assert len(harness.take(0.0)) == 1
@@ -296,20 +370,17 @@ def test_a_sign_of_life_shortens_a_long_wait_but_not_right_after_a_failure() -> 
     assert harness.take(last + 4.0) == ["198.51.100.1:7000"]
 
 
-def test_nobody_is_dialled_when_all_links_are_in_use() -> None:
-    harness = Harness(OverlayConfig(peers_max=1))
-    harness.dialler.link_opened(peer(1).id, 0.0)
-    harness.dialler.add_peer(peer(2), 0.0, 0.0)
-    assert harness.take(0.0) == []
-    harness.dialler.link_lost(peer(1), 1.0, is_departed=True, is_violator=False)
-    assert harness.take(1.0) == ["198.51.100.2:7000"]
-
-
 def test_stopping_ends_everything() -> None:
     harness = Harness()
     harness.dialler.add_address("seed:1", 0.0, is_seed=True)
+    harness.dialler.add_address("dialled:1", 0.0)
+    harness.take(0.0)
     harness.dialler.stop()
     harness.dialler.add_peer(peer(1), 0.0, 0.0)
-    assert harness.take(0.0) == []
+    harness.dialler.look_for(peer(2), 0.0)
+    harness.dialler.forget_untried(0)
+    assert harness.take(1.0) == []
+    harness.dialler.dial_succeeded("dialled:1", peer(3).id, 0.0)
+    assert harness.dialler.found == []
     assert harness.dialler.deadline() is None
     harness.dialler.dial_failed("seed:1", 0.0)
