@@ -3,10 +3,12 @@ from __future__ import annotations
 import itertools
 import random
 
+import pytest
+
 from overlay.config import OverlayConfig
 from overlay.counters import Counters
 from overlay.dialling import Dialler
-from overlay.discovery import Discovery
+from overlay.discovery import ANSWERS_PENDING_MAX, Discovery, Stranger
 from overlay.ids import NodeId
 from overlay.messages import DATAGRAM_BYTES_MAX, NodeInfo, decode_beacon, encode_beacon
 
@@ -23,12 +25,27 @@ def source(number: int) -> tuple[str, int]:
 
 
 class Harness:
-    def __init__(self, *, local: NodeInfo = LOCAL, beacons: bool = True, is_complete: bool = False, seed: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        local: NodeInfo = LOCAL,
+        beacons: bool = True,
+        is_complete: bool = False,
+        seed: int = 1,
+        seeds: tuple[str, ...] = (),
+        remembered: tuple[str, ...] = (),
+    ) -> None:
         self.counters = Counters()
+        self.strangers: dict[NodeId, Stranger] = {}
         rng = random.Random(seed)
-        self.dialler = Dialler(local, CONFIG, rng, self.counters)
-        self.discovery = Discovery(local, CONFIG, rng, self.dialler, self.counters)
-        self.discovery.start(0.0, (), (), beacons=beacons, is_complete=is_complete)
+        self.dialler = Dialler(local, CONFIG, rng, self.counters, lambda node: False)
+        self.discovery = Discovery(
+            local, CONFIG, rng, self.dialler, self.counters, lambda node: self.strangers.get(node, Stranger.NEIGHBOUR)
+        )
+        self.discovery.start(0.0, seeds, remembered, beacons=beacons, is_complete=is_complete)
+
+    def is_over(self, *, has_link: bool = False, is_linking: bool = False) -> bool:
+        return self.discovery.should_start_alone(has_link=has_link, is_linking=is_linking)
 
     def hear(self, number: int, now: float, peers: int, *, wants_answer: bool = True, their_peers: int = 0) -> bytes:
         data = encode_beacon(stranger(number), wants_answer=wants_answer, peers=their_peers)
@@ -41,8 +58,8 @@ class Harness:
         return datagrams
 
     def dials(self, now: float) -> list[str]:
-        self.dialler.handle_timeout(now)
-        self.dialler.request_dials(now)
+        self.dialler.handle_timeout(now, 2)
+        self.dialler.request_dials(now, CONFIG.dials_max)
         return [request.address for request in self.dialler.requests]
 
 
@@ -98,7 +115,7 @@ def test_a_question_smaller_than_its_answer_is_not_answered_but_dialled() -> Non
     assert harness.dials(0.0) == ["198.51.100.1:7000"]
 
 
-def test_about_three_of_many_answer_after_a_jitter() -> None:
+def test_about_six_of_many_answer_after_a_jitter() -> None:
     answers = 0
     for seed in range(300):
         harness = Harness(seed=seed)
@@ -107,8 +124,8 @@ def test_about_three_of_many_answer_after_a_jitter() -> None:
         assert harness.take() == []
         harness.discovery.handle_timeout(1.0 + CONFIG.beacon_jitter_s, 99)
         answers += sum(destination is not None for destination, _ in harness.take())
-    # 300 of 100 nodes each with probability 0.03: nine expected.
-    assert 2 <= answers <= 20
+    # 300 of 100 nodes each with probability 0.06: 18 expected.
+    assert 6 <= answers <= 35
 
 
 def test_answers_are_bounded_per_second() -> None:
@@ -128,7 +145,7 @@ def test_a_start_that_hears_nobody_asks_once_more_before_it_settles() -> None:
     assert len(harness.take()) == 1
     harness.discovery.handle_timeout(CONFIG.beacon_wait_s, 0)
     assert harness.take() == []
-    assert harness.discovery.maybe_settle(CONFIG.beacon_wait_s, 0)
+    assert harness.is_over()
 
 
 def test_one_source_gets_one_answer_at_a_time() -> None:
@@ -141,14 +158,47 @@ def test_one_source_gets_one_answer_at_a_time() -> None:
     assert harness.counters.answers_suppressed == 0  # It did not use up the answers of others either.
 
 
-def test_our_own_beacon_and_those_of_peers_are_ignored() -> None:
+def test_answers_that_wait_are_bounded() -> None:
+    harness = Harness()
+    harness.take()
+    number, now = 0, 1.0
+    while harness.discovery.answers_count < ANSWERS_PENDING_MAX:
+        number += 1
+        now += 0.5
+        harness.hear(number, now, peers=8)  # Nobody calls handle_timeout.
+    suppressed = harness.counters.answers_suppressed
+    for _ in range(100):
+        number += 1
+        now += 0.5
+        harness.hear(number, now, peers=8)
+    assert harness.discovery.answers_count == ANSWERS_PENDING_MAX
+    assert harness.counters.answers_suppressed > suppressed
+    harness.discovery.handle_timeout(now + 1.0, 8)
+    assert harness.discovery.answers_count == 0
+    assert sum(destination is not None for destination, _ in harness.take()) == ANSWERS_PENDING_MAX
+
+
+def test_our_own_beacon_and_those_of_nodes_that_are_known_are_ignored() -> None:
     harness = Harness()
     ((_, own),) = harness.take()
     harness.discovery.receive_datagram(own, source(0), 0.0, 0)
-    harness.dialler.link_opened(stranger(1).id, 0.0)
+    harness.strangers[stranger(1).id] = Stranger.KNOWN
     harness.hear(1, 0.0, peers=1)
     assert harness.take() == []
     assert harness.dials(5.0) == []
+
+
+def test_of_many_that_hear_a_stranger_about_one_dials_it_unless_it_belongs_next_to_us() -> None:
+    dials = 0
+    for seed in range(400):
+        far = Harness(seed=seed)
+        far.strangers[stranger(1).id] = Stranger.FAR
+        far.hear(1, 0.0, peers=99, wants_answer=False)
+        dials += len(far.dials(CONFIG.beacon_dial_jitter_s))
+    assert 1 <= dials <= 12  # 400 of 100 nodes each: four expected.
+    near = Harness()
+    near.hear(1, 0.0, peers=99, wants_answer=False)
+    assert near.dials(CONFIG.beacon_dial_jitter_s) == ["198.51.100.1:7000"]
 
 
 def test_junk_is_counted() -> None:
@@ -194,32 +244,83 @@ def test_without_beacons_nothing_is_heard_or_said() -> None:
     harness.hear(1, 0.0, peers=0)
     assert harness.take() == []
     assert harness.dials(5.0) == []
-    assert harness.discovery.maybe_settle(0.0, 0)
+    assert harness.is_over()
 
 
-def test_settling_waits_for_beacons_only_if_nobody_was_found() -> None:
+def test_a_search_waits_for_answers_to_its_beacon() -> None:
     harness = Harness()
-    assert not harness.discovery.maybe_settle(0.01, 0)
-    assert harness.discovery.maybe_settle(0.01, 1)
-    assert not harness.discovery.maybe_settle(0.02, 1)
-    assert Harness(is_complete=True).discovery.maybe_settle(0.0, 0)
+    assert not harness.is_over()
+    harness.discovery.handle_timeout(CONFIG.beacon_wait_s, 0)
+    assert harness.is_over()
+    assert Harness(is_complete=True).is_over()
 
 
-def test_settling_waits_for_the_awaited_but_not_for_ever() -> None:
+def test_a_search_waits_for_every_dial_but_not_for_ever() -> None:
+    harness = Harness(seeds=("seed:1",), remembered=("old:1",), beacons=False)
+    assert sorted(harness.dials(0.0)) == ["old:1", "seed:1"]
+    harness.dialler.dial_failed("old:1", 0.1)
+    assert not harness.is_over()
+    harness.discovery.handle_timeout(CONFIG.settle_timeout_s, 0)
+    assert harness.is_over()
+    failed = Harness(seeds=("seed:1",), beacons=False)
+    failed.dials(0.0)
+    failed.dialler.dial_failed("seed:1", 0.1)
+    assert failed.is_over()
+
+
+def test_who_was_heard_before_the_wait_ended_is_part_of_the_search() -> None:
     harness = Harness()
     harness.hear(1, 0.01, peers=0, wants_answer=False)
     harness.discovery.handle_timeout(0.5, 0)
-    assert not harness.discovery.maybe_settle(0.5, 0)
+    assert not harness.is_over()
+    harness.discovery.handle_timeout(CONFIG.settle_timeout_s, 0)
+    assert harness.is_over()
+
+
+@pytest.mark.parametrize("is_linking", [True, False])
+def test_with_a_link_it_waits_longer_and_then_believes_that_the_contact_is_stuck(is_linking: bool) -> None:
+    harness = Harness(is_complete=True)
+    assert not harness.is_over(has_link=True, is_linking=is_linking)
+    harness.discovery.handle_timeout(CONFIG.settle_timeout_s, 0)
+    assert not harness.is_over(has_link=True, is_linking=is_linking)
+    harness.discovery.handle_timeout(CONFIG.join_timeout_s, 0)
+    assert harness.is_over(has_link=True, is_linking=is_linking)
+
+
+def test_a_link_that_is_about_to_open_is_waited_for_until_the_bound() -> None:
+    harness = Harness(is_complete=True)
+    assert not harness.is_over(is_linking=True)
+    harness.discovery.handle_timeout(CONFIG.settle_timeout_s, 0)
+    assert harness.is_over(is_linking=True)
+
+
+def test_settling_keeps_a_few_addresses_and_asks_no_more() -> None:
+    harness = Harness(seeds=("seed:1",), remembered=tuple(f"old:{number}" for number in range(1, 50)))
+    harness.take()
+    harness.discovery.settle()
+    assert harness.discovery.is_settled
+    assert len(harness.dialler) == 1 + CONFIG.remembered_max
     harness.discovery.handle_timeout(1.0, 0)
-    assert harness.discovery.maybe_settle(1.0, 0)
-    assert not harness.dialler.awaited
+    assert harness.take() == []
+    harness.discovery.handle_timeout(10.0, 3)
+    ((_, data),) = harness.take()
+    assert not decode_beacon(data).wants_answer
+
+
+def test_those_who_start_together_do_not_go_to_the_same_few() -> None:
+    remembered = tuple(f"old:{number}" for number in range(1, 101))
+    first = {tuple(Harness(seed=seed, remembered=remembered).dials(0.0)) for seed in range(5)}
+    assert len(first) == 5
+    assert Harness(seed=7, remembered=remembered).dials(0.0) == Harness(seed=7, remembered=remembered).dials(0.0)
 
 
 def test_stopping_is_silent() -> None:
     harness = Harness()
-    assert harness.discovery.stop()
-    assert not harness.discovery.stop()
-    harness.hear(1, 0.0, peers=0)
+    harness.hear(1, 0.0, peers=8)
+    harness.discovery.stop()
+    harness.discovery.stop()
+    harness.hear(2, 0.0, peers=0)
     harness.discovery.handle_timeout(100.0, 0)
     assert harness.take() == []
+    assert harness.dials(100.0) == []
     assert harness.discovery.deadline() is None
