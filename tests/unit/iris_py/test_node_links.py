@@ -56,14 +56,15 @@ def wall(net: Net, core: NodeCore, other: NodeCore) -> None:
 def test_a_request_to_a_member_without_a_link_opens_one() -> None:
     net, member, caller = pair()
     unlink(net, caller, member)
-    (seen,) = caller.group("cluster", net.now).members or ()
+    (seen,) = net.watch(caller).members or [None]
+    assert seen is not None
     assert seen.peer.link is None  # a lost link is no death
     for number in range(10):
         net.request(caller, bytes((number,)), token=number)
     net.cores.drive()
     executions = net.started(member)
     assert [execution.payload for execution in executions] == [bytes((number,)) for number in range(10)]
-    assert seen.peer.link is not None
+    assert caller.peers.find(member.info.id) is seen.peer
     for execution in executions:
         member.service.reply(execution, b"", net.now)
     net.cores.drive()
@@ -191,7 +192,8 @@ def test_what_waits_for_ever_is_given_up() -> None:
     first, _second, caller = waiting(net)
     caller.broadcast("cluster", b"waits too", net.now)
     caller.flush(net.now)
-    (member,) = caller.group("cluster", net.now).members or ()
+    (member,) = net.watch(caller).members or [None]
+    assert member is not None
     for _ in range(40):  # no dial ever ends
         net.cores.now += HELD_S
         caller.handle_timeout(net.now)
@@ -267,7 +269,8 @@ def test_what_is_too_large_for_the_ring_goes_to_another_or_is_counted() -> None:
 def test_a_member_behind_the_ring_that_dies_takes_its_requests_with_it() -> None:
     net, member, caller = pair()
     unlink(net, caller, member)
-    (seen,) = caller.group("cluster", net.now).members or ()
+    (seen,) = net.watch(caller).members or [None]
+    assert seen is not None
     net.request(caller)
     caller.flush(net.now)
     caller._handle_overlay_event(ConnectFailed(member.info.id), net.now)
