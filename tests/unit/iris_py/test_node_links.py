@@ -6,7 +6,7 @@ import pytest
 
 from iris_py import casts
 from iris_py.errors import MemberLost, NoMembers, RequestTimeout
-from iris_py.group import DIRECT_MEMBERS_MAX
+from iris_py.group import DIRECT_MEMBERS_MAX, Group, Member
 from iris_py.link import LinkState
 from iris_py.node import LINK_IDLE_S, NodeCore
 from iris_py.outbound import CONNECT_RETRY_S, HELD_S
@@ -50,14 +50,20 @@ def wall(net: Net, core: NodeCore, other: NodeCore) -> None:
     net.cores.walls |= {(one, two), (two, one)}
 
 
+def only(group: Group) -> Member:
+    """Return the only member."""
+    assert group.members is not None
+    (member,) = group.members
+    return member
+
+
 # -- links on demand
 
 
 def test_a_request_to_a_member_without_a_link_opens_one() -> None:
     net, member, caller = pair()
     unlink(net, caller, member)
-    (seen,) = net.watch(caller).members or [None]
-    assert seen is not None
+    seen = only(net.watch(caller))
     assert seen.peer.link is None  # a lost link is no death
     for number in range(10):
         net.request(caller, bytes((number,)), token=number)
@@ -192,8 +198,7 @@ def test_what_waits_for_ever_is_given_up() -> None:
     first, _second, caller = waiting(net)
     caller.broadcast("cluster", b"waits too", net.now)
     caller.flush(net.now)
-    (member,) = net.watch(caller).members or [None]
-    assert member is not None
+    member = only(net.watch(caller))
     for _ in range(40):  # no dial ever ends
         net.cores.now += HELD_S
         caller.handle_timeout(net.now)
@@ -269,8 +274,7 @@ def test_what_is_too_large_for_the_ring_goes_to_another_or_is_counted() -> None:
 def test_a_member_behind_the_ring_that_dies_takes_its_requests_with_it() -> None:
     net, member, caller = pair()
     unlink(net, caller, member)
-    (seen,) = net.watch(caller).members or [None]
-    assert seen is not None
+    seen = only(net.watch(caller))
     net.request(caller)
     caller.flush(net.now)
     caller._handle_overlay_event(ConnectFailed(member.info.id), net.now)
