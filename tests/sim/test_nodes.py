@@ -163,7 +163,7 @@ def run_churn(seed: int, nodes: int, rounds: int) -> str:
         assert len(simulation.nodes) == nodes
         for node in simulation.nodes:
             for cluster, members in churn.members.items():
-                assert {member.id for member in node.members(cluster)} == {member.id for member in members}
+                assert {member.id for member in await node.members(cluster)} == {member.id for member in members}
         if rounds > 4:
             assert sum(asker.statistics().retries for asker in churn.askers) > 0, "no member was killed while it was asked"
         return simulation.digest()
