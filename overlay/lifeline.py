@@ -11,10 +11,12 @@ import ipaddress
 from typing import TYPE_CHECKING, Final
 
 from overlay.detector import Detector
+from overlay.detector_config import CHECKS_MAX
 from overlay.detector_events import Alive, Contact, Dead, Suspected
 from overlay.dialling import parse_address
 from overlay.errors import AddressError
 from overlay.events import PeerDied
+from overlay.messages import NodeInfo
 
 if TYPE_CHECKING:
     from overlay.config import OverlayConfig, Rng
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from overlay.events import Event
     from overlay.group_layer import GroupLayer
     from overlay.ids import NodeId
-    from overlay.messages import NodeInfo
     from overlay.pastry import Pastry
 
 BURIED_S: Final = 5.0
@@ -82,6 +83,8 @@ class Lifeline:
         self._dialler = dialler
         self._is_local_loopback = is_loopback(local)
         self._known: dict[NodeId, tuple[NodeInfo, Contact]] = {}
+        # Whose link broke, until it is known whether they live: most of them the ring does not know.
+        self._checked: dict[NodeId, NodeInfo] = {}
         self._buried: dict[NodeId, float] = {}
         self._refresh_at: float | None = None
         self._silent_at = float("-inf")
@@ -113,6 +116,10 @@ class Lifeline:
 
     def link_broke(self, info: NodeInfo, now: float) -> None:
         """Look at once whether a peer whose link broke lives."""
+        self._checked.pop(info.id, None)
+        if len(self._checked) >= CHECKS_MAX:
+            del self._checked[next(iter(self._checked))]
+        self._checked[info.id] = info
         self._ring.peer_doubtful(info.id, True, now)
         self.detector.check(Contact(info.id, datagram_address(info)), now)
         self._contacts.connect(info, now)
@@ -131,7 +138,7 @@ class Lifeline:
         self._contacts.peer_dead(peer, now)
         self._groups.peer_dead(peer, now)
 
-    def handle_detector(self, event: DetectorEvent, info: NodeInfo | None, now: float) -> None:
+    def handle_detector(self, event: DetectorEvent, now: float) -> None:
         """Handle a verdict."""
         ring = self._ring
         if isinstance(event, Suspected):
@@ -139,11 +146,15 @@ class Lifeline:
             # Where a firewall drops datagrams, only the link tells.
             ring.ask(event.peer, now)
         elif isinstance(event, Alive):
+            self._checked.pop(event.peer, None)
             ring.peer_doubtful(event.peer, False, now)
             if event.rtt_s is not None:
                 ring.rtt_measured(event.peer, event.rtt_s, now)
-        elif isinstance(event, Dead) and info is not None:
-            self.bury(info, now, is_silent=True)
+        elif isinstance(event, Dead):
+            info = self._info_of(event.peer)
+            self._checked.pop(event.peer, None)
+            if not ring.has_left(event.peer):
+                self.bury(info, now, is_silent=True)
 
     def bury(self, info: NodeInfo, now: float, *, is_silent: bool) -> None:
         """Tell everybody here that a node is dead."""
@@ -163,6 +174,14 @@ class Lifeline:
             self._look_around(peer, now)
         else:
             self._dialler.forget(peer)
+
+    def _info_of(self, peer: NodeId) -> NodeInfo:
+        """Return what is known of a node that the detector speaks of; perhaps nothing but its id."""
+        info = self._ring.find(peer) or self._checked.get(peer)
+        if info is not None:
+            return info
+        known = self._known.get(peer)
+        return NodeInfo(peer, ()) if known is None else known[0]
 
     def _look_around(self, silent: NodeId, now: float) -> None:
         """Ask others at once: who fell silent may be the first of many, and some of them nobody would ask for a minute."""

@@ -443,7 +443,7 @@ class Overlay:
                 self._handle_contact(contact_event, now)
             for verdict in self._lifeline.detector.events_received():
                 moved = True
-                self._lifeline.handle_detector(verdict, self._ring.find(verdict.peer), now)
+                self._lifeline.handle_detector(verdict, now)
             for group_event in self._groups.events_received():
                 moved = True
                 self._handle_group(group_event, now)

@@ -1,0 +1,221 @@
+"""What follows from signs of life and of death."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from overlay.config import OverlayConfig
+from overlay.contacts import Contacts
+from overlay.counters import Counters
+from overlay.detector_config import CHECKS_MAX
+from overlay.detector_events import Alive, Dead, Suspected
+from overlay.dialling import Dialler
+from overlay.events import Event, PeerDied
+from overlay.group_layer import GroupLayer
+from overlay.ids import NodeId
+from overlay.lifeline import BURIED_MAX, BURIED_S, Lifeline, datagram_address, is_loopback
+from overlay.messages import NodeInfo
+from overlay.pastry import Pastry
+from overlay.routing_messages import LeafProbe, Leaving, decode_ring_message, encode_ring_message
+
+CONFIG = OverlayConfig()
+
+
+def node(number: int, *addresses: str) -> NodeInfo:
+    return NodeInfo(NodeId(number.to_bytes(2, "big") * 8), addresses or (f"198.51.100.{number % 250}:7000",))
+
+
+LOCAL = node(500, "192.0.2.1:7000")
+ONE, TWO = node(1), node(2)
+
+
+class Harness:
+    """A lifeline and the parts that it speaks to; the ring has only the local node at first."""
+
+    def __init__(self, local: NodeInfo = LOCAL) -> None:
+        rng = random.Random(1)
+        self.ring = Pastry(local, CONFIG.ring, rng)
+        self.groups = GroupLayer(local, CONFIG.groups, rng, self.ring, Counters())
+        self.contacts = Contacts(local, CONFIG.contacts)
+        self.dialler = Dialler(local, CONFIG, rng, Counters(), lambda node: False)
+        self.lifeline = Lifeline(local, CONFIG, rng, self.ring, self.groups, self.contacts, self.dialler)
+        self.ring.start_alone(0.0)
+
+    def add_leaf(self, info: NodeInfo, now: float = 0.0) -> None:
+        self.ring.link_opened(info, now)
+        self.ring.receive(info.id, encode_ring_message(LeafProbe(info, [], True)), now)
+        self.ring.messages_to_send()
+        self.ring.events_received()
+        self.lifeline.refresh(now)
+
+    def take(self) -> list[Event]:
+        events, self.lifeline.events = self.lifeline.events, []
+        return events
+
+    def run(self, now: float, until: float) -> list[float]:
+        """Let nobody answer; return when somebody died."""
+        died = []
+        while True:
+            for event in self.lifeline.detector.events_received():
+                self.lifeline.handle_detector(event, now)
+                died += [now for _ in self.take()]
+            due = self.lifeline.deadline()
+            if due is None or due > until:
+                return died
+            now = due
+            self.lifeline.handle_timeout(now)
+
+    def dials(self) -> list[str]:
+        self.dialler.handle_timeout(1000.0, 2)
+        self.dialler.request_dials(1000.0, 100)
+        return [request.address for request in self.dialler.requests]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        ((), None),
+        (("name:1",), None),
+        (("junk",), None),
+        (("junk", "name:1", "192.0.2.7:9"), ("192.0.2.7", 9)),
+        (("[2001:db8::1]:9", "192.0.2.7:9"), ("2001:db8::1", 9)),
+    ],
+)
+def test_datagrams_go_to_the_first_numeric_address(addresses: tuple[str, ...], expected: tuple[str, int] | None) -> None:
+    assert datagram_address(NodeInfo(ONE.id, addresses)) == expected
+
+
+def test_who_is_on_loopback() -> None:
+    assert is_loopback(node(1, "127.0.0.1:1"))
+    assert is_loopback(node(1, "[::1]:1"))
+    assert not is_loopback(node(1, "192.0.2.1:1"))
+    assert not is_loopback(NodeInfo(ONE.id, ()))
+
+
+def test_a_leaf_that_falls_silent_is_buried_within_three_seconds_and_looked_for() -> None:
+    harness = Harness()
+    harness.add_leaf(ONE)
+    (died,) = harness.run(0.0, 20.0)
+    assert died <= 3.0
+    assert harness.ring.leaves() == []
+    assert harness.lifeline.is_buried(ONE.id)
+    assert harness.dials() == list(ONE.addresses)
+
+
+def test_a_peer_that_only_a_link_knew_is_buried_when_nothing_answers() -> None:
+    harness = Harness()
+    harness.lifeline.link_broke(ONE, 10.0)
+    assert [request.address for request in harness.contacts.requests_to_dial()] == list(ONE.addresses)
+    assert [address for address, _ in harness.lifeline.detector.datagrams_to_send()] == [("198.51.100.1", 7000)]
+    (died,) = harness.run(10.0, 20.0)
+    assert died - 10.0 <= CONFIG.detector.check_s_max
+    assert harness.dials() == list(ONE.addresses)
+
+
+def test_a_peer_whose_link_broke_and_that_answers_lives() -> None:
+    harness = Harness()
+    harness.add_leaf(ONE)
+    harness.lifeline.link_broke(ONE, 10.0)
+    harness.lifeline.link_opened(ONE.id, 10.1)
+    (verdict,) = harness.lifeline.detector.events_received()
+    assert isinstance(verdict, Alive)
+    harness.lifeline.handle_detector(verdict, 10.1)
+    assert harness.take() == []
+    assert harness.ring.leaves() == [ONE]
+
+
+def test_a_refused_dial_is_the_end_and_nobody_looks_for_it() -> None:
+    harness = Harness()
+    harness.add_leaf(ONE)
+    harness.dialler.look_for(ONE, 0.0)
+    assert harness.lifeline.refused(ONE, 1.0)
+    assert harness.take() == [PeerDied(ONE.id)]
+    assert harness.ring.leaves() == []
+    assert harness.dials() == []
+    assert harness.run(1.0, 4.0) == []  # What the detector thinks of it comes too late.
+
+
+def test_a_loopback_address_of_another_machine_proves_nothing() -> None:
+    there = node(1, "127.0.0.1:7000")
+    assert not Harness().lifeline.refused(there, 0.0)
+    here = Harness(node(500, "127.0.0.1:7001"))
+    assert here.lifeline.refused(there, 0.0)
+    assert here.take() == [PeerDied(there.id)]
+
+
+def test_a_death_is_reported_once_however_many_notice() -> None:
+    harness = Harness()
+    harness.add_leaf(ONE)
+    harness.lifeline.handle_detector(Dead(ONE.id), 1.0)
+    harness.lifeline.refused(ONE, 1.5)
+    harness.lifeline.handle_detector(Dead(ONE.id), 1.0 + BURIED_S - 0.1)
+    assert harness.take() == [PeerDied(ONE.id)]
+
+
+def test_who_died_twice_is_reported_twice() -> None:
+    harness = Harness()
+    harness.lifeline.bury(ONE, 1.0, is_silent=True)
+    harness.lifeline.heard_from(ONE.id, 1.1)
+    assert not harness.lifeline.is_buried(ONE.id)
+    harness.lifeline.bury(ONE, 1.2, is_silent=True)
+    assert harness.take() == [PeerDied(ONE.id), PeerDied(ONE.id)]
+
+
+def test_who_left_in_good_order_did_not_die() -> None:
+    harness = Harness()
+    harness.add_leaf(ONE)
+    harness.contacts.connect(ONE, 0.5)
+    harness.dialler.look_for(ONE, 0.5)
+    harness.ring.receive(ONE.id, encode_ring_message(Leaving()), 1.0)
+    harness.lifeline.left(ONE.id, 1.0)
+    assert harness.contacts.waiting_count == 0
+    assert harness.dials() == []
+    harness.lifeline.handle_detector(Dead(ONE.id), 1.5)  # It was asked before it left.
+    assert harness.take() == []
+    assert harness.dials() == []
+
+
+def test_a_doubtful_peer_is_asked_over_its_link_and_routed_around() -> None:
+    harness = Harness()
+    harness.add_leaf(ONE)
+    harness.add_leaf(TWO)
+    harness.lifeline.handle_detector(Suspected(ONE.id), 1.0)
+    ((to, data),) = harness.ring.messages_to_send()
+    assert to == ONE
+    assert isinstance(decode_ring_message(data), LeafProbe)
+    harness.lifeline.handle_detector(Alive(ONE.id, 0.01), 1.1)
+    harness.lifeline.handle_detector(Suspected(NodeId(b"?" * 16)), 1.1)  # Nobody knows it.
+    assert harness.take() == []
+
+
+def test_when_one_falls_silent_the_other_leaves_are_asked_at_once() -> None:
+    harness = Harness()
+    for number in range(1, 9):
+        harness.add_leaf(node(number))
+    harness.lifeline.detector.datagrams_to_send()
+    harness.lifeline.handle_detector(Dead(ONE.id), 1.0)
+    asked = {address for address, _ in harness.lifeline.detector.datagrams_to_send()}
+    assert asked == {(f"198.51.100.{number}", 7000) for number in range(2, 9)}
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    harness = Harness()
+    for number in range(1, BURIED_MAX + 100):
+        harness.lifeline.bury(node(number), 1.0, is_silent=True)
+    assert harness.lifeline.is_buried(node(BURIED_MAX + 99).id)
+    assert not harness.lifeline.is_buried(ONE.id)
+    assert len(harness.dialler) == CONFIG.lost_max
+    broken = Harness()
+    for number in range(1, CHECKS_MAX + 100):
+        broken.lifeline.link_broke(node(number), 1.0)
+    assert len(broken.run(1.0, 10.0)) == CHECKS_MAX
+
+
+def test_a_lone_node_watches_nobody() -> None:
+    harness = Harness()
+    harness.lifeline.refresh(0.0)
+    assert harness.run(0.0, 4.0) == []
+    assert harness.lifeline.detector.datagrams_to_send() == []
+    assert harness.lifeline.deadline() == CONFIG.contacts_refresh_s
