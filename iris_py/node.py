@@ -178,7 +178,7 @@ class NodeCore:
         self._advance(now)
 
     def close_links(self, now: float) -> None:
-        """Close every link, after what is queued on it; what waits for a link is dropped."""
+        """Close every link, after what is queued on it; drop what waits for one."""
         self._outbound.close()
         for link in self.peers.links():
             link.close(CloseReason.LEAVING, now)
@@ -460,7 +460,8 @@ class NodeCore:
             self.service.peer_lost(peer)
 
     def _handle_routed(self, event: PacketReceived, now: float) -> None:
-        peer = self.peers.peer(event.source)
+        # Where a known peer listens is not for whoever relays a packet to say.
+        peer = self.peers.known(event.source.id) or self.peers.peer(event.source)
         if self._inbound.receive_routed(peer, event.payload, now) and peer.link is None:
             # It could have no link to us: answers go the same way, while we look for one.
             peer.is_routed, peer.is_dead = True, False
