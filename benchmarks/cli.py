@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import join, latency, throughput
+from benchmarks import join, latency, scale, throughput
 from benchmarks.harness import BenchmarkFailed
 from benchmarks.report import Row, as_json, as_table, make_rows
 
@@ -30,23 +30,35 @@ class What(enum.Enum):
     LATENCY = "latency"
     THROUGHPUT = "throughput"
     JOIN = "join"
+    SCALE = "scale"
     ALL = "all"
 
 
 #: Of tables that go to a file or a pipe.
 _WIDTH = 128
-_SECTIONS = {What.LATENCY: latency.section, What.THROUGHPUT: throughput.section, What.JOIN: join.section}
+_SECTIONS = {
+    What.LATENCY: latency.section,
+    What.THROUGHPUT: throughput.section,
+    What.JOIN: join.section,
+    What.SCALE: scale.section,
+}
+#: It takes minutes, and nobody is compared there.
+_BY_NAME_ONLY = {What.SCALE}
 
 
 def main(
-    what: Annotated[What, typer.Argument(help="What to measure.")] = What.ALL,
+    what: Annotated[What, typer.Argument(help="What to measure; all but scale, which takes minutes.")] = What.ALL,
     runs: Annotated[int, typer.Option(min=1, max=100, help="How often each contender has its turn.")] = 5,
     as_json_: Annotated[bool, typer.Option("--json", help="Print JSON, with the values of every run.")] = False,
     quick: Annotated[bool, typer.Option(help="Measure next to nothing: shows that everything works.")] = False,
 ) -> None:
-    """Measure Iris beside pyzmq and plain TCP: latency, throughput, and the time to join."""
+    """Measure Iris beside pyzmq and plain TCP: latency, throughput, the time to join, and many at once."""
     signal.signal(signal.SIGTERM, _terminate)  # so that workers and directories are cleared away
-    sections = [make(quick=quick) for name, make in _SECTIONS.items() if what in (name, What.ALL)]
+    sections = [
+        make(quick=quick)
+        for name, make in _SECTIONS.items()
+        if what is name or (what is What.ALL and name not in _BY_NAME_ONLY)
+    ]
     try:
         results = _run(sections, runs)
     except BenchmarkFailed as exc:

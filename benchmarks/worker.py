@@ -23,7 +23,9 @@ Role: TypeAlias = "Callable[[Parameters], None]"
 
 def tell(**values: object) -> None:
     """Send one line to the parent."""
-    print(json.dumps(values), flush=True)
+    # One write, so that the lines of processes that share an output do not mix.
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
 
 
 def name_of(role: Role) -> str:

@@ -1,0 +1,28 @@
+"""Processes that start at the same moment become one network: the benchmark of that, small."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+PROCESSES = 15
+
+
+def test_processes_that_start_at_once_all_reach_each_other() -> None:
+    done = subprocess.run(
+        (sys.executable, "-m", "benchmarks", "scale", "--quick", "--runs", "1", "--json"),
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr  # it fails unless every process has answered each of those who ask
+    (section,) = json.loads(done.stdout)["sections"]
+    assert f"{PROCESSES} processes" in section["caption"]
+    found = {(row["contender"], row["metric"]): row["median"] for row in section["rows"]}
+    for way in ("forks", "interpreters"):
+        assert found[f"floor, {way}", "all run"] > 0
+        assert found[f"network, {way}", "every one has answered"] > 0
