@@ -157,6 +157,12 @@ class Neighbours:
             self._repair_attempts = 0
             self.repair(now)
 
+    def link_lost(self, node: NodeId, now: float) -> None:
+        """Handle that the link to a node is gone: a probe may have been on it, or its answer."""
+        probe = self._probes.get(node)
+        if probe is not None:
+            self._send_probe(probe[0], now)
+
     def give_up(self, node: NodeId, now: float) -> None:
         """Handle that a node does not answer: somebody farther away may be needed."""
         ring = self._ring
