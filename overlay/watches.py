@@ -125,8 +125,9 @@ class Watches:
                 self._outbox.send(message.root, Unwatch(self._local.id, [message.group]))
             return
         is_root = watch.root is None or watch.root.id == message.root.id
-        if message.version <= watch.version and not is_root:
-            # Either this root is none any more and has not noticed, or the one known here. The ring tells.
+        if message.version < watch.version + (not is_root) and watch.root is not None:
+            # Either one of two roots is none any more and has not noticed, or a later view went another way and overtook this
+            # one, so that the root does not know what is here. Ask through the ring.
             self._resend.set(message.group, now + self._config.repair_jitter_s * self._rng.random())
             return
         members = {record.info.id: record for record in message.members}
