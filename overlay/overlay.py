@@ -60,6 +60,10 @@ CONTACTS_ENOUGH: Final = 3
 TO_MERGE_MAX: Final = 64
 """Nodes that were found, and whose links are about to open. Beyond it the oldest is forgotten: it is found again."""
 
+DIALS_MAX: Final = 512
+"""Dials remembered as under way. More than the bounds of dialler and contacts allow, unless links open that the other side
+dialled; beyond it the oldest is forgotten: at worst an address is dialled twice at once."""
+
 DIAL_FORGOTTEN_S: Final = 15.0
 """After so long a dial that the owner never reported on is requested again. More than every time-out of a dial."""
 
@@ -108,7 +112,7 @@ class Overlay:
         self._links: dict[NodeId, NodeInfo] = {}
         self._violators: dict[NodeId, None] = {}
         self._to_merge: dict[NodeId, None] = {}
-        # When each dial under way was requested: the dialler and the contacts share one to the same address.
+        # When each dial under way was requested, the oldest first: the dialler and the contacts share one to the same address.
         self._dials: dict[str, float] = {}
         self._messages: list[tuple[NodeId, bytes]] = []
         self._events: list[Event] = []
@@ -159,7 +163,8 @@ class Overlay:
             check_info(info)
         except InfoError as exc:
             # Passed on to others, it would make them close their links to us.
-            self._violate(info.id, str(exc))
+            self.counters.messages_invalid += 1
+            self._events.append(ProtocolViolated(info.id, str(exc)))
             return
         peer = info.id
         self._links[peer] = info
@@ -194,6 +199,8 @@ class Overlay:
             is_doubtful = not (is_closed or is_violator or self._is_leaving or self._lifeline.is_buried(peer))
             if is_doubtful and not self._ring.has_left(peer):
                 self._lifeline.link_broke(info, now)
+        else:
+            self._to_merge.pop(peer, None)  # It never was open, and will not be.
         self._finish_turn(now)
 
     def dial_failed(self, address: str, now: float, *, is_refused: bool = False) -> None:
@@ -287,6 +294,7 @@ class Overlay:
     def unwatch_group(self, group: GroupId, now: float) -> None:
         """Stop watching a group; harmless if it is not watched."""
         self._groups.unwatch_group(group, now)
+        self._views.pop(group, None)
         self._finish_turn(now)
 
     def cast(self, group: GroupId, payload: bytes, now: float) -> None:
@@ -302,7 +310,11 @@ class Overlay:
         """Get a link to a node: dial it, or have it dial this one. `ConnectFailed` follows if neither can.
 
         Harmless if it is under way. If there is a link already, nothing happens.
+
+        Raises:
+            InfoError: There can be no such node.
         """
+        check_info(info)
         if info.id not in self._links:
             self._reaching.connect(info, now)
             self._finish_turn(now)
@@ -347,6 +359,7 @@ class Overlay:
             **self._ring.state_sizes(),
             **self._groups.table_sizes(),
             "open_links": len(self._links),
+            "dials": len(self._dials),
             "candidates": len(self._dialler),
             "answers": self._discovery.answers_count,
             "wanted": len(self._reaching),
@@ -412,9 +425,10 @@ class Overlay:
         return self._ring.size_estimate() - 1
 
     def _violate(self, peer: NodeId, reason: str) -> None:
-        self.counters.messages_invalid += 1
-        self._violators[peer] = None
-        self._events.append(ProtocolViolated(peer, reason))
+        """Have the link to a peer closed. What came through the ring from elsewhere has no link that could be closed."""
+        if peer in self._links and peer not in self._violators:
+            self._violators[peer] = None
+            self._events.append(ProtocolViolated(peer, reason))
 
     def _settle(self) -> None:
         if not self._is_settled:
@@ -471,8 +485,12 @@ class Overlay:
         is_searching = not self._ring.is_active
         if not is_searching or len(self._links) < CONTACTS_ENOUGH:
             self._dialler.request_dials(now, self._config.search_dials_max if is_searching else self._config.dials_max)
+        while self._dials and now - next(iter(self._dials.values())) > DIAL_FORGOTTEN_S:
+            del self._dials[next(iter(self._dials))]
         for request in (*self._dialler.requests, *self._contacts.requests_to_dial()):
-            if now - self._dials.get(request.address, float("-inf")) > DIAL_FORGOTTEN_S:
+            if request.address not in self._dials:
+                if len(self._dials) >= DIALS_MAX:
+                    del self._dials[next(iter(self._dials))]
                 self._dials[request.address] = now
                 self._events.append(request)
         self._dialler.requests.clear()
@@ -510,6 +528,7 @@ class Overlay:
         elif isinstance(event, PeerLeft):
             self._lifeline.left(event.peer, now)
         elif isinstance(event, PeerViolated):
+            self.counters.messages_invalid += 1
             self._violate(event.peer, event.reason)
 
     def _send_group(self, output: GroupOutput, now: float) -> None:
@@ -542,8 +561,7 @@ class Overlay:
             self._ring.leave(now)
             self._events.append(event)
         elif isinstance(event, ProtocolViolated):
-            self._violators[event.peer] = None
-            self._events.append(event)
+            self._violate(event.peer, event.reason)
         else:
             self._events.append(event)
 

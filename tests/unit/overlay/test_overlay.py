@@ -1,44 +1,43 @@
+"""One overlay by hand: what its owner may rely on, whatever owner and peers do."""
+
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from overlay.config import OverlayConfig
+from overlay.detector_messages import Ack, Ping, encode_detector_message
 from overlay.errors import AddressError, InfoError, StateError, TooManyGroupsError
 from overlay.events import (
+    Cast,
     Departed,
     DialRequested,
     Event,
     GroupJoined,
     GroupLeft,
     GroupMember,
-    PeerJoined,
-    PeerLost,
+    LinkReleased,
+    PacketReceived,
+    PeerDied,
     ProtocolViolated,
     Settled,
     ViewChanged,
 )
+from overlay.group_messages import CAST_BYTES_MAX
 from overlay.ids import GroupId, NodeId
-from overlay.messages import (
-    GROUPS_PER_NODE_MAX,
-    Joined,
-    Leaving,
-    Membership,
-    NodeInfo,
-    Told,
-    Welcome,
-    decode_message,
-    encode_beacon,
-    encode_message,
-)
-from overlay.overlay import Overlay
+from overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo, encode_beacon
+from overlay.overlay import DIAL_FORGOTTEN_S, DIALS_MAX, Overlay
+from overlay.reaching import PACKET_BYTES_MAX
+from overlay.routing_messages import Direct, Kind, LeafAck, LeafProbe, Leaving, Routed, encode_ring_message
+from tests.unit.overlay.overlays import CONFIG, GROUP, make_info
 
-CONFIG = OverlayConfig()
-LOCAL = NodeInfo(NodeId(b"l" * 16), ("192.0.2.1:7000",))
-ONE = NodeInfo(NodeId(b"1" * 16), ("198.51.100.1:7000",))
-TWO = NodeInfo(NodeId(b"2" * 16), ("198.51.100.2:7000",))
-GROUP = GroupId(b"g" * 16)
+if TYPE_CHECKING:
+    from overlay.config import OverlayConfig
+
+LOCAL, ONE, TWO = make_info(100), make_info(1), make_info(2)
 
 
 def new_overlay(config: OverlayConfig = CONFIG) -> Overlay:
@@ -51,10 +50,18 @@ def started(*, seeds: tuple[str, ...] = (), remembered: tuple[str, ...] = (), be
     return overlay
 
 
-def welcome(overlay: Overlay, info: NodeInfo, *peers: NodeInfo, now: float = 0.0) -> None:
+def with_leaf(info: NodeInfo = ONE, now: float = 0.0) -> Overlay:
+    """Return an overlay in a ring with one other node, whose part the test plays."""
+    overlay = started()
+    add_leaf(overlay, info, now)
+    overlay.messages_to_send()
+    overlay.events_received()
+    return overlay
+
+
+def add_leaf(overlay: Overlay, info: NodeInfo, now: float) -> None:
     overlay.link_opened(info, now)
-    overlay.receive_message(info.id, encode_message(Welcome(list(peers), [], 0)), now)
-    overlay.receive_message(info.id, encode_message(Told(0)), now)
+    overlay.receive_message(info.id, encode_ring_message(LeafProbe(info, [], True)), now)
 
 
 def completions(overlay: Overlay) -> list[Event]:
@@ -65,39 +72,48 @@ def dials(overlay: Overlay) -> list[str]:
     return [event.address for event in overlay.events_received() if isinstance(event, DialRequested)]
 
 
+def run(overlay: Overlay, now: float, until: float) -> list[Event]:
+    """Let time pass while nobody answers; return what happened."""
+    happened = overlay.events_received()
+    while (due := overlay.deadline()) is not None and due <= until:
+        now = max(now, due)
+        overlay.handle_timeout(now)
+        happened += overlay.events_received()
+    return happened
+
+
+def relayed(message: Direct | LeafProbe, via: NodeInfo, number: int = 1) -> bytes:
+    """Return what a peer passes on that another node, says it, sent to the local one."""
+    routed = Routed(number, Kind.RELAY, LOCAL.id, via, number, (), False, encode_ring_message(message))
+    return encode_ring_message(routed)
+
+
+# The start
+
+
 def test_alone_and_sure_of_it() -> None:
     overlay = started()
     overlay.join_group(GROUP, b"", 0.0)
     assert overlay.events_received() == [Settled(), GroupJoined(GROUP)]
-    assert overlay.deadline() is None
-
-
-def test_the_search_follows_what_the_first_welcomes_name() -> None:
-    overlay = started(seeds=("seed:1",), remembered=("old:1",))
-    assert dials(overlay) == ["seed:1", "old:1"]
-    overlay.dial_failed("old:1", 0.01)
-    overlay.dial_succeeded("seed:1", ONE.id, 0.01)
-    overlay.link_opened(ONE, 0.01)
-    assert completions(overlay) == []
-    overlay.receive_message(ONE.id, encode_message(Welcome([TWO, LOCAL, ONE], [], 0)), 0.02)
-    assert overlay.events_received() == [DialRequested(TWO.addresses[0], TWO.id)]
-    overlay.dial_succeeded(TWO.addresses[0], TWO.id, 0.03)
-    assert completions(overlay) == []
-    welcome(overlay, TWO, now=0.04)
-    assert completions(overlay) == [Settled()]
+    assert overlay.is_active()
+    assert overlay.size_estimate() == 1
+    assert overlay.peers() == []
 
 
 def test_the_search_ends_with_the_last_failure() -> None:
-    overlay = started(seeds=("seed:1",))
+    overlay = started(seeds=("seed:1",), remembered=("old:1",))
+    assert dials(overlay) == ["seed:1", "old:1"]
+    overlay.dial_failed("old:1", 0.4)
+    assert completions(overlay) == []
     overlay.dial_failed("seed:1", 0.5)
     assert completions(overlay) == [Settled()]
 
 
-def test_the_search_ends_when_a_link_breaks_before_its_welcome() -> None:
+def test_the_search_ends_when_a_link_breaks_before_it_opened() -> None:
     overlay = started(seeds=("seed:1",))
     overlay.dial_succeeded("seed:1", ONE.id, 0.1)
     assert completions(overlay) == []
-    overlay.link_lost(ONE.id, 0.2)  # It never was open.
+    overlay.link_lost(ONE.id, 0.2)
     assert completions(overlay) == [Settled()]
 
 
@@ -108,146 +124,21 @@ def test_the_search_ends_at_the_bound() -> None:
     assert completions(overlay) == [Settled()]
 
 
+def test_a_contact_that_says_nothing_is_waited_for_and_then_given_up() -> None:
+    overlay = started(seeds=("seed:1",))
+    overlay.dial_succeeded("seed:1", ONE.id, 0.1)
+    overlay.link_opened(ONE, 0.1)
+    overlay.join_group(GROUP, b"", 0.2)
+    assert not [event for event in run(overlay, 0.2, CONFIG.join_timeout_s - 0.1) if isinstance(event, Settled | GroupJoined)]
+    late = run(overlay, CONFIG.join_timeout_s - 0.1, CONFIG.join_timeout_s)
+    assert late[-2:] == [Settled(), GroupJoined(GROUP)]
+
+
 def test_a_seed_that_is_ourselves_is_an_outcome() -> None:
     overlay = started(seeds=("name:7000", LOCAL.addresses[0]))
     assert dials(overlay) == ["name:7000"]
     overlay.dial_succeeded("name:7000", LOCAL.id, 0.1)
     assert completions(overlay) == [Settled()]
-
-
-def test_joining_before_settling_is_told_but_not_reported() -> None:
-    overlay = started(seeds=("seed:1",))
-    overlay.join_group(GROUP, b"a", 0.0)
-    overlay.dial_succeeded("seed:1", ONE.id, 0.0)
-    overlay.link_opened(ONE, 0.0)
-    ((_, data),) = overlay.messages_to_send()
-    assert decode_message(data) == Welcome([], [Membership(GROUP, b"a")], 1)
-    overlay.receive_message(ONE.id, encode_message(Told(1)), 0.01)
-    assert completions(overlay) == []
-    overlay.receive_message(ONE.id, encode_message(Welcome([], [], 0)), 0.02)
-    assert completions(overlay) == [Settled(), GroupJoined(GROUP)]
-
-
-def test_views_come_before_what_completes() -> None:
-    overlay = started(seeds=("seed:1",))
-    overlay.watch_group(GROUP, 0.0)
-    overlay.join_group(GROUP, b"a", 0.0)
-    overlay.events_received()
-    overlay.link_opened(ONE, 0.0)
-    overlay.receive_message(ONE.id, encode_message(Welcome([TWO], [Membership(GROUP, b"b")], 3)), 0.0)
-    overlay.dial_failed("seed:1", 0.0)
-    overlay.dial_failed(TWO.addresses[0], 0.0)
-    overlay.receive_message(ONE.id, encode_message(Told(1)), 0.0)
-    members = {LOCAL.id: GroupMember(LOCAL, b"a"), ONE.id: GroupMember(ONE, b"b")}
-    expected = [
-        PeerJoined(ONE),
-        DialRequested(TWO.addresses[0], TWO.id),
-        ViewChanged(GROUP, members),
-        Settled(),
-        GroupJoined(GROUP),
-    ]
-    assert overlay.events_received() == expected
-    assert overlay.events_received() == []
-
-
-def test_a_lost_link_changes_views_at_once_and_is_dialled_again() -> None:
-    overlay = started()
-    welcome(overlay, ONE)
-    overlay.watch_group(GROUP, 0.0)
-    overlay.receive_message(ONE.id, encode_message(Joined(1, GROUP, b"")), 0.0)
-    overlay.events_received()
-    overlay.link_lost(ONE.id, 10.0)
-    assert overlay.events_received() == [PeerLost(ONE.id), ViewChanged(GROUP, {})]
-    overlay.handle_timeout(10.1)
-    assert dials(overlay) == [ONE.addresses[0]]
-
-
-def test_who_left_is_not_dialled_again() -> None:
-    overlay = started()
-    welcome(overlay, ONE)
-    overlay.receive_message(ONE.id, encode_message(Leaving(1)), 0.0)
-    assert overlay.peers() == []
-    overlay.link_lost(ONE.id, 0.1)
-    overlay.handle_timeout(100.0)
-    assert dials(overlay) == []
-    assert overlay.deadline() is None
-
-
-def test_leaving() -> None:
-    overlay = started(seeds=("seed:1",), beacons=True)
-    overlay.events_received()
-    overlay.link_opened(ONE, 0.0)
-    overlay.messages_to_send()
-    overlay.leave(0.1)
-    overlay.leave(0.1)
-    assert overlay.datagrams_to_send() == []
-    assert [decode_message(data) for _, data in overlay.messages_to_send()] == [Leaving(1)]
-    assert completions(overlay) == [Settled()]
-    overlay.receive_message(ONE.id, encode_message(Told(1)), 0.2)
-    assert completions(overlay) == [Departed()]
-    overlay.link_lost(ONE.id, 0.3)
-    overlay.handle_timeout(100.0)
-    assert dials(overlay) == []
-    with pytest.raises(StateError):
-        overlay.join_group(GROUP, b"", 0.4)
-    with pytest.raises(StateError):
-        overlay.start(0.5, (), (), False)
-
-
-def test_leaving_before_anything_else() -> None:
-    overlay = new_overlay()
-    overlay.leave(0.0)
-    assert overlay.events_received() == [Settled(), Departed()]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"\xc1", b"\x92\x03\xff", encode_message(Told(1)), encode_message(Welcome([ONE] * 1025, [], 0))],
-    ids=["empty", "junk", "negative", "unknown sequence", "too many peers"],
-)
-def test_a_violation_asks_for_the_end_of_the_link_once(data: bytes) -> None:
-    overlay = started()
-    welcome(overlay, ONE)
-    overlay.events_received()
-    overlay.receive_message(ONE.id, data, 0.0)
-    overlay.receive_message(ONE.id, data, 0.0)
-    (event,) = overlay.events_received()
-    assert isinstance(event, ProtocolViolated)
-    assert event.peer == ONE.id
-    assert (overlay.counters.messages_invalid, overlay.counters.messages_unexpected) == (1, 1)
-    overlay.link_lost(ONE.id, 0.1)
-    overlay.handle_timeout(10.0)
-    assert overlay.events_received() == [PeerLost(ONE.id)]
-
-
-def test_many_named_peers_fill_a_bounded_table() -> None:
-    overlay = new_overlay(OverlayConfig(candidates_max=100))
-    overlay.start(0.0, (), (), False)
-    infos = [NodeInfo(NodeId(number.to_bytes(16, "big")), (f"203.0.113.7:{number + 1}",)) for number in range(1024)]
-    welcome(overlay, ONE, *infos)
-    assert overlay.table_sizes()["candidates"] == 100
-    assert overlay.counters.candidates_refused == 924
-    assert len(dials(overlay)) == CONFIG.dials_max
-
-
-def test_what_comes_from_strangers_is_counted() -> None:
-    overlay = started()
-    overlay.receive_message(ONE.id, encode_message(Told(0)), 0.0)
-    overlay.link_lost(ONE.id, 0.0)
-    overlay.dial_failed("nobody:1", 0.0)
-    overlay.dial_succeeded("nobody:1", ONE.id, 0.0)
-    overlay.receive_datagram(b"junk", ("192.0.2.9", 1), 0.0)
-    assert overlay.events_received() == [Settled()]
-    assert overlay.counters.messages_unexpected == 1
-
-
-def test_a_link_to_ourselves_or_to_somebody_impossible_is_refused() -> None:
-    overlay = started()
-    overlay.events_received()
-    overlay.link_opened(LOCAL, 0.0)
-    overlay.link_opened(NodeInfo(ONE.id, ("a:1",) * 9), 0.0)
-    assert [type(event) for event in overlay.events_received()] == [ProtocolViolated, ProtocolViolated]
-    assert overlay.peers() == []
 
 
 def test_beacons_find_strangers() -> None:
@@ -261,39 +152,376 @@ def test_beacons_find_strangers() -> None:
     assert overlay.events_received() == [DialRequested(ONE.addresses[0], ONE.id)]
     overlay.handle_timeout(CONFIG.beacon_wait_s)
     assert overlay.events_received() == []  # It was found by a beacon, and is part of the search.
-    welcome(overlay, ONE, now=0.06)
+
+
+def test_what_comes_before_the_start_is_handled() -> None:
+    overlay = new_overlay()
+    question = encode_beacon(ONE, wants_answer=True, peers=0)
+    assert question is not None
+    overlay.receive_datagram(question, ("198.51.100.1", 7000), 0.0)
+    overlay.receive_datagram(encode_detector_message(Ping(1, ONE.id, LOCAL.id, None)), ("198.51.100.1", 7000), 0.0)
+    overlay.receive_datagram(b"junk", ("198.51.100.1", 7000), 0.0)
+    assert [address for address, _ in overlay.datagrams_to_send()] == [("198.51.100.1", 7000)]  # It lives.
+    assert overlay.events_received() == []
+    overlay.join_group(GROUP, b"", 0.0)
+    overlay.watch_group(GROUP, 0.0)
+    overlay.cast(GROUP, b"early", 0.0)
+    overlay.handle_timeout(0.5)
+    overlay.start(0.5, (), (), False)
+    expected = [
+        ViewChanged(GROUP, {LOCAL.id: GroupMember(LOCAL, b"")}, 1, True),
+        Cast(GROUP, LOCAL.id, b"early"),
+        Settled(),
+        GroupJoined(GROUP),
+    ]
+    assert overlay.events_received() == expected
+
+
+# Links
+
+
+def test_nothing_raises_for_what_was_never_there() -> None:
+    overlay = started()
+    overlay.receive_message(ONE.id, encode_ring_message(Leaving()), 0.0)
+    overlay.link_lost(ONE.id, 0.0)
+    overlay.link_lost(ONE.id, 0.0, is_closed=True)
+    overlay.dial_failed("nobody:1", 0.0)
+    overlay.dial_failed("nobody:1", 0.0, is_refused=True)
+    overlay.dial_succeeded("nobody:1", ONE.id, 0.0)
+    overlay.unwatch_group(GROUP, 0.0)
+    overlay.use_group(GROUP, 0.0)
+    overlay.receive_datagram(b"junk", ("192.0.2.9", 1), 0.0)
+    assert overlay.events_received() == [Settled()]
+    assert overlay.counters.messages_unexpected == 1
+    assert overlay.counters.datagrams_invalid == 1
+
+
+def test_a_link_to_ourselves_or_to_somebody_impossible_is_refused() -> None:
+    overlay = started()
+    overlay.events_received()
+    overlay.link_opened(LOCAL, 0.0)
+    overlay.link_opened(NodeInfo(ONE.id, ("a:1",) * 9), 0.0)
+    assert [type(event) for event in overlay.events_received()] == [ProtocolViolated, ProtocolViolated]
+    assert overlay.peers() == []
+    overlay.link_lost(ONE.id, 0.1)
+    assert run(overlay, 0.1, 20.0) == []
+
+
+def test_a_link_that_opens_twice_is_one_link() -> None:
+    overlay = with_leaf()
+    overlay.link_opened(ONE, 1.0)
+    overlay.link_opened(ONE, 1.0)
+    overlay.link_lost(ONE.id, 2.0, is_closed=True)
+    assert overlay.table_sizes()["open_links"] == 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xc1", b"\x92\x03\xff", encode_ring_message(LeafProbe(TWO, [], True)), encode_ring_message(Direct(ONE, b"junk"))],
+    ids=["empty", "junk", "no message", "in the name of another", "no message of a group"],
+)
+def test_a_violation_asks_for_the_end_of_the_link_once(data: bytes) -> None:
+    overlay = with_leaf()
+    overlay.receive_message(ONE.id, data, 0.0)
+    overlay.receive_message(ONE.id, data, 0.0)
+    (event,) = overlay.events_received()
+    assert isinstance(event, ProtocolViolated)
+    assert event.peer == ONE.id
+    assert (overlay.counters.messages_invalid, overlay.counters.messages_unexpected) == (1, 1)
+    overlay.link_lost(ONE.id, 0.1)
+    assert dials(overlay) == []  # It is no sign of death.
+    overlay.link_opened(ONE, 0.2)
+    overlay.receive_message(ONE.id, encode_ring_message(LeafProbe(ONE, [], True)), 0.2)
+    assert overlay.counters.messages_unexpected == 1
+
+
+def test_nobody_without_a_link_is_a_violator() -> None:
+    overlay = with_leaf()
+    for number in range(1, 200):
+        liar = NodeInfo(NodeId(number.to_bytes(16, "big")), ())
+        overlay.receive_message(ONE.id, relayed(Direct(liar, b"junk"), ONE, number), 0.0)
+    assert overlay.events_received() == []
+    assert overlay.counters.messages_invalid == 199
+
+
+def test_a_clean_end_is_no_sign_of_death_and_a_break_is_looked_into() -> None:
+    clean, broken = with_leaf(), with_leaf()
+    clean.link_lost(ONE.id, 0.5, is_closed=True)
+    assert dials(clean) == []
+    broken.link_lost(ONE.id, 0.5)
+    assert dials(broken) == [ONE.addresses[0]]
+    broken.dial_failed(ONE.addresses[0], 0.6, is_refused=True)
+    assert broken.events_received() == [PeerDied(ONE.id)]
+    assert broken.size_estimate() == 1
+
+
+def test_a_break_of_a_living_peer_changes_nothing() -> None:
+    overlay = with_leaf()
+    overlay.link_lost(ONE.id, 0.5)
+    assert dials(overlay) == [ONE.addresses[0]]
+    overlay.dial_succeeded(ONE.addresses[0], ONE.id, 0.6)
+    overlay.link_opened(ONE, 0.6)
+    assert overlay.leaves() == [ONE]
+    assert PeerDied(ONE.id) not in run(overlay, 0.6, 1.0)
+
+
+def test_a_silent_peer_dies_once() -> None:
+    overlay = with_leaf()
+    happened = run(overlay, 0.0, 60.0)
+    assert [event for event in happened if isinstance(event, PeerDied)] == [PeerDied(ONE.id)]
+    overlay.link_lost(ONE.id, 60.0)  # The owner broke it.
+    assert not [event for event in run(overlay, 60.0, 80.0) if isinstance(event, PeerDied)]
+
+
+def test_a_link_to_somebody_who_was_buried_brings_it_back() -> None:
+    overlay = with_leaf()
+    overlay.link_lost(ONE.id, 1.0)
+    overlay.dial_failed(ONE.addresses[0], 1.0, is_refused=True)
+    assert PeerDied(ONE.id) in overlay.events_received()
+    assert overlay.leaves() == []
+    add_leaf(overlay, ONE, 2.0)
+    assert overlay.leaves() == [ONE]
+    overlay.link_lost(ONE.id, 2.5)
+    overlay.dial_failed(ONE.addresses[0], 2.6, is_refused=True)
+    assert PeerDied(ONE.id) in overlay.events_received()  # That is another death.
+
+
+def test_who_left_is_neither_dialled_nor_dead() -> None:
+    overlay = with_leaf()
+    overlay.receive_message(ONE.id, encode_ring_message(Leaving()), 1.0)
+    overlay.link_lost(ONE.id, 1.1)
+    assert overlay.peers() == []
+    assert run(overlay, 1.1, 60.0) == []
+
+
+def test_idle_links_are_released_unless_they_are_needed() -> None:
+    overlay = with_leaf()
+    overlay.link_opened(TWO, 0.0)
+    overlay.connect(TWO, 0.0)  # There is one.
+    happened = []
+    now = 0.0
+    while now < 100.0:
+        now = overlay.deadline() or 1e9
+        overlay.handle_timeout(now)
+        # The leaf answers everything.
+        overlay.receive_message(ONE.id, encode_ring_message(LeafAck(ONE, [], True, True)), now)
+        happened += [(now, event) for event in overlay.events_received() if isinstance(event, LinkReleased)]
+    assert happened == [(CONFIG.contacts.link_idle_s, LinkReleased(TWO.id))]
+
+
+# Dials
+
+
+def test_a_dial_that_is_never_reported_on_is_forgotten() -> None:
+    overlay = started()
+    overlay.events_received()
+    for number in range(1, 240):
+        overlay.connect(make_info(number), float(number))
+        overlay.handle_timeout(float(number))
+    assert overlay.table_sizes()["dials"] <= DIAL_FORGOTTEN_S + 2
+    overlay.connect(TWO, 300.0)
+    assert TWO.addresses[0] in dials(overlay)
+
+
+def test_an_address_is_dialled_once_at_a_time_whoever_wants_it() -> None:
+    overlay = started(seeds=(ONE.addresses[0],))
+    overlay.connect(ONE, 0.0)
+    assert dials(overlay) == [ONE.addresses[0]]
+    overlay.dial_failed(ONE.addresses[0], 0.1)
     assert completions(overlay) == [Settled()]
+    overlay.handle_timeout(CONFIG.redial_delay_s_min + 0.1)
+    assert dials(overlay) == [ONE.addresses[0]]
+
+
+@pytest.mark.parametrize("is_link_first", [True, False])
+def test_the_dial_and_the_link_may_be_reported_in_any_order(is_link_first: bool) -> None:
+    overlay = started()
+    overlay.events_received()
+    overlay.connect(ONE, 0.0)
+    assert dials(overlay) == [ONE.addresses[0]]
+    if is_link_first:
+        overlay.link_opened(ONE, 0.1)
+        overlay.dial_succeeded(ONE.addresses[0], ONE.id, 0.1)
+    else:
+        overlay.dial_succeeded(ONE.addresses[0], ONE.id, 0.1)
+        overlay.link_opened(ONE, 0.1)
+    assert overlay.events_received() == []
+    assert overlay.table_sizes()["wanted"] == overlay.table_sizes()["waited_for"] == overlay.table_sizes()["dials"] == 0
+
+
+# Errors of the owner, and noise of peers
 
 
 def test_misuse_raises_before_anything_changes() -> None:
     overlay = new_overlay()
-    for seeds in (("good:1", "bad"), ("good:1",) * 65):
+    for seeds in (("good:1", "bad"), ("good:1",) * (CONFIG.seeds_max + 1)):
         with pytest.raises((AddressError, InfoError)):
             overlay.start(0.0, seeds, (), False)
     overlay.start(0.0, (), ("junk in a file",), False)
     assert overlay.events_received() == [Settled()]
+    before = overlay.table_sizes()
     with pytest.raises(StateError):
         overlay.start(0.0, (), (), False)
-    with pytest.raises(InfoError):
-        overlay.join_group(GroupId(b"short"), b"", 0.0)
-    with pytest.raises(InfoError):
-        overlay.join_group(GROUP, b"a" * 257, 0.0)
+    for group, attributes in ((GroupId(b"short"), b""), (GROUP, b"a" * 257)):
+        with pytest.raises(InfoError):
+            overlay.join_group(group, attributes, 0.0)
     with pytest.raises(InfoError):
         overlay.watch_group(GroupId(b"short"), 0.0)
+    for group, payload in ((GroupId(b"short"), b""), (GROUP, bytes(CAST_BYTES_MAX + 1))):
+        with pytest.raises(InfoError):
+            overlay.cast(group, payload, 0.0)
+    for info, payload in ((ONE, bytes(PACKET_BYTES_MAX + 1)), (NodeInfo(NodeId(b"short"), ()), b"")):
+        with pytest.raises(InfoError):
+            overlay.send(info, payload, 0.0)
+    with pytest.raises(InfoError):
+        overlay.connect(NodeInfo(NodeId(b"short"), ()), 0.0)
+    assert overlay.events_received() == []
+    assert overlay.messages_to_send() == []
+    assert overlay.table_sizes() == before
     for number in range(GROUPS_PER_NODE_MAX):
         overlay.join_group(GroupId(number.to_bytes(16, "big")), b"", 0.0)
     with pytest.raises(TooManyGroupsError):
         overlay.join_group(GROUP, b"", 0.0)
-    overlay.unwatch_group(GROUP, 0.0)
     with pytest.raises(InfoError):
         Overlay(NodeInfo(NodeId(b""), ()), CONFIG, random.Random(1))
-    with pytest.raises(InfoError):
-        Overlay(LOCAL, OverlayConfig(peers_max=2000), random.Random(1))
 
 
-def test_leaving_a_group() -> None:
-    overlay = started()
+@given(st.lists(st.binary(max_size=120), max_size=20), st.randoms(use_true_random=False))
+def test_noise_of_a_peer_never_raises(noise: list[bytes], rng: random.Random) -> None:
+    overlay = with_leaf()
+    good = encode_ring_message(Direct(ONE, b"\x93\x01"))
+    for number, data in enumerate(noise):
+        for damaged in (data, good[: rng.randrange(len(good))] + data):
+            overlay.link_opened(ONE, 0.0)
+            overlay.receive_message(ONE.id, damaged, 0.0)
+            overlay.receive_message(ONE.id, encode_ring_message(Direct(ONE, data)), 0.0)
+            overlay.link_opened(ONE, 0.0)
+            overlay.receive_message(ONE.id, relayed(Direct(TWO, data), ONE, number + 1), 0.0)
+            overlay.link_lost(ONE.id, 0.0, is_closed=True)
+    overlay.events_received()
+
+
+@given(st.lists(st.binary(max_size=120), max_size=20))
+def test_noise_of_strangers_never_raises(noise: list[bytes]) -> None:
+    overlay = new_overlay()
+    overlay.start(0.0, (), (), True)
+    beacon = encode_beacon(ONE, wants_answer=True, peers=0) or b""
+    ack = encode_detector_message(Ack(1, ONE.id, 0))
+    for number, data in enumerate(noise):
+        for good in (b"", beacon, ack):
+            overlay.receive_datagram(good[: max(0, len(good) - len(data))] + data, ("192.0.2.1", 1), float(number))
+            overlay.receive_datagram(data + good[len(data) :], ("192.0.2.1", 1), float(number))
+    overlay.datagrams_to_send()
+
+
+def test_the_same_inputs_give_the_same_outputs() -> None:
+    def play() -> list[object]:
+        overlay = started(seeds=("a:1", "b:1"), remembered=tuple(f"c:{number}" for number in range(1, 20)))
+        for number in range(1, 40):
+            overlay.link_opened(make_info(number), 0.1)
+            overlay.receive_message(make_info(number).id, encode_ring_message(LeafProbe(make_info(number), [], True)), 0.2)
+        overlay.join_group(GROUP, b"", 0.3)
+        outputs: list[object] = []
+        now = 0.3
+        while now < 20.0:
+            outputs += [overlay.messages_to_send(), overlay.datagrams_to_send(), overlay.events_received()]
+            now = overlay.deadline() or 1e9
+            overlay.handle_timeout(now)
+        return outputs
+
+    assert play() == play()
+
+
+def test_every_table_is_bounded_under_a_flood() -> None:
+    overlay = with_leaf()
+    rng = random.Random(3)
+    sizes: dict[str, int] = {}
+    for number in range(1, 3000):
+        now = number / 100
+        info = NodeInfo(NodeId(rng.randbytes(16)), (f"203.0.113.{number % 250}:{number}",))
+        # It names others, sends in their names, and they show up themselves.
+        overlay.receive_message(ONE.id, encode_ring_message(LeafProbe(ONE, [info], True)), now)
+        overlay.receive_message(ONE.id, relayed(LeafProbe(info, [], True), ONE, 2 * number), now)
+        overlay.receive_message(ONE.id, relayed(Direct(info, b"\x01"), ONE, 2 * number + 1), now)
+        beacon = encode_beacon(info, wants_answer=True, peers=0)
+        assert beacon is not None
+        overlay.receive_datagram(beacon, ("203.0.113.1", number), now)
+        overlay.connect(info, now)
+        overlay.link_opened(info, now)
+        overlay.link_lost(info.id, now)
+        if number % 50 == 0:
+            overlay.handle_timeout(now)
+        overlay.messages_to_send()
+        overlay.datagrams_to_send()
+        overlay.events_received()
+        sizes = {name: max(size, sizes.get(name, 0)) for name, size in overlay.table_sizes().items()}
+    assert sizes["leaves"] <= 16
+    assert sizes["table"] <= 128
+    assert sizes["open_links"] <= 2
+    assert sizes["dials"] <= DIALS_MAX
+    assert sizes["candidates"] <= CONFIG.candidates_max
+    assert sizes["waited_for"] <= CONFIG.contacts.waiting_peers_max
+    assert sizes["wanted"] <= 1024
+    assert all(size <= 8192 for size in sizes.values()), sizes
+
+
+# Leaving
+
+
+def test_leaving() -> None:
+    overlay = with_leaf()
     overlay.join_group(GROUP, b"", 0.0)
-    overlay.leave_group(GROUP, 0.0)
+    overlay.messages_to_send()
+    overlay.leave(0.1)
+    overlay.leave(0.1)
+    happened = run(overlay, 0.1, 5.0)
+    assert [event for event in happened if isinstance(event, GroupLeft | Departed)] == [GroupLeft(GROUP), Departed()]
+    assert (ONE.id, encode_ring_message(Leaving())) in overlay.messages_to_send()
+    overlay.link_lost(ONE.id, 5.0, is_closed=True)
+    with pytest.raises(StateError):
+        overlay.join_group(GROUP, b"", 5.0)
+    with pytest.raises(StateError):
+        overlay.start(5.0, (), (), False)
+
+
+def test_leaving_before_anything_else() -> None:
+    overlay = new_overlay()
+    overlay.leave(0.0)
+    assert overlay.events_received() == [Settled(), Departed()]
+    with pytest.raises(StateError):
+        overlay.start(0.5, (), (), False)
+
+
+def test_leaving_in_the_middle_of_joining() -> None:
+    overlay = started(seeds=("seed:1",), beacons=True)
+    overlay.join_group(GROUP, b"", 0.0)
+    overlay.dial_succeeded("seed:1", ONE.id, 0.1)
+    overlay.link_opened(ONE, 0.1)
+    overlay.events_received()
+    overlay.messages_to_send()
+    overlay.leave(0.2)
+    assert overlay.datagrams_to_send() == []
+    happened = run(overlay, 0.2, 30.0)
+    assert [event for event in happened if not isinstance(event, PeerDied)][-1] == Departed()
+    assert not [event for event in happened if isinstance(event, DialRequested)]
+    assert (ONE.id, encode_ring_message(Leaving())) in overlay.messages_to_send()
+    assert not overlay.is_active()
+    overlay.dial_failed("seed:1", 31.0)
+    overlay.link_opened(TWO, 31.0)
+    assert not overlay.is_active()
+
+
+def test_events_of_a_batch_come_in_the_promised_order() -> None:
+    overlay = new_overlay()
     overlay.watch_group(GROUP, 0.0)
-    assert overlay.events_received() == [ViewChanged(GROUP, {}), Settled(), GroupJoined(GROUP), GroupLeft(GROUP)]
+    overlay.join_group(GROUP, b"", 0.0)
+    overlay.cast(GROUP, b"hello", 0.0)
+    overlay.start(0.0, (), (), False)
+    overlay.send(LOCAL, b"to myself", 0.0)
+    overlay.connect(ONE, 0.0)
+    overlay.leave_group(GROUP, 0.0)
+    kinds = [type(event) for event in overlay.events_received()]
+    assert kinds == [DialRequested, ViewChanged, Cast, PacketReceived, Settled, GroupJoined, GroupLeft]
+    overlay.watch_group(GroupId(b"h" * 16), 0.0)
+    overlay.unwatch_group(GroupId(b"h" * 16), 0.0)
+    assert overlay.events_received() == []
