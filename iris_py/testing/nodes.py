@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, Self
 from iris_py.client import start_node
 from iris_py.config import Config
 from iris_py.testing.network import MemoryNetwork
+from overlay.pastry_config import PastryConfig
 from security import Keyring, Secret
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ LOOK_INTERVAL_S: Final = 0.005
 
 #: Virtual seconds that :meth:`NodeSimulation.until` waits unless it is told otherwise.
 UNTIL_LIMIT_S: Final = 60.0
+
+#: How many neighbours a node has on each side.
+LEAF_HALF: Final = PastryConfig().leaf_half
 
 
 class NodeSimulation:
@@ -166,9 +170,16 @@ class NodeSimulation:
         return self._hosts[node.id]
 
     def is_converged(self) -> bool:
-        """Tell whether every node that is left knows exactly the others."""
-        ids = {node.id for node in self.nodes}
-        return all({member.id for member in node.nodes()} == ids for node in self.nodes)
+        """Tell whether the nodes that are left are one ring: each has exactly those for neighbours that are next to it.
+
+        Of up to 17 nodes, everybody knows everybody then.
+        """
+        order = sorted(self.nodes, key=lambda node: node.id)
+        for index, node in enumerate(order):
+            near = {order[(index + step) % len(order)].id for step in range(-LEAF_HALF, LEAF_HALF + 1)} - {node.id}
+            if {info.id.hex() for info in node._core.overlay.leaves()} != near:
+                return False
+        return True
 
     async def until(self, condition: Callable[[], object], *, limit_s: float = UNTIL_LIMIT_S) -> None:
         """Wait until something is the case.

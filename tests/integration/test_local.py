@@ -70,7 +70,7 @@ def test_a_node_joins_a_running_network_of_three(loops: Loops) -> None:
         async with iris.connect() as fourth:
             assert time.monotonic() - started < 2.0
             assert len(fourth.nodes()) == 4, "found before connect() returns"
-            assert len(fourth.members("echo")) == 3
+            assert len(await fourth.members("echo")) == 3
             assert {node.zone for node in fourth.nodes()} == {"zone/0", "zone/1", "zone/2", ""}
             assert {node.address for node in fourth.nodes()[1:]} == {node.address for node in nodes}
             assert await fourth.request("echo", b"?") == b"?"
