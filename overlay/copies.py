@@ -47,7 +47,7 @@ def copy_parts(directory: Directory, watchers: Iterable[NodeInfo]) -> list[Copy]
 class HeldCopy:
     """Hold a directory of another root."""
 
-    __slots__ = ("directory", "expires", "floor", "owner", "passed_to", "watchers")
+    __slots__ = ("directory", "expires", "floor", "is_mixed", "owner", "passed_to", "watchers")
 
     def __init__(self, directory: Directory, watchers: dict[NodeId, NodeInfo], owner: NodeId, expires: float) -> None:
         self.directory = directory
@@ -56,6 +56,8 @@ class HeldCopy:
         self.expires = expires
         # The highest version of any root that this copy has something of: who takes it over begins above.
         self.floor = 0
+        # Whether it says more than its owner did: what comes from there does not replace it.
+        self.is_mixed = False
         # Who was sent it lately, for its owner is not the root any more.
         self.passed_to: NodeId | None = None
 
@@ -128,10 +130,11 @@ class Copies:
         del self._parts[group, source]
         count = part.count()
         version = message.version
-        if held is not None and (held.owner != source or held.directory.version > version):
+        if held is not None and (held.owner != source or held.is_mixed or held.directory.version > version):
             # The old root did not hand over, or there were two, or this is what the owner of the newer copy has of another
             # root. What each was told is true until somebody knows better.
             part.merge(held)
+            part.is_mixed = part.count() > count
             if held.owner == source:
                 version = held.directory.version
         part.directory.version = version

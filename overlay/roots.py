@@ -435,9 +435,13 @@ class Roots:
             if info.id != successor.info.id:
                 self._outbox.send(info, Drop(group))
         watchers = {node: watcher.info for node, watcher in root.followers.members[Kind.WATCHER].items()}
-        if group not in self.copies.held:  # The new root may have sent its copy already.
-            expires = now + self._config.expiry_s
-            self.copies.held[group] = HeldCopy(root.directory, watchers, successor.info.id, expires)
+        own = HeldCopy(root.directory, watchers, successor.info.id, now + self._config.expiry_s)
+        held = self.copies.held.get(group)
+        if held is None:
+            self.copies.held[group] = own
+        elif held.owner != successor.info.id:  # Else the new root has sent its copy already.
+            held.merge(own)
+            held.is_mixed = True
 
     def _wait(self, root: GroupRoot, info: NodeInfo, stamp: int, version: int, now: float) -> None:
         """Acknowledge a registration or its end when all followers know it."""
