@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -13,13 +12,12 @@ from overlay.errors import InfoError
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 from overlay.pastry import Pastry
-from overlay.pastry_config import PastryConfig
 from overlay.pastry_events import (
     Activated,
     Delivered,
     HandoverWanted,
     LeavesChanged,
-    PastryEvent,
+    PeerLeft,
     PeerViolated,
     Received,
     Undeliverable,
@@ -37,97 +35,7 @@ from overlay.routing_messages import (
     decode_ring_message,
     encode_ring_message,
 )
-
-E = TypeVar("E", bound=PastryEvent)
-CONFIG = PastryConfig()
-
-
-def make_info(first: int, *, is_dialable: bool = True) -> NodeInfo:
-    return NodeInfo(NodeId(bytes([first]) + bytes(15)), (f"192.0.2.{first}:9000",) if is_dialable else ())
-
-
-def make_key(first: int) -> bytes:
-    return bytes([first]) + b"\x01" * 15
-
-
-class Wires:
-    """Carry messages at once, and note events. Whoever is in `down` gets nothing, as if the link had taken it."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.nodes: dict[NodeId, Pastry] = {}
-        self.infos: dict[int, NodeInfo] = {}
-        self.events: dict[NodeId, list[PastryEvent]] = {}
-        self.down: set[NodeId] = set()
-        self.refusing: set[NodeId] = set()
-        self.hands_over = True
-        self.sent: list[tuple[NodeId, NodeId, object]] = []
-
-    def add(self, first: int, contact: int | None = None, *, is_dialable: bool = True) -> Pastry:
-        info = make_info(first, is_dialable=is_dialable)
-        pastry = Pastry(info, CONFIG, random.Random(first))
-        self.nodes[info.id], self.infos[first], self.events[info.id] = pastry, info, []
-        if contact is None:
-            pastry.start_alone(self.now)
-        else:
-            self.link(first, contact)
-            pastry.join_via(self.infos[contact], self.now)
-        self.settle()
-        return pastry
-
-    def link(self, a: int, b: int) -> None:
-        self.nodes[self.infos[a].id].link_opened(self.infos[b], self.now)
-        self.nodes[self.infos[b].id].link_opened(self.infos[a], self.now)
-
-    def settle(self) -> None:
-        for _ in range(10_000):
-            if not any(self.turn(node, pastry) for node, pastry in self.nodes.items() if node not in self.down):
-                return
-        raise AssertionError("it does not settle")
-
-    def turn(self, node: NodeId, pastry: Pastry) -> bool:
-        messages, happened = pastry.messages_to_send(), pastry.events_received()
-        for to, data in messages:
-            self.sent.append((node, to.id, decode_ring_message(data)))
-            if to.id in self.refusing:
-                pastry.contact_failed(to.id, [data], self.now)
-            elif to.id not in self.down:
-                self.nodes[to.id].receive(node, data, self.now)
-        for event in happened:
-            self.events[node].append(event)
-            if isinstance(event, HandoverWanted) and self.hands_over:
-                pastry.handover_done(event.to, self.now)
-        return bool(messages or happened)
-
-    def advance(self, by_s: float) -> None:
-        end = self.now + by_s
-        while True:
-            self.settle()
-            deadlines = [pastry.deadline() for node, pastry in self.nodes.items() if node not in self.down]
-            first = min((deadline for deadline in deadlines if deadline is not None), default=end)
-            if first > end:
-                break
-            self.now = max(self.now, first)
-            for node, pastry in self.nodes.items():
-                if node not in self.down:
-                    pastry.handle_timeout(self.now)
-            if first == end:
-                break
-        self.now = end
-        self.settle()
-
-    def of(self, first: int, kind: type[E]) -> list[E]:
-        return [event for event in self.events[self.infos[first].id] if isinstance(event, kind)]
-
-    def count(self, kind: type) -> int:
-        return sum(isinstance(message, kind) for _, _, message in self.sent)
-
-
-def make_ring(*firsts: int) -> Wires:
-    wires = Wires()
-    for index, first in enumerate(firsts):
-        wires.add(first, firsts[0] if index else None)
-    return wires
+from tests.unit.overlay.rings import CONFIG, Wires, make_info, make_key, make_ring
 
 
 def test_a_lone_node_is_the_root_of_everything() -> None:
@@ -430,6 +338,89 @@ def test_the_owner_is_told_what_it_did_wrong() -> None:
         pastry.send(make_info(10), bytes(PAYLOAD_BYTES_MAX + 1), 0.0)
     with pytest.raises(InfoError):
         Pastry(NodeInfo(NodeId(b"short"), ()), CONFIG, random.Random(1))
+
+
+def test_what_a_node_knows_of_others() -> None:
+    wires = make_ring(10, 100, 200)
+    pastry = wires.nodes[wires.infos[10].id]
+    assert pastry.find(wires.infos[100].id) == wires.infos[100]
+    assert pastry.find(make_info(50).id) is None
+    assert pastry.find(wires.infos[10].id) is None  # Not itself.
+    pastry.link_opened(make_info(50), wires.now)
+    assert pastry.find(make_info(50).id) == make_info(50)  # A link is enough.
+    assert pastry.is_leaf(wires.infos[100].id)
+    assert not pastry.is_leaf(make_info(50).id)
+    assert pastry.admits(make_info(50).id)
+    right = [wires.nodes[wires.infos[first].id].right_neighbour() for first in (10, 100, 200)]
+    assert right == [wires.infos[100], wires.infos[200], wires.infos[10]]
+
+
+def test_a_full_leaf_set_admits_only_the_near() -> None:
+    wires = make_ring(*range(10, 250, 10))
+    pastry = wires.nodes[wires.infos[120].id]
+    assert pastry.admits(make_info(121).id)
+    assert not pastry.admits(make_info(241).id)
+    lone = Wires().add(1)
+    assert lone.right_neighbour() is None
+    assert lone.size_estimate() == 1
+
+
+def test_the_size_is_exact_while_leaf_sets_overlap_and_estimated_beyond() -> None:
+    for count in (2, 9, 16):
+        wires = make_ring(*range(1, count + 1))
+        assert {pastry.size_estimate() for pastry in wires.nodes.values()} == {count}
+    wires = make_ring(*range(0, 250, 5))
+    assert all(40 <= pastry.size_estimate() <= 65 for pastry in wires.nodes.values())
+
+
+def test_who_left_is_remembered_and_who_died_may_come_back() -> None:
+    wires = make_ring(10, 100, 200)
+    pastry = wires.nodes[wires.infos[10].id]
+    wires.nodes[wires.infos[100].id].leave(wires.now)
+    wires.settle()
+    assert pastry.has_left(wires.infos[100].id)
+    assert wires.of(10, PeerLeft) == [PeerLeft(wires.infos[100].id)]
+    pastry.peer_dead(wires.infos[100].id, wires.now)  # That is no news.
+    assert pastry.has_left(wires.infos[100].id)
+    pastry.peer_dead(wires.infos[200].id, wires.now)
+    assert not pastry.has_left(wires.infos[200].id)
+    assert pastry.leaves() == []
+
+
+def test_asking_is_answered_with_a_leaf_set() -> None:
+    wires = make_ring(10, 100, 200)
+    pastry = wires.nodes[wires.infos[10].id]
+    wires.sent.clear()
+    pastry.ask(wires.infos[100].id, wires.now)
+    pastry.ask(make_info(50).id, wires.now)  # Nobody knows it.
+    wires.settle()
+    assert [(to, type(message)) for _, to, message in wires.sent] == [
+        (wires.infos[100].id, LeafProbe),
+        (wires.infos[10].id, LeafAck),
+    ]
+    pastry.leave(wires.now)
+    wires.settle()
+    wires.sent.clear()
+    pastry.ask(wires.infos[100].id, wires.now)
+    wires.settle()
+    assert wires.sent == []
+
+
+def test_who_stood_still_finds_out_that_it_was_buried() -> None:
+    wires = make_ring(10, 100, 200)
+    sleeper = wires.infos[100]
+    wires.down.add(sleeper.id)
+    for first in (10, 200):
+        wires.nodes[wires.infos[first].id].peer_dead(sleeper.id, wires.now)
+    wires.advance(5.0)
+    wires.down.clear()
+    wires.nodes[sleeper.id].resume(wires.now)
+    wires.advance(1.0)
+    for first in (10, 200):
+        assert wires.nodes[wires.infos[first].id].is_leaf(sleeper.id)
+    waiting = Pastry(make_info(7), CONFIG, random.Random(1))
+    waiting.resume(0.0)  # In no ring there is nobody to ask.
+    assert waiting.messages_to_send() == []
 
 
 def test_an_idle_pair_wakes_up_about_once_a_minute() -> None:
