@@ -38,7 +38,7 @@ SUITES: Final[dict[str, tuple[Plan, ...]]] = {
         Plan(nodes=100, detectors=False),
     ),
     "million": tuple(
-        Plan(session_s=session_s, loss=0.01, minutes=10.0, lookups=334_000, seed=2) for session_s in reversed(SESSIONS_S)
+        Plan(session_s=session_s, loss=0.01, minutes=5.0, lookups=334_000, seed=2) for session_s in reversed(SESSIONS_S)
     ),
     "huge": (Plan(nodes=100_000, lookups=100_000),),
 }

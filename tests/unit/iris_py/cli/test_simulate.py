@@ -325,3 +325,15 @@ def test_plots_show_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert figure.savefig.call_count == 6
     assert "10 nodes" in {call.kwargs.get("label") for call in axes.plot.call_args_list}
     assert list(simulate_plots.plot([Report(Plan())], tmp_path)) == []
+
+
+def test_help_and_bars(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(["simulate", "--help"]) == 0
+    assert "Usage: iris simulate" in capsys.readouterr().out
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    with Display(terminal, has_names=False) as display:
+        display.show("", "growing", 1, 2)
+        display.show("", "lookups", 2, 2)
+    assert "lookups" in terminal.getvalue()
+    assert "100%" in terminal.getvalue()
