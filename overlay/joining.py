@@ -45,10 +45,6 @@ class Joining:
         """Return whether somebody was asked and not found out of reach."""
         return self._asked in self._contacts
 
-    def contacts(self) -> list[NodeInfo]:
-        """Return who was asked, or will be."""
-        return list(self._contacts.values())
-
     def add_contact(self, info: NodeInfo) -> None:
         """Remember a node to join through; it is the next one to be asked."""
         self._contacts.pop(info.id, None)

@@ -242,10 +242,6 @@ class Neighbours:
         """Forget what matters while joining only."""
         self._acknowledged = {}
 
-    def awaited(self) -> list[NodeId]:
-        """Return whose answers are awaited."""
-        return list(self._probes)
-
     def told_leaves(self) -> list[NodeInfo]:
         """Return the leaf set for a message."""
         return self._ring.leaves.members()[:LEAVES_TOLD_MAX]

@@ -19,7 +19,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overlay.errors import InfoError, MessageError
-from overlay.graves import NEVER
 from overlay.ids import ID_BYTES, RING, NodeId, clockwise, is_nearer, position
 from overlay.messages import NodeInfo, check_info
 from overlay.pastry_core import Core
@@ -135,10 +134,6 @@ class Pastry:
         """Handle that a peer is dead: a restarted process has another id."""
         if not self._ring.dead.has_left(peer):
             self._core.lose(peer, now + self._ring.config.dead_memory_s, now)
-
-    def peer_left(self, peer: NodeId, now: float) -> None:
-        """Handle that a peer left the network in good order."""
-        self._core.lose(peer, NEVER, now)
 
     def peer_doubtful(self, peer: NodeId, doubtful: bool, now: float) -> None:
         """Route around a peer, or not any more. It keeps its keys: nobody else delivers them until `peer_dead`."""
@@ -314,13 +309,6 @@ class Pastry:
             return len(leaves) + 1
         span = clockwise(position(leaves.left[-1].id), position(leaves.right[-1].id))
         return max(len(leaves) + 1, round(len(leaves) * RING / max(1, span)))
-
-    def contact_ids_needed(self) -> list[NodeId]:
-        """Return whose life matters, who should be probed and whose links kept: leaf set and table, and whom it awaits."""
-        ids = dict.fromkeys(info.id for info in self.known())
-        ids.update(dict.fromkeys(self._core.neighbours.awaited()))
-        ids.update(dict.fromkeys(info.id for info in self._core.joining.contacts()))
-        return list(ids)
 
     def state_sizes(self) -> dict[str, int]:
         """Return how many entries the tables have that grow with the network or its traffic, by name: for metrics and tests."""
