@@ -47,5 +47,8 @@ format: $(READY) ## let ruff rewrite the code
 bench: $(READY) ## latency, throughput and join time beside the peers
 	$(BIN)/python -m benchmarks
 
+soak: $(READY) ## networks of fifty simulated nodes through hundreds of schedules of faults
+	$(BIN)/python -m iris_py.testing.soak
+
 clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist

@@ -9,7 +9,8 @@
 from iris_py.testing.clock import ClockError, DeadlockError, LimitError, VirtualLoop, run
 from iris_py.testing.network import MemoryHost, MemoryNetwork, Record
 from iris_py.testing.nodes import NodeSimulation
-from iris_py.testing.simulation import Faults, OverlaySimulation
+from iris_py.testing.overlay_wires import Faults
+from iris_py.testing.simulation import OverlaySimulation
 
 __all__ = [
     "ClockError",

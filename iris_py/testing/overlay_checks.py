@@ -340,6 +340,7 @@ _SIZES_MAX: Final = {
     "casts": 65536,
     "open_links": ring.LINKS_MAX,
     "candidates": 256 + 64,
+    "dials": 32 + 16,
     "answers": 64,
     "wanted": reaching.WANTED_MAX,
     "waited_for": 256,

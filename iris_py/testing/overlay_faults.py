@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_py.testing.overlay_wires import Faults, Reach
 from iris_py.testing.simulation import OverlaySimulation
-from overlay.events import DialRequested, PacketReceived
+from overlay.events import DialRequested
 from overlay.ids import ID_BYTES, GroupId
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class FaultSchedule:
         hidden: The share of the nodes that cannot be dialled.
         duration_s: When the last fault is over.
         steps: The faults, by time.
+        is_cut: Whether the duration was chosen, not drawn.
     """
 
     seed: int
@@ -72,6 +73,7 @@ class FaultSchedule:
     hidden: float
     duration_s: float
     steps: tuple[Fault, ...]
+    is_cut: bool = False
 
     @classmethod
     def draw(cls, seed: int, nodes: int = 50, duration_s: float | None = None) -> FaultSchedule:
@@ -87,7 +89,9 @@ class FaultSchedule:
             datagram_delay_s_max=rng.choice([0.0, 0.05]),
             break_delay_s=(0.0, rng.choice([0.001, 0.2])),
         )
-        duration_s = rng.choice([30.0, 60.0, 120.0]) if duration_s is None else duration_s
+        is_cut = duration_s is not None
+        drawn_s = rng.choice([30.0, 60.0, 120.0])
+        duration_s = drawn_s if duration_s is None else duration_s
         beacons = rng.random() < 0.7
         start_s = rng.choice([0.0, 0.0, 3.0, 15.0])
         hidden = rng.choice([0.0, 0.0, 0.0, 0.15])
@@ -98,7 +102,7 @@ class FaultSchedule:
         while (when := when + rng.expovariate(1.0 / pause_s)) < duration_s:
             numbers = (rng.randrange(1 << 30), rng.randrange(1 << 30), rng.randrange(1 << 30))
             steps.append(Fault(when, rng.choices(kinds, weights)[0], numbers, rng.choice([0.3, 1.0, 2.5, 5.0, 20.0])))
-        return cls(seed, nodes, network, beacons, start_s, hidden, duration_s, tuple(steps))
+        return cls(seed, nodes, network, beacons, start_s, hidden, duration_s, tuple(steps), is_cut)
 
 
 @dataclass(slots=True)
@@ -134,7 +138,10 @@ class Run:
     def __init__(self, schedule: FaultSchedule, *, is_checked: bool = True) -> None:
         self.schedule = schedule
         self.simulation = OverlaySimulation(schedule.seed, faults=schedule.network, is_checked=is_checked)
-        self.simulation.hint = f"; run it again: python -m iris_py.testing.soak --seed {schedule.seed} --nodes {schedule.nodes}"
+        again = f"python -m iris_py.testing.soak --seed {schedule.seed} --nodes {schedule.nodes}"
+        if schedule.is_cut:
+            again += f" --duration {schedule.duration_s:g}"
+        self.simulation.hint = f"; again: {again}"
         self.report = Report(schedule.seed, schedule.nodes)
         self._rng = random.Random(schedule.seed + 1)
         self._seeds = () if schedule.beacons else tuple(self.simulation.address_of(index) for index in range(3))
@@ -331,7 +338,7 @@ class Run:
         report.virtual_s, report.steps = simulation.now, simulation.steps
         every = list(simulation.nodes.values())
         report.dials = sum(len(node.times_of(DialRequested)) for node in every)
-        report.packets = (self._packets, sum(len(node.times_of(PacketReceived)) for node in every))
+        report.packets = (self._packets, simulation.packets_received)
         report.casts, report.joins = simulation.checks.casts_judged, simulation.checks.joins_judged
         report.longest = simulation.checks.longest
         report.trace = simulation.trace_hash()

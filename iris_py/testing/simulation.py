@@ -51,6 +51,8 @@ class OverlaySimulation:
     Attributes:
         nodes: The last node at each index.
         checks: What has to hold; it raises AssertionError while time passes.
+        hint: What an error says besides when it happened: how to see it again.
+        packets_received: Packets that came through the ring.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class OverlaySimulation:
     ) -> None:
         self.nodes: dict[int, SimulatedNode] = {}
         self.hint = ""
+        self.packets_received = 0
         self._seed = seed
         self._config = config if config is not None else OverlayConfig()
         self._rng = random.Random(seed)
@@ -410,6 +413,9 @@ class OverlaySimulation:
     def _on_cast(self, node: SimulatedNode, event: events.Cast) -> None:
         self.checks.note_received(node, event)
 
+    def _on_packet(self, node: SimulatedNode, event: events.PacketReceived) -> None:
+        self.packets_received += 1
+
     def _on_completed(self, node: SimulatedNode, event: events.GroupJoined | events.GroupLeft) -> None:
         asked_at = node.commands[event.group].pop(0)
         if not node.commands[event.group]:
@@ -433,6 +439,7 @@ _HANDLERS: Final[dict[type[events.Event], Callable[[OverlaySimulation, Simulated
     events.ConnectFailed: OverlaySimulation._on_connect_failed,
     events.ViewChanged: OverlaySimulation._on_view,
     events.Cast: OverlaySimulation._on_cast,
+    events.PacketReceived: OverlaySimulation._on_packet,
     events.GroupJoined: OverlaySimulation._on_completed,
     events.GroupLeft: OverlaySimulation._on_completed,
     events.Departed: OverlaySimulation._on_departed,

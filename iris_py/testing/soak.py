@@ -1,0 +1,142 @@
+"""Many networks through many faults: ``python -m iris_py.testing.soak``, or one of them again with ``--seed``.
+
+Each seed draws a schedule (`iris_py/testing/overlay_faults.py`): how many faults, of which kinds, how bad the network is. A
+seed that fails names the command that shows it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from iris_py.testing.overlay_faults import Report, run_schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+SCHEDULES: Final = 500
+NODES: Final = 50
+PROCESSES_MAX: Final = 2
+"""Simulations at once: each wants a processor of its own, and leaves the others to who else is here."""
+
+FAILURES_SHOWN_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one seed."""
+
+    seed: int
+    report: Report | None
+    error: str
+    wall_s: float
+
+
+def run_seed(seed: int, nodes: int = NODES, duration_s: float | None = None) -> Outcome:
+    """Live through the schedule of a seed; a broken promise becomes a text, and so does a programming error."""
+    start = time.perf_counter()
+    try:
+        report, error = run_schedule(seed, nodes, duration_s), ""
+    except AssertionError as exc:
+        report, error = None, str(exc) or traceback.format_exc()
+    except Exception:
+        report, error = None, f"seed {seed}: {traceback.format_exc()}"
+    return Outcome(seed, report, error, time.perf_counter() - start)
+
+
+def run_soak(seeds: Iterable[int], nodes: int = NODES, duration_s: float | None = None, console: Console | None = None) -> int:
+    """Live through many schedules, and show how it goes and what became of them; return how many failed."""
+    console = console if console is not None else Console()
+    wanted = [(seed, nodes, duration_s) for seed in seeds]
+    outcomes: list[Outcome] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    processes = max(1, min(PROCESSES_MAX, os.cpu_count() or 1, len(wanted)))
+    with Progress(*columns, console=console) as progress, multiprocessing.get_context("spawn").Pool(processes) as pool:
+        task = progress.add_task(f"networks of {nodes} nodes", total=len(wanted))
+        for outcome in pool.imap_unordered(_run, wanted):
+            outcomes.append(outcome)
+            if outcome.error and sum(bool(other.error) for other in outcomes) <= FAILURES_SHOWN_MAX:
+                console.print(f"[red]broken[/red] {escape(outcome.error)}", highlight=False)
+            progress.advance(task)
+    console.print(summary(outcomes))
+    return sum(bool(outcome.error) for outcome in outcomes)
+
+
+def summary(outcomes: Sequence[Outcome]) -> Table:
+    """Return a table of what was run, and the figures of what held."""
+    reports = [outcome.report for outcome in outcomes if outcome.report is not None]
+    table = Table(title="Soak", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_row("schedules", str(len(outcomes)))
+    table.add_row("failed", str(len(outcomes) - len(reports)))
+    table.add_row("virtual hours", f"{sum(report.virtual_s for report in reports) / 3600:.2f}")
+    table.add_row("processor minutes", f"{sum(outcome.wall_s for outcome in outcomes) / 60:.1f}")
+    faults: Counter[str] = Counter()
+    for report in reports:
+        faults.update(report.faults)
+    for kind, count in sorted(faults.items()):
+        table.add_row(f"  {kind.replace('_', ' ')}", str(count))
+    if not reports:
+        return table
+    table.add_section()
+    table.add_row("joins and leaves told in time", str(sum(report.joins for report in reports)))
+    table.add_row("casts complete", str(sum(report.casts for report in reports)))
+    table.add_row("packets through the ring, arrived", _share(reports))
+    table.add_row("converged after, most", f"{max(report.converged_s for report in reports):.2f} s")
+    for name, values in (
+        ("messages per node and second, at rest", [report.messages_per_node_s for report in reports]),
+        ("datagrams per node and second, at rest", [report.datagrams_per_node_s for report in reports]),
+        ("links per node", [report.links_per_node for report in reports]),
+    ):
+        table.add_row(f"{name}: mean, most", f"{sum(values) / len(values):.2f}, {max(values):.2f}")
+    table.add_section()
+    for name in sorted({name for report in reports for name in report.tables}):
+        table.add_row(f"largest {name.replace('_', ' ')}", str(max(report.tables.get(name, 0) for report in reports)))
+    return table
+
+
+def _share(reports: Sequence[Report]) -> str:
+    sent, received = (sum(report.packets[place] for report in reports) for place in (0, 1))
+    return f"{received} of {sent}"
+
+
+def _run(arguments: tuple[int, int, float | None]) -> Outcome:
+    return run_seed(*arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run from a command line; return how a program ends."""
+    parser = argparse.ArgumentParser(prog="python -m iris_py.testing.soak", description="Networks of overlays through faults.")
+    parser.add_argument("--seed", type=int, help="run this one schedule alone")
+    parser.add_argument("--first", type=int, default=0, help="the first seed of many")
+    parser.add_argument("--schedules", type=int, default=SCHEDULES, help="how many seeds")
+    parser.add_argument("--nodes", type=int, default=NODES, help="nodes in each network")
+    parser.add_argument("--duration", type=float, help="virtual seconds of faults; the seed decides if this is missing")
+    chosen = parser.parse_args(arguments)
+    console = Console()
+    if chosen.seed is None:
+        seeds = range(chosen.first, chosen.first + chosen.schedules)
+        return min(1, run_soak(seeds, chosen.nodes, chosen.duration, console))
+    outcome = run_seed(chosen.seed, chosen.nodes, chosen.duration)
+    if outcome.error:
+        console.print(f"[red]broken[/red] {escape(outcome.error)}", highlight=False)
+        return 1
+    console.print(summary([outcome]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
