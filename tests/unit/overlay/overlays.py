@@ -10,6 +10,7 @@ from overlay.events import DialRequested, Event, LinkReleased, PeerDied, Protoco
 from overlay.ids import GroupId, NodeId
 from overlay.messages import NodeInfo
 from overlay.overlay import Overlay
+from overlay.routing_messages import Direct, Kind, LeafProbe, Routed, encode_ring_message
 
 E = TypeVar("E", bound=Event)
 CONFIG = OverlayConfig()
@@ -20,6 +21,42 @@ ROUNDS_MAX = 10_000
 def make_info(number: int, *, is_dialable: bool = True) -> NodeInfo:
     """Return a node of a number below 250; its place on the ring is in the order of the numbers."""
     return NodeInfo(NodeId(bytes([number]) + b"\x01" * 15), (f"198.51.100.{number}:7000",) if is_dialable else ())
+
+
+LOCAL, ONE, TWO = make_info(100), make_info(1), make_info(2)
+
+
+def new_overlay(config: OverlayConfig = CONFIG) -> Overlay:
+    """Return an overlay that was not started."""
+    return Overlay(LOCAL, config, random.Random(1))
+
+
+def started(*, seeds: tuple[str, ...] = (), remembered: tuple[str, ...] = (), beacons: bool = False) -> Overlay:
+    """Return an overlay that looks for others."""
+    overlay = new_overlay()
+    overlay.start(0.0, seeds, remembered, beacons, remembered_is_complete=True)
+    return overlay
+
+
+def with_leaf(info: NodeInfo = ONE, now: float = 0.0) -> Overlay:
+    """Return an overlay in a ring with one other node, whose part the test plays."""
+    overlay = started()
+    add_leaf(overlay, info, now)
+    overlay.messages_to_send()
+    overlay.events_received()
+    return overlay
+
+
+def add_leaf(overlay: Overlay, info: NodeInfo, now: float) -> None:
+    """Let another node open a link and become a neighbour."""
+    overlay.link_opened(info, now)
+    overlay.receive_message(info.id, encode_ring_message(LeafProbe(info, [], True)), now)
+
+
+def relayed(message: Direct | LeafProbe, via: NodeInfo, number: int = 1) -> bytes:
+    """Return what a peer passes on that another node, says it, sent to the local one."""
+    routed = Routed(number, Kind.RELAY, LOCAL.id, via, number, (), False, encode_ring_message(message))
+    return encode_ring_message(routed)
 
 
 class Owners:

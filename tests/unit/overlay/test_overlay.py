@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import random
-from typing import TYPE_CHECKING
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from overlay.detector_messages import Ack, Ping, encode_detector_message
-from overlay.errors import AddressError, InfoError, StateError, TooManyGroupsError
+from overlay.detector_messages import Ping, encode_detector_message
+from overlay.errors import StateError
 from overlay.events import (
     Cast,
     Departed,
@@ -26,42 +21,23 @@ from overlay.events import (
     Settled,
     ViewChanged,
 )
-from overlay.group_messages import CAST_BYTES_MAX
 from overlay.ids import GroupId, NodeId
-from overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo, encode_beacon
-from overlay.overlay import DIAL_FORGOTTEN_S, DIALS_MAX, Overlay
-from overlay.reaching import PACKET_BYTES_MAX
-from overlay.routing_messages import Direct, Kind, LeafAck, LeafProbe, Leaving, Routed, encode_ring_message
-from tests.unit.overlay.overlays import CONFIG, GROUP, make_info
-
-if TYPE_CHECKING:
-    from overlay.config import OverlayConfig
-
-LOCAL, ONE, TWO = make_info(100), make_info(1), make_info(2)
-
-
-def new_overlay(config: OverlayConfig = CONFIG) -> Overlay:
-    return Overlay(LOCAL, config, random.Random(1))
-
-
-def started(*, seeds: tuple[str, ...] = (), remembered: tuple[str, ...] = (), beacons: bool = False) -> Overlay:
-    overlay = new_overlay()
-    overlay.start(0.0, seeds, remembered, beacons, remembered_is_complete=True)
-    return overlay
-
-
-def with_leaf(info: NodeInfo = ONE, now: float = 0.0) -> Overlay:
-    """Return an overlay in a ring with one other node, whose part the test plays."""
-    overlay = started()
-    add_leaf(overlay, info, now)
-    overlay.messages_to_send()
-    overlay.events_received()
-    return overlay
-
-
-def add_leaf(overlay: Overlay, info: NodeInfo, now: float) -> None:
-    overlay.link_opened(info, now)
-    overlay.receive_message(info.id, encode_ring_message(LeafProbe(info, [], True)), now)
+from overlay.messages import NodeInfo, encode_beacon
+from overlay.overlay import DIAL_FORGOTTEN_S, Overlay
+from overlay.routing_messages import Direct, LeafAck, LeafProbe, Leaving, encode_ring_message
+from tests.unit.overlay.overlays import (
+    CONFIG,
+    GROUP,
+    LOCAL,
+    ONE,
+    TWO,
+    add_leaf,
+    make_info,
+    new_overlay,
+    relayed,
+    started,
+    with_leaf,
+)
 
 
 def completions(overlay: Overlay) -> list[Event]:
@@ -80,12 +56,6 @@ def run(overlay: Overlay, now: float, until: float) -> list[Event]:
         overlay.handle_timeout(now)
         happened += overlay.events_received()
     return happened
-
-
-def relayed(message: Direct | LeafProbe, via: NodeInfo, number: int = 1) -> bytes:
-    """Return what a peer passes on that another node, says it, sent to the local one."""
-    routed = Routed(number, Kind.RELAY, LOCAL.id, via, number, (), False, encode_ring_message(message))
-    return encode_ring_message(routed)
 
 
 # The start
@@ -347,122 +317,6 @@ def test_the_dial_and_the_link_may_be_reported_in_any_order(is_link_first: bool)
         overlay.link_opened(ONE, 0.1)
     assert overlay.events_received() == []
     assert overlay.table_sizes()["wanted"] == overlay.table_sizes()["waited_for"] == overlay.table_sizes()["dials"] == 0
-
-
-# Errors of the owner, and noise of peers
-
-
-def test_misuse_raises_before_anything_changes() -> None:
-    overlay = new_overlay()
-    for seeds in (("good:1", "bad"), ("good:1",) * (CONFIG.seeds_max + 1)):
-        with pytest.raises((AddressError, InfoError)):
-            overlay.start(0.0, seeds, (), False)
-    overlay.start(0.0, (), ("junk in a file",), False)
-    assert overlay.events_received() == [Settled()]
-    before = overlay.table_sizes()
-    with pytest.raises(StateError):
-        overlay.start(0.0, (), (), False)
-    for group, attributes in ((GroupId(b"short"), b""), (GROUP, b"a" * 257)):
-        with pytest.raises(InfoError):
-            overlay.join_group(group, attributes, 0.0)
-    with pytest.raises(InfoError):
-        overlay.watch_group(GroupId(b"short"), 0.0)
-    for group, payload in ((GroupId(b"short"), b""), (GROUP, bytes(CAST_BYTES_MAX + 1))):
-        with pytest.raises(InfoError):
-            overlay.cast(group, payload, 0.0)
-    for info, payload in ((ONE, bytes(PACKET_BYTES_MAX + 1)), (NodeInfo(NodeId(b"short"), ()), b"")):
-        with pytest.raises(InfoError):
-            overlay.send(info, payload, 0.0)
-    with pytest.raises(InfoError):
-        overlay.connect(NodeInfo(NodeId(b"short"), ()), 0.0)
-    assert overlay.events_received() == []
-    assert overlay.messages_to_send() == []
-    assert overlay.table_sizes() == before
-    for number in range(GROUPS_PER_NODE_MAX):
-        overlay.join_group(GroupId(number.to_bytes(16, "big")), b"", 0.0)
-    with pytest.raises(TooManyGroupsError):
-        overlay.join_group(GROUP, b"", 0.0)
-    with pytest.raises(InfoError):
-        Overlay(NodeInfo(NodeId(b""), ()), CONFIG, random.Random(1))
-
-
-@given(st.lists(st.binary(max_size=120), max_size=20), st.randoms(use_true_random=False))
-def test_noise_of_a_peer_never_raises(noise: list[bytes], rng: random.Random) -> None:
-    overlay = with_leaf()
-    good = encode_ring_message(Direct(ONE, b"\x93\x01"))
-    for number, data in enumerate(noise):
-        for damaged in (data, good[: rng.randrange(len(good))] + data):
-            overlay.link_opened(ONE, 0.0)
-            overlay.receive_message(ONE.id, damaged, 0.0)
-            overlay.receive_message(ONE.id, encode_ring_message(Direct(ONE, data)), 0.0)
-            overlay.link_opened(ONE, 0.0)
-            overlay.receive_message(ONE.id, relayed(Direct(TWO, data), ONE, number + 1), 0.0)
-            overlay.link_lost(ONE.id, 0.0, is_closed=True)
-    overlay.events_received()
-
-
-@given(st.lists(st.binary(max_size=120), max_size=20))
-def test_noise_of_strangers_never_raises(noise: list[bytes]) -> None:
-    overlay = new_overlay()
-    overlay.start(0.0, (), (), True)
-    beacon = encode_beacon(ONE, wants_answer=True, peers=0) or b""
-    ack = encode_detector_message(Ack(1, ONE.id, 0))
-    for number, data in enumerate(noise):
-        for good in (b"", beacon, ack):
-            overlay.receive_datagram(good[: max(0, len(good) - len(data))] + data, ("192.0.2.1", 1), float(number))
-            overlay.receive_datagram(data + good[len(data) :], ("192.0.2.1", 1), float(number))
-    overlay.datagrams_to_send()
-
-
-def test_the_same_inputs_give_the_same_outputs() -> None:
-    def play() -> list[object]:
-        overlay = started(seeds=("a:1", "b:1"), remembered=tuple(f"c:{number}" for number in range(1, 20)))
-        for number in range(1, 40):
-            overlay.link_opened(make_info(number), 0.1)
-            overlay.receive_message(make_info(number).id, encode_ring_message(LeafProbe(make_info(number), [], True)), 0.2)
-        overlay.join_group(GROUP, b"", 0.3)
-        outputs: list[object] = []
-        now = 0.3
-        while now < 20.0:
-            outputs += [overlay.messages_to_send(), overlay.datagrams_to_send(), overlay.events_received()]
-            now = overlay.deadline() or 1e9
-            overlay.handle_timeout(now)
-        return outputs
-
-    assert play() == play()
-
-
-def test_every_table_is_bounded_under_a_flood() -> None:
-    overlay = with_leaf()
-    rng = random.Random(3)
-    sizes: dict[str, int] = {}
-    for number in range(1, 3000):
-        now = number / 100
-        info = NodeInfo(NodeId(rng.randbytes(16)), (f"203.0.113.{number % 250}:{number}",))
-        # It names others, sends in their names, and they show up themselves.
-        overlay.receive_message(ONE.id, encode_ring_message(LeafProbe(ONE, [info], True)), now)
-        overlay.receive_message(ONE.id, relayed(LeafProbe(info, [], True), ONE, 2 * number), now)
-        overlay.receive_message(ONE.id, relayed(Direct(info, b"\x01"), ONE, 2 * number + 1), now)
-        beacon = encode_beacon(info, wants_answer=True, peers=0)
-        assert beacon is not None
-        overlay.receive_datagram(beacon, ("203.0.113.1", number), now)
-        overlay.connect(info, now)
-        overlay.link_opened(info, now)
-        overlay.link_lost(info.id, now)
-        if number % 50 == 0:
-            overlay.handle_timeout(now)
-        overlay.messages_to_send()
-        overlay.datagrams_to_send()
-        overlay.events_received()
-        sizes = {name: max(size, sizes.get(name, 0)) for name, size in overlay.table_sizes().items()}
-    assert sizes["leaves"] <= 16
-    assert sizes["table"] <= 128
-    assert sizes["open_links"] <= 2
-    assert sizes["dials"] <= DIALS_MAX
-    assert sizes["candidates"] <= CONFIG.candidates_max
-    assert sizes["waited_for"] <= CONFIG.contacts.waiting_peers_max
-    assert sizes["wanted"] <= 1024
-    assert all(size <= 8192 for size in sizes.values()), sizes
 
 
 # Leaving
