@@ -150,8 +150,16 @@ def test_a_copy_of_another_owner_is_merged_and_said_to_be_more() -> None:
     held = copies.held[GROUP]
     assert set(held.directory.members) == {info(1).id, info(3).id}
     assert held.owner == OTHER
-    assert copies.receive(OTHER, second, 0.0) == (later.version, False)
+    assert copies.receive(OTHER, second, 0.0) == (later.version, True)  # It has not heard of the first yet.
+    assert set(copies.held[GROUP].directory.members) == {info(1).id, info(3).id}
+    later.register(record(1, 1), 100.0)
+    (all_of_it,) = copy_parts(later, [info(8)])
+    assert copies.receive(OTHER, all_of_it, 0.0) == (later.version, False)
+    later.remove(info(1).id, 2, 100.0)
+    (fewer,) = copy_parts(later, [])
+    assert copies.receive(OTHER, fewer, 0.0) == (later.version, False)  # It knows what it says.
     assert set(copies.held[GROUP].directory.members) == {info(3).id}
+    assert copies.held[GROUP].watchers == {}
 
 
 def test_a_part_without_its_beginning_is_refused() -> None:
