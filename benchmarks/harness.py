@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import tempfile
@@ -119,10 +118,7 @@ class Worker:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         process = self._process
-        try:
-            os.killpg(process.pid, signal.SIGKILL)  # its session holds what it has started, and nothing else
-        except ProcessLookupError:
-            pass  # all of them have ended
+        process.kill()
         process.wait()
         for stream in (process.stdin, process.stdout, self._errors):
             assert stream is not None

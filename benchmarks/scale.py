@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import iris_py
 from benchmarks.harness import MEASURE_TIMEOUT_S, START_TIMEOUT_S, BenchmarkFailed, Sample, Section, Stage, Trial
-from benchmarks.worker import Parameters, find_role, name_of, tell
+from benchmarks.worker import Parameters, end_with_parent, find_role, name_of, tell
 from iris_py.runner import loop_factory
 
 if TYPE_CHECKING:
@@ -154,6 +154,9 @@ def fork(parameters: Parameters) -> None:
 
 def _play(role: Role, parameters: Parameters) -> NoReturn:
     try:
+        # As for interpreters: Linux shares the processors out to sessions, and one for all would get little beside others.
+        os.setsid()
+        end_with_parent()
         role(parameters)
     except BaseException as exc:
         traceback.print_exc()

@@ -43,8 +43,13 @@ def main() -> None:
     """Play the role that the command line names."""
     role = find_role(sys.argv[1])
     parameters = json.loads(_read_line())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     role(parameters)
+
+
+def end_with_parent() -> None:
+    """See that this process ends when the parent closes the standard input, for whatever reason."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _read_line() -> bytes:
