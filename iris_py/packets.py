@@ -36,7 +36,14 @@ ROUTED = struct.Struct(">B16s12s")
 ROUTED_OVERHEAD_BYTES = ROUTED.size + MESSAGE_BYTES + 16
 
 REQUEST, REPLY, FAILURE, REJECTION, CANCEL, BROADCAST = 1, 2, 3, 4, 5, 6
-KINDS = 7  # one more than the largest: the length of a dispatch table
+SURVEY, DECLINE = 7, 8
+KINDS = 9  # one more than the largest: the length of a dispatch table
+
+
+#: Surveys have ids from here on, requests below: so it is seen whose an answer is.
+SURVEY_IDS = 1 << 63
+#: Registrations of one node that a survey can ask: what is left of the argument of an answer. Further ones are not asked.
+SURVEYED_REGISTRATIONS_MAX = (1 << 24) - 1
 
 
 class Rejection(enum.IntEnum):
@@ -98,8 +105,18 @@ def decode_routed(payload: bytes) -> tuple[int, bytes, bytes, bytes] | None:
 
 
 def encode_time_left(time_left_s: float) -> int:
-    """Turn the time that is left (seconds) into the argument of a REQUEST: milliseconds, rounded up, at least 1."""
+    """Turn the time that is left (seconds) into the argument of a REQUEST or SURVEY: milliseconds, rounded up, at least 1."""
     return max(1, int(min(TIME_LEFT_MS_MAX - 1, time_left_s * 1000)) + 1)
+
+
+def encode_answer(registrations: int, reason: int = 0) -> int:
+    """Make the argument of an answer to a survey: how many registrations of the node answer, and why one does not."""
+    return registrations << 8 | reason
+
+
+def decode_answer(argument: int) -> tuple[int, int]:
+    """Return (registrations, reason) of the argument of an answer; a node answers at least once."""
+    return max(1, argument >> 8), argument & 0xFF
 
 
 def _encodable(text: str) -> str:
