@@ -1,0 +1,152 @@
+"""Names of topics, patterns over them, and the index that finds the patterns which a topic matches.
+
+A topic is a sequence of *tokens* with dots between them: ``sensors.berlin.roof``. A pattern may have ``*`` for any one token, and
+``>`` as its last token for any rest of at least one token. What stands before the first of these is its *literal prefix*.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeAlias, TypeVar
+
+Value = TypeVar("Value")
+#: The tokens of a name, or those that it begins with.
+Tokens: TypeAlias = tuple[str, ...]
+
+#: A topic is the name of a group, which has so many bytes at most (security.keyring).
+TOPIC_BYTES_MAX = 255
+#: A publisher looks after one group for each prefix of a topic, so a deep topic costs more than a shallow one. Nobody needs a
+#: deeper hierarchy than file systems have.
+TOKENS_MAX = 16
+
+ANY_TOKEN, ANY_REST = "*", ">"
+
+
+def parse_topic(topic: str) -> Tokens:
+    """Split the name of a topic.
+
+    Raises:
+        ValueError: It is no name of a topic; the text says what to do.
+    """
+    tokens = _split(topic, "topic")
+    for token in tokens:
+        if ANY_TOKEN in token or ANY_REST in token:
+            raise ValueError(f"the topic {topic!r} has a wildcard. Publish to one topic; patterns are for subscriptions.")
+    return tokens
+
+
+def parse_pattern(pattern: str) -> Tokens:
+    """Split a pattern.
+
+    Raises:
+        ValueError: It is no pattern; the text says what to do.
+    """
+    tokens = _split(pattern, "pattern")
+    for number, token in enumerate(tokens, 1):
+        if token == ANY_REST and number < len(tokens):
+            raise ValueError(f"the pattern {pattern!r} goes on after '>'. Write '>' as the last token, or '*' for a single one.")
+        if len(token) > 1 and (ANY_TOKEN in token or ANY_REST in token):
+            raise ValueError(f"in the pattern {pattern!r}, {token!r} mixes a wildcard and text. A wildcard is a token of its own.")
+    return tokens
+
+
+def literal_prefix(pattern: Tokens) -> Tokens:
+    """Return the tokens of a pattern before its first wildcard; all of them if it has none."""
+    for index, token in enumerate(pattern):
+        if token in (ANY_TOKEN, ANY_REST):
+            return pattern[:index]
+    return pattern
+
+
+def prefixes(tokens: Tokens) -> list[Tokens]:
+    """Return what tokens begin with, the shortest first: nothing, ..., all of them."""
+    return [tokens[:length] for length in range(len(tokens) + 1)]
+
+
+def group_name(prefix: Tokens) -> str:
+    """Return the name of the group of a prefix. No topic is called ``>``, so that is the name of the empty one."""
+    return ".".join(prefix) or ANY_REST
+
+
+def _split(name: str, what: str) -> Tokens:
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"a {what} is a non-empty string, not {name!r}. Give it tokens with dots between them, as 'a.b'.")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"the {what} {name!r} is not valid Unicode. Leave the surrogates out.") from None
+    if size > TOPIC_BYTES_MAX:
+        raise ValueError(f"a {what} has at most {TOPIC_BYTES_MAX} bytes in UTF-8, this one has {size}. Choose a shorter one.")
+    if "\0" in name:
+        raise ValueError(f"the {what} {name!r} has the character U+0000. Leave it out.")
+    tokens = tuple(name.split("."))
+    if not all(tokens):
+        raise ValueError(f"the {what} {name!r} has an empty token. Write something between its dots, and none at the ends.")
+    if len(tokens) > TOKENS_MAX:
+        raise ValueError(f"a {what} has at most {TOKENS_MAX} tokens, this one has {len(tokens)}. Join some of them.")
+    return tokens
+
+
+class _Node(Generic[Value]):
+    __slots__ = ("children", "values")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node[Value]] = {}
+        self.values: dict[Value, None] = {}
+
+
+class TopicTrie(Generic[Value]):
+    """Finds the values whose patterns a topic matches, in a time that does not depend on how many others there are."""
+
+    def __init__(self) -> None:
+        self._root: _Node[Value] = _Node()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, pattern: Tokens, value: Value) -> None:
+        """Add a value; the same one under the same pattern counts once."""
+        node = self._root
+        for token in pattern:
+            node = node.children.setdefault(token, _Node())
+        self._size += value not in node.values
+        node.values[value] = None
+
+    def remove(self, pattern: Tokens, value: Value) -> bool:
+        """Remove a value, and what only it needed; returns whether it was there."""
+        path = [self._root]
+        for token in pattern:
+            child = path[-1].children.get(token)
+            if child is None:
+                return False
+            path.append(child)
+        if value not in path[-1].values:
+            return False
+        del path[-1].values[value]
+        self._size -= 1
+        for depth in range(len(pattern), 0, -1):
+            node = path[depth]
+            if node.values or node.children:
+                break
+            del path[depth - 1].children[pattern[depth - 1]]
+        return True
+
+    def match(self, topic: Tokens) -> list[Value]:
+        """Return the values whose patterns match a topic, each once."""
+        found: dict[Value, None] = {}
+        nodes = [self._root]
+        for token in topic:
+            following: list[_Node[Value]] = []
+            for node in nodes:
+                children = node.children
+                rest = children.get(ANY_REST)
+                if rest is not None:
+                    found.update(rest.values)
+                for key in (token, ANY_TOKEN):
+                    child = children.get(key)
+                    if child is not None:
+                        following.append(child)
+            nodes = following
+        for node in nodes:
+            found.update(node.values)
+        return list(found)
