@@ -105,7 +105,8 @@ class BroadcastQueue:
                 event = waiting.popleft()
                 self._waiting_bytes -= len(event.payload)
                 try:
-                    await self._handle(Message(event))
+                    group = event.registration.group
+                    await self._handle(Message(event.payload, event.source.name, event.sequence, group.name))
                 except Exception as exc:
                     logger.warning("the broadcast handler of %r failed", event.registration.group.name, exc_info=exc)
                 if len(waiting) <= QUEUE_HIGH // 4 and not (self._may_pause and not self._paused):

@@ -45,13 +45,15 @@ class Peer:
 
     Attributes:
         id: Its node id.
+        name: The same in hexadecimal digits, as applications see it.
         info: What it says of itself.
         link: The link to it, maybe closing; None if there is none.
         held: What waits for a link to it; None if nothing does.
         is_full: Whether too much waits for a link to it.
         is_routed: Whether it is reached through the ring, for no link to it can be had.
         connect_after: When a link to it may be asked for again (seconds).
-        awaited: Requests of this node that it has not answered. Invariant: the sum of ``in_flight`` of its members.
+        awaited: Requests and surveys of this node that it has not answered. Invariant: the sum of ``in_flight`` of its
+            members, and how many surveys it is open in.
         is_dead: Whether it was found dead, and was not heard since: nothing goes through the ring to it.
         is_local: Whether it is this node.
     """
@@ -68,10 +70,12 @@ class Peer:
         "is_local",
         "is_routed",
         "link",
+        "name",
     )
 
     def __init__(self, info: NodeInfo, link: Link | None, *, is_local: bool = False) -> None:
         self.id: NodeId = info.id
+        self.name: str = info.id.hex()
         self.info = info
         self.link = link
         self.held: Held | None = None
@@ -124,25 +128,32 @@ class Group:
     Attributes:
         name: The name that the application uses.
         id: The group id that the overlay knows.
+        is_topic: Whether it is a group of topics.
         members: The view; None until the overlay has given the first one. Of a large group a sample.
+        targets: Who is sent what is for everybody: the members, and of a group of topics those whom no wider group reaches.
         levels: The same by distance, as the balancer wants them.
         size: How many members there are.
         is_watched: Whether the overlay tells changes of the view by itself.
-        sequence: The number of the last broadcast of this node.
+        sequence: The number of the last broadcast or publication of this node.
+        first_sequence: The number before its first one.
         channels: The channel to each peer that has a link.
         broadcast_parts: Broadcasts gathered until the next flush, and sealed once for all members.
         broadcast_bytes: Their size.
         last_used: When the application last used it (seconds); idle groups are forgotten.
     """
 
-    def __init__(self, name: str, keys: GroupKeys, local: NodeId, epoch: int, sequence: int = 0) -> None:
+    def __init__(
+        self, name: str, keys: GroupKeys, local: NodeId, epoch: int, sequence: int = 0, *, is_topic: bool = False
+    ) -> None:
         self.name = name
         self.keys = keys
         self.id = GroupId(keys.group_id)
+        self.is_topic = is_topic
         self.levels: list[list[Member]] = []
+        self.targets: list[Member] = []
         self.size = 0
         self.is_watched = True
-        self.sequence = sequence
+        self.sequence = self.first_sequence = sequence
         self.channels: dict[NodeId, Channel] = {}
         self.broadcast_parts: list[bytes] = []
         self.broadcast_bytes = 0
@@ -165,7 +176,8 @@ class Group:
     @members.setter
     def members(self, members: list[Member]) -> None:
         self._members = members
-        self.levels = by_distance(members)
+        if not self.is_topic:  # of topics, who publishes works out the targets, and nobody asks for a member
+            self.levels, self.targets = by_distance(members), members
 
     @property
     def epoch(self) -> int:
@@ -228,6 +240,12 @@ class Group:
         """Take the gathered broadcasts and seal them for the tree: (nonce, sealed body)."""
         return self._cast_sealer.seal(self._take_broadcasts(), self._multicast + CAST_LABEL)
 
+    def seal_multicast(self, body: bytes, *, is_cast: bool) -> tuple[bytes, bytes]:
+        """Seal a body for every member, over links or for the tree: (nonce, sealed body)."""
+        if is_cast:
+            return self._cast_sealer.seal(body, self._multicast + CAST_LABEL)
+        return self._sealer.seal(body, self._multicast)
+
     def _take_broadcasts(self) -> bytes:
         parts, self.broadcast_parts, self.broadcast_bytes = self.broadcast_parts, [], 0
         return b"".join(parts)
@@ -267,6 +285,26 @@ class Group:
             return True
         sequences[sender] = sequence
         return False
+
+    def last_sequence(self, sender: NodeId, sequence: int) -> int:
+        """Note a message of a sender, if it is not late; returns the number of the one before.
+
+        That is 0 if there was none, and negative after :meth:`forget_baselines`.
+        """
+        sequences = self._sequences
+        last = sequences.get(sender)
+        if last is None:
+            if len(sequences) >= SENDERS_MAX:
+                del sequences[next(iter(sequences))]
+            last = 0
+        if sequence > abs(last):
+            sequences[sender] = sequence
+        return last
+
+    def forget_baselines(self) -> None:
+        """Take the next message of each sender for the first: those before it went another way, or nowhere."""
+        for sender, last in self._sequences.items():
+            self._sequences[sender] = -abs(last)
 
     def forget_peer(self, peer: NodeId) -> None:
         """Drop what was cached for a peer that is gone; its replay window stays."""

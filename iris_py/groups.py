@@ -31,6 +31,7 @@ class Groups:
     def __init__(self, local: NodeId, keyring: Keyring) -> None:
         self.by_id: dict[bytes, Group] = {}
         self._by_name: dict[str, Group] = {}
+        self._topics: dict[str, Group] = {}
         self._local = local
         self._keyring = keyring
         self._last_epoch = 0
@@ -42,10 +43,14 @@ class Groups:
         return len(self.by_id) >= GROUPS_MAX
 
     def find(self, name: str) -> Group | None:
-        """Return the group of a name, if it is in use."""
+        """Return the group of a cluster, if it is in use."""
         return self._by_name.get(name)
 
-    def make(self, name: str) -> Group:
+    def find_topic(self, name: str) -> Group | None:
+        """Return the group of topics of that name, if it is in use."""
+        return self._topics.get(name)
+
+    def make(self, name: str, *, is_topic: bool = False) -> Group:
         """Return a new group.
 
         Raises:
@@ -54,11 +59,13 @@ class Groups:
         # No epoch is used twice, so a group that is forgotten and made again never repeats a nonce; and its broadcasts go on
         # after the last one, or they would be taken for late.
         self._last_epoch += 1
-        return Group(name, self._keyring.cluster(name), self._local, self._last_epoch, self._last_sequence)
+        keys = self._keyring.topic(name) if is_topic else self._keyring.cluster(name)
+        return Group(name, keys, self._local, self._last_epoch, self._last_sequence, is_topic=is_topic)
 
     def add(self, group: Group) -> None:
         """Use a group from now on."""
-        self._by_name[group.name] = self.by_id[group.id] = group
+        names = self._topics if group.is_topic else self._by_name
+        names[group.name] = self.by_id[group.id] = group
 
     def oldest(self, is_idle: Callable[[Group], bool]) -> Group | None:
         """Return the idle group that was not used for the longest time, if one is idle."""
@@ -68,4 +75,4 @@ class Groups:
         """Do not use a group any more."""
         self._last_epoch = max(self._last_epoch, group.epoch)
         self._last_sequence = max(self._last_sequence, group.sequence)
-        del self.by_id[group.id], self._by_name[group.name]
+        del self.by_id[group.id], (self._topics if group.is_topic else self._by_name)[group.name]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.patterns.service import BroadcastReceived, Execution
+    from iris_py.patterns.service import Execution
 
 
 class Request:
@@ -37,23 +39,26 @@ class Request:
         return f"<Request {len(self.payload)} bytes to {self.cluster!r} from {self.source[:8]}>"
 
 
-class Message:
-    """What was broadcast.
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """What was broadcast to a cluster, or published to a topic.
 
     Attributes:
         payload: The message.
-        cluster: The name that was addressed.
         source: The id (hex) of the node that sent it.
-        sequence: Its number among the broadcasts of that node to the cluster; it grows by one with each.
+        sequence: Its number among those that this node sent to the cluster, or to the group of the topic (docs/design.md 8.2);
+            it grows with each.
+        cluster: The name of the cluster that was addressed; empty for a published message.
+        topic: The topic that it was published to; empty for a broadcast.
+        gap: How many published messages of this node to the same group of topics were missed right before this one: lost on
+            the way, or dropped because the subscription was behind. They need not all have matched the pattern.
     """
 
-    __slots__ = ("cluster", "payload", "sequence", "source")
-
-    def __init__(self, event: BroadcastReceived) -> None:
-        self.payload = event.payload
-        self.cluster = event.registration.group.name
-        self.source: str = event.source.id.hex()
-        self.sequence = event.sequence
+    payload: bytes
+    source: str
+    sequence: int
+    cluster: str = ""
+    topic: str = ""
+    gap: int = 0
 
     def __repr__(self) -> str:
-        return f"<Message {self.sequence} of {len(self.payload)} bytes to {self.cluster!r} from {self.source[:8]}>"
+        return f"<Message {self.sequence} of {len(self.payload)} bytes to {self.topic or self.cluster!r} from {self.source[:8]}>"

@@ -19,6 +19,7 @@ from iris_py.node_events import DialRefused, RoomMade, ViewKnown
 from iris_py.outbound import Outbound
 from iris_py.patterns.request import Requester
 from iris_py.patterns.service import Registration, Service
+from iris_py.patterns.survey import Surveyor
 from iris_py.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers
 from overlay.config import OverlayConfig
 from overlay.events import Cast, ConnectFailed, LinkReleased, PacketReceived, PeerDied, ProtocolViolated, ViewChanged
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from iris_py.errors import IrisError
     from iris_py.link import Link, Packet
     from iris_py.node_events import NodeEvent as NodeEvent
+    from iris_py.patterns.request import Outgoing
     from iris_py.peers import PeersEvent
     from overlay.config import Rng
     from overlay.events import Event
@@ -74,13 +76,16 @@ class NodeCore:
         self.peers = Peers(info, keyring, entropy, link_config or LinkConfig())
         self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng)
         self.requester = Requester(rng, lambda: self.overlay.size_estimate() - 1)
+        self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
         self.service = Service()
         self.groups = Groups(info.id, keyring)
         self._local = Peer(info, None, is_local=True)
         self._datagram_sealer = DatagramSealer(keyring.primary, info.id)
         self._datagram_opener = DatagramOpener(keyring)
         self._outbound = Outbound(self._local, self.count_drop)
-        self._inbound = Inbound(self.groups.by_id, self.requester, self.service, self._receive_control, self.count_drop)
+        self._inbound = Inbound(
+            self.groups.by_id, self.requester, self.surveyor, self.service, self._receive_control, self.count_drop
+        )
         self._link_deadlines: DeadlineTable[Link] = DeadlineTable()
         # Links and overlay change their deadlines only when something rare happens; a request must not pay for asking.
         self._rare_deadline: float | None = None
@@ -114,12 +119,20 @@ class NodeCore:
             MessageTooLarge: The payload is over ``MAX_MESSAGE_BYTES``.
             ValueError: The name is empty or too long.
         """
+        return self.requester.request(self._group_to_ask(cluster, payload, now), payload, timeout_s, idempotent, token, now)
+
+    def survey(self, cluster: str, payload: bytes, timeout_s: float, stop_after: int | None, token: object, now: float) -> int:
+        """Start a survey; see :class:`~iris_py.patterns.survey.Surveyor`. Raises as :meth:`request` does."""
+        self._rare_deadline_changed = True
+        return self.surveyor.survey(self._group_to_ask(cluster, payload, now), payload, timeout_s, stop_after, token, now)
+
+    def _group_to_ask(self, cluster: str, payload: bytes, now: float) -> Group:
         packets.check_size(payload)
         group = self.group(cluster, now)
         if not group.is_watched:
             self.overlay.use_group(group.id, now)
             self._advance(now)
-        return self.requester.request(group, payload, timeout_s, idempotent, token, now)
+        return group
 
     def broadcast(self, cluster: str, payload: bytes, now: float) -> int | None:
         """Send a message to every member; returns how many that is. Sealed once, however many they are.
@@ -147,7 +160,8 @@ class NodeCore:
         if self.service.serves(group):
             self.service.receive_broadcast(group, self._local, group.sequence, payload)
         if count > 1 or not members or members[0].peer is not self._local:
-            self._outbound.add_broadcast(group, group.sequence, payload, now)
+            header = packets.MESSAGE.pack(packets.BROADCAST, 0, 0, len(payload), group.sequence, 0)
+            self._outbound.add_broadcast(group, header, payload, now)
         return count
 
     def join(self, registration: Registration, now: float) -> bool:
@@ -244,9 +258,10 @@ class NodeCore:
             link.handle_timeout(now, is_awaited=peer is not None and peer.awaited > 0)
             self._handle_link(link, now)
         for peer, request_id in self._outbound.overdue(now):
-            if self.requester.give_to_linked(request_id, now):
+            if request_id < packets.SURVEY_IDS and self.requester.give_to_linked(request_id, now):
                 self._outbound.withdraw(peer, request_id)
         self.requester.handle_timeout(now)
+        self.surveyor.handle_timeout(now)
         self.overlay.handle_timeout(now)
         self._advance(now)
 
@@ -258,6 +273,8 @@ class NodeCore:
         while True:
             outgoing = self.requester.messages_to_send()
             outgoing += self.service.messages_to_send()
+            if self.surveyor.has_news:
+                outgoing += self._send_surveys(now)
             for group, peer, kind, request_id, argument, payload in outgoing:
                 if peer is self._local:
                     receivers[kind](group, peer, request_id, argument, payload, now)
@@ -291,14 +308,16 @@ class NodeCore:
         """Take what happened, in order."""
         events, self._events = self._events, []
         events += self.service.events_received()
+        events += self.surveyor.events_received()
         return events
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
         if self._rare_deadline_changed:
             self._rare_deadline_changed = False
-            times = (self._link_deadlines.deadline(), self._outbound.deadline(), self.overlay.deadline())
-            self._rare_deadline = min((time for time in times if time is not None), default=None)
+            rare_ones = (self._link_deadlines, self._outbound, self.overlay, self.surveyor)
+            times = [time for time in (each.deadline() for each in rare_ones) if time is not None]
+            self._rare_deadline = min(times, default=None)
         rare, requests = self._rare_deadline, self.requester.deadline()
         return rare if requests is None or (rare is not None and rare < requests) else requests
 
@@ -358,7 +377,7 @@ class NodeCore:
                 self._link_deadlines.set(link, deadline)
         routed, requests = outbound.packets_to_route()
         for request_id in requests:
-            self.requester.routed(request_id)
+            (self.requester if request_id < packets.SURVEY_IDS else self.surveyor).routed(request_id)
         for info, packet in routed:
             self.overlay.send(info, packet, now)
         for group_id, piece in outbound.casts_to_send():
@@ -366,14 +385,27 @@ class NodeCore:
         for info in outbound.links_wanted():
             self.overlay.connect(info, now)
         for returned in outbound.requests_returned():
-            self.requester.give_back(returned.id, returned.peer, now, is_tried=returned.is_tried)
+            if returned.id >= packets.SURVEY_IDS:
+                self.surveyor.give_back(returned.id, returned.peer)
+            else:
+                self.requester.give_back(returned.id, returned.peer, now, is_tried=returned.is_tried)
         if outbound.has_room:
             outbound.has_room = False
             self._make_room(now)
         self._advance(now)
 
+    def _send_surveys(self, now: float) -> list[Outgoing]:
+        """Send what surveys have for several peers; returns what they have for single ones."""
+        messages: list[Outgoing] = []
+        for group, peers, *message in self.surveyor.multicasts_to_send():
+            if peers is None and self.service.serves(group):  # what is cast does not come back
+                messages.append((group, self._local, *message))
+            self._outbound.send_multicast(group, peers, *message, now)
+        return messages + self.surveyor.messages_to_send()
+
     def _make_room(self, now: float) -> None:
         self.requester.view_changed(now)
+        self.surveyor.view_changed(now)
         self._events.append(RoomMade())
 
     # -- overlay
@@ -441,11 +473,13 @@ class NodeCore:
             group.forget_peer(peer.id)
         unsent = self._outbound.unsent(peer)
         if event.released:
+            # It waits for no answer over this link; that to a survey which came down a tree goes over another one.
             self.requester.peer_released(peer, now, unsent)
+            self.surveyor.peer_released(peer, now, unsent)
         else:
-            self.requester.peer_lost(peer, now, unsent)
-        self.service.peer_lost(peer)
+            self._peer_lost(peer, now, unsent)
         self._outbound.peer_closed(peer, now, is_clean=event.clean)
+        self.surveyor.view_changed(now)  # who was congested is not any more
         self._events.append(RoomMade())
 
     def _handle_death(self, peer_id: NodeId, now: float) -> None:
@@ -456,8 +490,12 @@ class NodeCore:
         if peer.link is not None:
             self._break_link(peer_id, "the peer is dead", now)
         else:  # it may have been reached through the ring
-            self.requester.peer_lost(peer, now, self._outbound.unsent(peer))
-            self.service.peer_lost(peer)
+            self._peer_lost(peer, now, self._outbound.unsent(peer))
+
+    def _peer_lost(self, peer: Peer, now: float, unsent: set[int]) -> None:
+        self.requester.peer_lost(peer, now, unsent)
+        self.surveyor.peer_lost(peer, unsent)
+        self.service.peer_lost(peer)
 
     def _handle_routed(self, event: PacketReceived, now: float) -> None:
         # Where a known peer listens is not for whoever relays a packet to say.
@@ -479,7 +517,9 @@ class NodeCore:
         group.size, group.is_watched = event.size, event.is_watched
         for member in gone:
             self._outbound.member_removed(group, member.peer)
+            self.surveyor.member_removed(group, member.peer)
         self.requester.view_changed(now)
+        self.surveyor.view_changed(now)
 
     def _peer_of(self, info: NodeInfo) -> Peer:
         return self._local if info.id == self.info.id else self.peers.peer(info)
@@ -493,7 +533,7 @@ class NodeCore:
     # --
 
     def _forget_idle_group(self, now: float) -> None:
-        pending = self.requester.groups_pending()
+        pending = self.requester.groups_pending() | self.surveyor.groups_pending()
         oldest = self.groups.oldest(lambda group: not self.service.serves(group) and group not in pending)
         if oldest is not None:
             self.groups.forget(oldest)

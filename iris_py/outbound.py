@@ -109,9 +109,7 @@ class Outbound:
             for group, peer_id in channels:
                 self._seal(group, peer_id, now)
         if self._open_broadcasts:
-            broadcasts, self._open_broadcasts = self._open_broadcasts, {}
-            for group in broadcasts:
-                self.seal_broadcasts(group, now)
+            self.seal_all_broadcasts(now)
         if self._open_routes:
             routes, self._open_routes = self._open_routes, {}
             for channel in routes.values():
@@ -133,13 +131,26 @@ class Outbound:
 
     # -- broadcasts
 
-    def add_broadcast(self, group: Group, sequence: int, payload: bytes, now: float) -> None:
-        """Send a broadcast to every other member."""
+    def add_broadcast(self, group: Group, header: bytes, payload: bytes, now: float) -> None:
+        """Send a message to every target of a group, or down its tree.
+
+        Args:
+            group: The group.
+            header: All of the message that is before its payload.
+            payload: The payload.
+            now: The time.
+        """
         if group.broadcast_bytes and group.broadcast_bytes + len(payload) > BODY_BYTES:
             self.seal_broadcasts(group, now)
-        group.broadcast_parts += (packets.MESSAGE.pack(packets.BROADCAST, 0, 0, len(payload), sequence, 0), payload)
-        group.broadcast_bytes += packets.MESSAGE_BYTES + len(payload)
+        group.broadcast_parts += (header, payload)
+        group.broadcast_bytes += len(header) + len(payload)
         self._open_broadcasts[group] = None
+
+    def seal_all_broadcasts(self, now: float) -> None:
+        """Seal what was gathered for every group."""
+        broadcasts, self._open_broadcasts = self._open_broadcasts, {}
+        for group in broadcasts:
+            self.seal_broadcasts(group, now)
 
     def seal_broadcasts(self, group: Group, now: float) -> None:
         """Seal the gathered broadcasts once, for every member of the view, or for the tree of a large group."""
@@ -151,7 +162,7 @@ class Outbound:
             self.has_news = True
             return
         nonce, sealed = group.seal_broadcasts()
-        for member in group.members or ():
+        for member in group.targets:
             peer = member.peer
             link = peer.link
             if link is not None and link.is_open:
@@ -161,6 +172,40 @@ class Outbound:
                     self._wake(link, now)
             elif peer is not self._local:
                 self._send_without_link(peer, Waiting(now, MULTICAST, group, payload=sealed, nonce=nonce), now)
+
+    # -- surveys
+
+    def send_multicast(
+        self, group: Group, peers: list[Peer] | None, kind: int, message_id: int, argument: int, payload: bytes, now: float
+    ) -> None:
+        """Send a message to several peers, sealed once; to one without a link as :meth:`gather` does.
+
+        Args:
+            group: Under whose key.
+            peers: To whom; None for all members of a large group, down its tree.
+            kind: Of the message, like the three that follow.
+            message_id: Its id.
+            argument: Its argument.
+            payload: Its payload.
+            now: The time.
+        """
+        self.seal_broadcasts(group, now)  # in the order in which they were sent
+        nonce, sealed = group.seal_multicast(
+            packets.MESSAGE.pack(kind, 0, 0, len(payload), message_id, argument) + payload, is_cast=peers is None
+        )
+        if peers is None:
+            self._casts += [(group.id, piece) for piece in casts.cut(nonce, sealed)]
+            self.has_news = True
+            return
+        for peer in peers:
+            link = peer.link
+            if link is not None and link.is_open:
+                link.send_packet(MULTICAST, group.id, nonce, sealed)
+                self.touched[link] = None
+                if link.is_quiet:
+                    self._wake(link, now)
+            else:
+                self._send_without_link(peer, Waiting(now, UNICAST, group, kind, message_id, argument, payload), now)
 
     # -- commands
 

@@ -37,8 +37,16 @@ ROUTED_OVERHEAD_BYTES = ROUTED.size + MESSAGE_BYTES + 16
 
 REQUEST, REPLY, FAILURE, REJECTION, CANCEL, BROADCAST = 1, 2, 3, 4, 5, 6
 SURVEY, DECLINE = 7, 8
-KINDS = 9  # one more than the largest: the length of a dispatch table
+PUBLICATION, PAUSE, RESUME = 9, 10, 11
+KINDS = 12  # one more than the largest: the length of a dispatch table
 
+
+#: Flag of a PUBLICATION: its headers begin with ``NUMBER``, for it may arrive by the trees of several groups.
+NUMBERED = 1
+#: number of a publication among all of its node
+NUMBER = struct.Struct(">Q")
+#: The argument of a PUBLICATION stops here: further ones of a group are counted as this.
+ORDINAL_MAX = 0xFFFF_FFFF
 
 #: Surveys have ids from here on, requests below: so it is seen whose an answer is.
 SURVEY_IDS = 1 << 63

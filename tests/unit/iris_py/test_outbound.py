@@ -26,6 +26,10 @@ KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")
 LOCAL, REMOTE = NodeId(bytes(16)), NodeId(b"r" * 16)
 
 
+def broadcast_header(sequence: int, payload: bytes) -> bytes:
+    return packets.MESSAGE.pack(packets.BROADCAST, 0, 0, len(payload), sequence, 0)
+
+
 class FakeLink:
     """A link that remembers what it was given."""
 
@@ -117,7 +121,7 @@ def test_what_waits_leaves_in_order_when_the_link_opens() -> None:
     sender = Sender()
     for number in range(5):
         sender.send(REQUEST, number, bytes(20_000), argument=5000)
-        sender.outbound.add_broadcast(sender.group, number, b"to all", 0.0)
+        sender.outbound.add_broadcast(sender.group, broadcast_header(number, b"to all"), b"to all", 0.0)
         sender.outbound.seal(0.0)
     assert sender.outbound.links_wanted() == [sender.peer.info]  # once
     link = sender.open(now=1.0)
@@ -212,7 +216,7 @@ def test_without_a_link_the_ring_takes_what_fits() -> None:
     sender.send(REQUEST, 2, fits + b"x")
     sender.send(REPLY, 3)
     sender.send(REPLY, 4, fits + b"x")
-    sender.outbound.add_broadcast(sender.group, 5, b"small", 0.0)
+    sender.outbound.add_broadcast(sender.group, broadcast_header(5, b"small"), b"small", 0.0)
     sender.outbound.seal(0.0)
     sender.outbound.connect_failed(sender.peer, 1.0)
     assert sorted(message[:2] for message in sender.routed()) == [(REQUEST, 1), (REPLY, 3), (BROADCAST, 5)]
@@ -365,7 +369,7 @@ def test_each_message_has_one_end() -> None:
 def test_a_broadcast_does_not_go_to_the_sender_itself() -> None:
     sender = Sender()
     link = sender.open()
-    sender.outbound.add_broadcast(sender.group, 1, b"x", 0.0)
+    sender.outbound.add_broadcast(sender.group, broadcast_header(1, b"x"), b"x", 0.0)
     sender.outbound.seal(0.0)
     ((kind, _nonce, _sealed),) = link.sent
     assert kind == MULTICAST
