@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from iris_py.link import Link, Packet
     from iris_py.patterns.request import Requester
     from iris_py.patterns.service import Service
+    from iris_py.patterns.survey import Surveyor
     from overlay.ids import GroupId, NodeId
 
 #: Takes a message: (group, peer, id, argument, payload, now).
@@ -27,8 +28,9 @@ class Inbound:
 
     Args:
         groups: The groups in use, by id; the owner changes it.
-        requester: Who gets answers.
-        service: Who gets requests and broadcasts.
+        requester: Who gets answers to requests.
+        surveyor: Who gets answers to surveys.
+        service: Who gets requests, surveys and broadcasts.
         receive_control: Takes a message of the overlay: (peer, message, now).
         count_drop: Counts what is dropped, by reason.
 
@@ -40,12 +42,14 @@ class Inbound:
         self,
         groups: Mapping[bytes, Group],
         requester: Requester,
+        surveyor: Surveyor,
         service: Service,
         receive_control: Callable[[NodeId, bytes, float], None],
         count_drop: Callable[[str], object],
     ) -> None:
         self._groups = groups
         self._requester = requester
+        self._surveyor = surveyor
         self._service = service
         self._receive_control = receive_control
         self._count_drop = count_drop
@@ -57,12 +61,17 @@ class Inbound:
         self.receivers[packets.REJECTION] = self._receive_rejection
         self.receivers[packets.CANCEL] = self._receive_cancel
         self.receivers[packets.BROADCAST] = self._receive_broadcast
+        self.receivers[packets.SURVEY] = self._receive_survey
+        self.receivers[packets.DECLINE] = self._receive_decline
         # The peer takes back what it sent on a link that this side closes as idle.
         self._receivers_released = list(self.receivers)
         self._receivers_released[packets.REQUEST] = self._refuse_request
-        # Only broadcasts are for everybody.
+        self._receivers_released[packets.SURVEY] = self._refuse_request
+        # Only broadcasts and surveys are for everybody.
         self._receivers_cast: list[Receiver] = [self._receive_unknown] * packets.KINDS
         self._receivers_cast[packets.BROADCAST] = self._receive_broadcast
+        self._receivers_cast[packets.SURVEY] = self._receive_survey
+        self._receivers_cast[packets.CANCEL] = self._receive_cancel
 
     # -- packets
 
@@ -161,13 +170,28 @@ class Inbound:
         self._count_drop("request_on_idle_link")
 
     def _receive_reply(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
-        self._requester.receive_reply(peer, message_id, payload, now)
+        if message_id >= packets.SURVEY_IDS:
+            self._surveyor.receive_answer(group, peer, packets.REPLY, message_id, argument, payload)
+        else:
+            self._requester.receive_reply(peer, message_id, payload, now)
 
     def _receive_failure(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
-        self._requester.receive_failure(peer, message_id, payload)
+        if message_id >= packets.SURVEY_IDS:
+            self._surveyor.receive_answer(group, peer, packets.FAILURE, message_id, argument, payload)
+        else:
+            self._requester.receive_failure(peer, message_id, payload)
 
     def _receive_rejection(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
-        self._requester.receive_rejection(peer, message_id, argument, now)
+        if message_id >= packets.SURVEY_IDS:
+            self._surveyor.receive_answer(group, peer, packets.REJECTION, message_id, argument, payload)
+        else:
+            self._requester.receive_rejection(peer, message_id, argument, now)
+
+    def _receive_survey(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+        self._service.receive_survey(group, peer, message_id, argument, payload, now)
+
+    def _receive_decline(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+        self._surveyor.receive_answer(group, peer, packets.DECLINE, message_id, argument, payload)
 
     def _receive_cancel(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
         self._service.receive_cancel(peer, message_id)

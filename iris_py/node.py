@@ -397,10 +397,10 @@ class NodeCore:
     def _send_surveys(self, now: float) -> list[Outgoing]:
         """Send what surveys have for several peers; returns what they have for single ones."""
         messages: list[Outgoing] = []
-        for group, peers, *message in self.surveyor.multicasts_to_send():
+        for group, peers, kind, survey_id, argument, payload in self.surveyor.multicasts_to_send():
             if peers is None and self.service.serves(group):  # what is cast does not come back
-                messages.append((group, self._local, *message))
-            self._outbound.send_multicast(group, peers, *message, now)
+                messages.append((group, self._local, kind, survey_id, argument, payload))
+            self._outbound.send_multicast(group, peers, kind, survey_id, argument, payload, now)
         return messages + self.surveyor.messages_to_send()
 
     def _make_room(self, now: float) -> None:

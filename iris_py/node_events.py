@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.patterns.service import ServiceEvent
+from iris_py.patterns.survey import SurveyEvent
 from overlay.events import Departed, DialRequested, GroupJoined, GroupLeft, Settled
 
 if TYPE_CHECKING:
@@ -33,5 +34,14 @@ class ViewKnown:
 
 
 NodeEvent: TypeAlias = (
-    DialRequested | DialRefused | Settled | GroupJoined | GroupLeft | Departed | RoomMade | ViewKnown | ServiceEvent
+    DialRequested
+    | DialRefused
+    | Settled
+    | GroupJoined
+    | GroupLeft
+    | Departed
+    | RoomMade
+    | ViewKnown
+    | ServiceEvent
+    | SurveyEvent
 )

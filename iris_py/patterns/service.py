@@ -1,4 +1,4 @@
-"""Requests and broadcasts, at the member: admit, queue, hand out, answer (docs/design.md section 6).
+"""Requests, surveys and broadcasts, at the member: admit, queue, hand out, answer (docs/design.md section 6).
 
 A registration runs at most ``concurrency`` requests and queues at most ``queue_messages`` more; beyond that the caller hears
 at once that this member is full, which is what lets it try another.
@@ -59,21 +59,34 @@ class Registration:
 
 
 class Execution:
-    """One request at a member, from its arrival to its answer."""
+    """One request or survey at one registration, from its arrival to its answer.
 
-    __slots__ = ("deadline", "id", "payload", "peer", "registration")
+    Attributes:
+        surveyed: Of a survey: how many registrations of this node answer it. 0 for a request.
+    """
 
-    def __init__(self, registration: Registration, peer: Peer, id: int, payload: bytes, deadline: float) -> None:  # noqa: A002
+    __slots__ = ("deadline", "id", "payload", "peer", "registration", "surveyed")
+
+    def __init__(
+        self,
+        registration: Registration,
+        peer: Peer,
+        id: int,  # noqa: A002
+        payload: bytes,
+        deadline: float,
+        surveyed: int = 0,
+    ) -> None:
         self.registration = registration
         self.peer = peer
         self.id = id
         self.payload = payload
         self.deadline = deadline
+        self.surveyed = surveyed
 
 
 @dataclass(slots=True)
 class RequestStarted:
-    """Run the handler, then call :meth:`Service.reply` or :meth:`Service.fail`."""
+    """Run the handler, then call :meth:`Service.reply`, :meth:`Service.fail` or, of a survey, :meth:`Service.decline`."""
 
     execution: Execution
 
@@ -119,6 +132,7 @@ class Service:
         self._registrations: dict[Group, list[Registration]] = {}
         self._draining: list[Registration] = []
         self._executions: dict[tuple[Peer, int], Execution] = {}
+        self._surveys: dict[tuple[Peer, int], list[Execution]] = {}  # started, one for each registration
         self._early_cancels: dict[tuple[Peer, int], None] = {}
         self._out: list[Outgoing] = []
         self._events: list[ServiceEvent] = []
@@ -156,7 +170,7 @@ class Service:
     def owes(self, peer: Peer) -> bool:
         """Tell whether a peer waits for an answer."""
         return (
-            any(key[0] is peer for key in self._executions)
+            any(key[0] is peer for key in (*self._executions, *self._surveys))
             or any(to is peer for _group, to, *_message in self._out)
             or any(queued.peer is peer for registration in self._each_registration() for queued in registration.queue)
         )
@@ -172,6 +186,10 @@ class Service:
     def fail(self, execution: Execution, error: BaseException, now: float) -> None:
         """Say that the handler of a started request raised."""
         self._finish(execution, packets.FAILURE, packets.encode_failure(error), now)
+
+    def decline(self, execution: Execution, now: float) -> None:
+        """Say that the handler of a started survey has nothing to say."""
+        self._finish(execution, packets.DECLINE, b"", now)
 
     # -- in
 
@@ -189,16 +207,26 @@ class Service:
             registration = min(
                 registrations, key=lambda each: (each.is_full, (each.running + len(each.queue)) / each.concurrency)
             )
-        execution = Execution(registration, peer, request_id, payload, now + time_left_ms / 1000)
-        if registration.running < registration.concurrency:
-            self._start(execution)
-        elif len(registration.queue) < registration.queue_messages:
-            registration.queue.append(execution)
-        else:
-            self._reject(group, peer, request_id, packets.Rejection.OVERLOADED)
+        self._admit(Execution(registration, peer, request_id, payload, now + time_left_ms / 1000))
+
+    def receive_survey(self, group: Group, peer: Peer, survey_id: int, time_left_ms: int, payload: bytes, now: float) -> None:
+        """Admit a survey to every registration, within the bounds of each."""
+        registrations = self._registrations.get(group, [])[: packets.SURVEYED_REGISTRATIONS_MAX]
+        if not registrations:
+            self._reject(group, peer, survey_id, packets.Rejection.NOT_A_MEMBER, 1)
+            return
+        if self._early_cancels and (peer, survey_id) in self._early_cancels:
+            del self._early_cancels[peer, survey_id]
+            return
+        deadline = now + time_left_ms / 1000
+        for registration in registrations:
+            self._admit(Execution(registration, peer, survey_id, payload, deadline, len(registrations)))
 
     def receive_cancel(self, peer: Peer, request_id: int) -> None:
         """The caller gave up."""
+        if request_id >= packets.SURVEY_IDS:
+            self._cancel_survey(peer, request_id)
+            return
         execution = self._executions.pop((peer, request_id), None)
         if execution is not None:
             self._events.append(RequestCancelled(execution))
@@ -209,9 +237,7 @@ class Service:
                     registration.queue.remove(queued)
                     self._maybe_drained(registration)
                     return
-        self._early_cancels[peer, request_id] = None
-        if len(self._early_cancels) > EARLY_CANCELS_MAX:
-            del self._early_cancels[next(iter(self._early_cancels))]
+        self._remember_cancel(peer, request_id)
 
     def receive_broadcast(self, group: Group, peer: Peer, sequence: int, payload: bytes) -> None:
         """Hand a broadcast to every registration of the cluster."""
@@ -222,6 +248,8 @@ class Service:
         """A caller is gone: drop what it queued and cancel what runs for it."""
         for key in [key for key in self._executions if key[0] is peer]:
             self._events.append(RequestCancelled(self._executions.pop(key)))
+        for key in [key for key in self._surveys if key[0] is peer]:
+            self._events += map(RequestCancelled, self._surveys.pop(key))
         for key in [key for key in self._early_cancels if key[0] is peer]:
             del self._early_cancels[key]
         for registration in list(self._each_registration()):
@@ -243,22 +271,68 @@ class Service:
 
     # --
 
+    def _admit(self, execution: Execution) -> None:
+        registration = execution.registration
+        if registration.running < registration.concurrency:
+            self._start(execution)
+        elif len(registration.queue) < registration.queue_messages:
+            registration.queue.append(execution)
+        else:
+            self._reject(registration.group, execution.peer, execution.id, packets.Rejection.OVERLOADED, execution.surveyed)
+
     def _start(self, execution: Execution) -> None:
         execution.registration.running += 1
         self.executed += 1
-        self._executions[execution.peer, execution.id] = execution
+        if execution.surveyed:
+            self._surveys.setdefault((execution.peer, execution.id), []).append(execution)
+        else:
+            self._executions[execution.peer, execution.id] = execution
         self._events.append(RequestStarted(execution))
+
+    def _forget(self, execution: Execution) -> bool:
+        """Take an execution that ended from the table; returns whether somebody waits for its answer."""
+        key = (execution.peer, execution.id)
+        if not execution.surveyed:
+            return self._executions.pop(key, None) is not None
+        started = self._surveys.get(key, [])
+        if execution not in started:
+            return False
+        started.remove(execution)
+        if not started:
+            del self._surveys[key]
+        return True
+
+    def _cancel_survey(self, peer: Peer, survey_id: int) -> None:
+        """Cancel what runs of a survey, and forget what waits."""
+        started = self._surveys.pop((peer, survey_id), [])
+        self._events += map(RequestCancelled, started)
+        is_known = bool(started)
+        for registration in list(self._each_registration()):
+            queued = [each for each in registration.queue if each.id == survey_id and each.peer is peer]
+            for each in queued:
+                is_known = True
+                registration.queue.remove(each)
+            if queued:
+                self._maybe_drained(registration)
+        if not is_known:
+            self._remember_cancel(peer, survey_id)
+
+    def _remember_cancel(self, peer: Peer, request_id: int) -> None:
+        self._early_cancels[peer, request_id] = None
+        if len(self._early_cancels) > EARLY_CANCELS_MAX:
+            del self._early_cancels[next(iter(self._early_cancels))]
 
     def _finish(self, execution: Execution, kind: int, payload: bytes, now: float) -> None:
         registration = execution.registration
         registration.running -= 1
         # A cancelled execution is no longer in the table: its handler ended, and nobody waits for what it says.
-        if self._executions.pop((execution.peer, execution.id), None) is not None:
-            self._out.append((registration.group, execution.peer, kind, execution.id, 0, payload))
+        if self._forget(execution):
+            argument = packets.encode_answer(execution.surveyed)
+            self._out.append((registration.group, execution.peer, kind, execution.id, argument, payload))
         while registration.queue and registration.running < registration.concurrency:
             waiting = registration.queue.popleft()
             if waiting.deadline <= now:
-                self._reject(registration.group, waiting.peer, waiting.id, packets.Rejection.EXPIRED)
+                self._reject(registration.group, waiting.peer, waiting.id, packets.Rejection.EXPIRED, waiting.surveyed)
             else:
                 self._start(waiting)
         self._maybe_drained(registration)
@@ -273,7 +347,8 @@ class Service:
             yield from registrations
         yield from self._draining
 
-    def _reject(self, group: Group, peer: Peer, request_id: int, reason: packets.Rejection) -> None:
+    def _reject(self, group: Group, peer: Peer, request_id: int, reason: packets.Rejection, surveyed: int = 0) -> None:
         name = reason.name.lower()
         self.rejected[name] = self.rejected.get(name, 0) + 1
-        self._out.append((group, peer, packets.REJECTION, request_id, reason, b""))
+        argument = packets.encode_answer(surveyed, reason)
+        self._out.append((group, peer, packets.REJECTION, request_id, argument, b""))

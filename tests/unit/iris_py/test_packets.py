@@ -15,8 +15,23 @@ def test_a_message_is_twenty_bytes_and_its_payload() -> None:
 
 
 def test_kinds_index_a_table() -> None:
-    kinds = [packets.REQUEST, packets.REPLY, packets.FAILURE, packets.REJECTION, packets.CANCEL, packets.BROADCAST]
+    answers = [packets.REPLY, packets.FAILURE, packets.REJECTION, packets.DECLINE]
+    publishing = [packets.PUBLICATION, packets.PAUSE, packets.RESUME]
+    kinds = [packets.REQUEST, packets.CANCEL, packets.BROADCAST, packets.SURVEY, *answers, *publishing]
     assert sorted(kinds) == list(range(1, packets.KINDS))
+
+
+@pytest.mark.parametrize("reason", [0, *packets.Rejection])
+@pytest.mark.parametrize("registrations", [1, 2, packets.SURVEYED_REGISTRATIONS_MAX])
+def test_an_answer_says_how_many_there_are_and_why(registrations: int, reason: int) -> None:
+    argument = packets.encode_answer(registrations, reason)
+    assert argument <= 0xFFFF_FFFF
+    assert packets.decode_answer(argument) == (registrations, reason)
+
+
+def test_the_argument_of_other_answers_is_the_reason_alone() -> None:
+    assert packets.encode_answer(0, packets.Rejection.EXPIRED) == packets.Rejection.EXPIRED
+    assert packets.decode_answer(0) == (1, 0)
 
 
 @given(st.text())
