@@ -22,9 +22,11 @@ from iris_py.messages import Message, Request
 from iris_py.runner import run
 from iris_py.serving import Handler
 from iris_py.starting import connect
+from iris_py.surveys import Answers, Survey, SurveyFailure, SurveyReply
 from iris_py.views import Member, Members, Statistics
 
 __all__ = [
+    "Answers",
     "Config",
     "ConfigurationError",
     "Handler",
@@ -44,6 +46,9 @@ __all__ = [
     "Request",
     "RequestTimeout",
     "Statistics",
+    "Survey",
+    "SurveyFailure",
+    "SurveyReply",
     "connect",
     "run",
 ]

@@ -11,6 +11,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from iris_py import packets
 from iris_py.config import user_secret
 from iris_py.errors import ConfigurationError, HandshakeError, IrisError, NodeClosed
 from iris_py.membership import DRAIN_TIMEOUT_S, Membership
@@ -22,7 +23,9 @@ from iris_py.node import NodeCore
 from iris_py.node_events import DialRefused, RoomMade, ViewKnown
 from iris_py.opening import Closable, Opening
 from iris_py.patterns.service import BroadcastReceived, Registration, RegistrationDrained, RequestCancelled, RequestStarted
+from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.serving import QUEUE_MESSAGES, THREADS_MAX, Handler, Server, default_concurrency
+from iris_py.surveys import Survey, Surveying
 from iris_py.views import Member, Members, Statistics, describe
 from overlay.errors import OverlayError
 from overlay.events import Departed, GroupJoined, GroupLeft, Settled
@@ -50,7 +53,7 @@ CLOSE_TIMEOUT_S = 2.0
 BROADCASTS_PER_TURN_MAX = 256
 
 
-class Node(Closable):
+class Node(Surveying, Closable):
     """A member of a network. Made by :func:`iris_py.connect`; all methods belong to the event loop that made it."""
 
     def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
@@ -104,6 +107,8 @@ class Node(Closable):
         drops = dict(self._core.drops)
         if requester.late:
             drops["late_reply"] = requester.late
+        if self._core.surveyor.late:
+            drops["late_answer"] = self._core.surveyor.late
         if self._core.peers.refused:
             drops["refused_connection"] = self._core.peers.refused
         return Statistics(requester.sent, requester.replied, requester.retries, service.executed, dict(service.rejected), drops)
@@ -165,7 +170,7 @@ class Node(Closable):
             raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
         future: asyncio.Future[bytes] = self._loop.create_future()
         try:
-            request_id = self._core.request(cluster, _as_bytes(payload), timeout, idempotent, future, self._loop.time())
+            request_id = self._core.request(cluster, packets.as_bytes(payload), timeout, idempotent, future, self._loop.time())
         except (ValueError, OverlayError) as exc:
             raise ConfigurationError(str(exc)) from exc
         self._driver.wake()
@@ -190,7 +195,7 @@ class Node(Closable):
             NodeClosed: The node was closed.
         """
         self._check_open()
-        payload = _as_bytes(payload)
+        payload = packets.as_bytes(payload)
         try:
             while (count := self._core.broadcast(cluster, payload, self._loop.time())) is None:
                 await self._wait_for_room()
@@ -269,6 +274,7 @@ class Node(Closable):
         if hasattr(self, "_core"):
             await asyncio.gather(*(membership.leave(timeout=timeout) for membership in list(self._memberships.values())))
             self._core.requester.close(NodeClosed())
+            self._core.surveyor.close(NodeClosed())
             self._core.depart(self._loop.time())
             self._driver.transmit()
             await self._departed
@@ -283,7 +289,9 @@ class Node(Closable):
         """End at once and tell nobody, as a crash of the process does: for simulations."""
         self._driver.abort()
         self._core.requester.close(NodeClosed())
+        self._core.surveyor.close(NodeClosed())
         self.handle_outcomes(self._core.outcomes_received())
+        self.handle_events(list(self._core.surveyor.events_received()))
         self._closing = self._loop.create_task(self._driver.close(0.0))
         for membership in self._memberships.values():
             membership._server.abort()
@@ -400,6 +408,9 @@ class Node(Closable):
                 self._membership(event.registration)._server.handle_event(event)
             elif isinstance(event, RegistrationDrained):
                 _resolve([self._membership(event.registration)._drained])
+            elif isinstance(event, SurveyAnswered | SurveyAsked | SurveyEnded):
+                assert isinstance(event.token, Survey)
+                event.token.handle_event(event)
             elif isinstance(event, RoomMade | ViewKnown):
                 self._handle_room()
             elif isinstance(event, GroupJoined):
@@ -465,14 +476,6 @@ async def start_node(
         await node.close()
         raise
     return node
-
-
-def _as_bytes(payload: object) -> bytes:
-    if isinstance(payload, bytes):
-        return payload
-    if isinstance(payload, bytearray | memoryview):
-        return bytes(payload)
-    raise TypeError(f"a payload is bytes, not {type(payload).__qualname__}; encode it first")
 
 
 def _resolve_first(waiting: dict[bytes, deque[asyncio.Future[None]]], group: bytes) -> None:

@@ -69,7 +69,7 @@ class NoMembers(IrisError):
         known = "no other node of the network is known" if nodes == 0 else f"{nodes} other node{'s' * (nodes != 1)} known"
         super().__init__(
             f"nobody serves the cluster {cluster!r} ({known}). "
-            "Start a member with node.join(), or pass idempotent=True to wait for one within the timeout."
+            "Start a member with node.join(); a request with idempotent=True waits for one within its timeout."
         )
 
 

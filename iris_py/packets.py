@@ -99,6 +99,19 @@ def check_size(payload: bytes) -> None:
         raise MessageTooLarge(len(payload), MAX_MESSAGE_BYTES)
 
 
+def as_bytes(payload: object) -> bytes:
+    """Return a payload as bytes.
+
+    Raises:
+        TypeError: It is not bytes-like.
+    """
+    if isinstance(payload, bytes):
+        return payload
+    if isinstance(payload, bytearray | memoryview):
+        return bytes(payload)
+    raise TypeError(f"a payload is bytes, not {type(payload).__qualname__}; encode it first")
+
+
 def encode_routed(kind: int, group: bytes, nonce: bytes, sealed: bytes) -> bytes:
     """Encode a packet (the frame type UNICAST or MULTICAST, and what is in it) for the way through the ring."""
     return ROUTED.pack(kind, group, nonce) + sealed

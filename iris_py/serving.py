@@ -1,4 +1,4 @@
-"""Handlers, and how the requests and broadcasts that a node receives are run."""
+"""Handlers, and how the requests, surveys and broadcasts that a node receives are run."""
 
 from __future__ import annotations
 
@@ -42,11 +42,19 @@ class Handler:
         """
         raise NotImplementedError(f"{type(self).__qualname__} does not answer requests")
 
+    async def on_survey(self, request: Request) -> bytes | None:
+        """Answer a survey, as every other member does; None says that this one has no answer. By default as a request.
+
+        What this raises is counted among the failures of the survey. It is cancelled when the survey ends.
+        """
+        return await self.on_request(request)
+
     async def on_broadcast(self, message: Message) -> None:
         """Take note of a broadcast. One at a time, in each sender's order; what this raises is logged."""
 
 
 RequestFunction: TypeAlias = "Callable[[Request], bytes | Awaitable[bytes]]"
+_Function: TypeAlias = "Callable[[Request], bytes | Awaitable[bytes | None]]"
 
 
 class Server:
@@ -80,7 +88,8 @@ class Server:
         self._executor = executor
         self._tasks: dict[Execution, asyncio.Task[None]] = {}
         self._broadcasts = BroadcastQueue(core, handler.on_broadcast, pause, resume) if isinstance(handler, Handler) else None
-        self._on_request: RequestFunction = handler.on_request if isinstance(handler, Handler) else handler
+        self._on_request: _Function = handler.on_request if isinstance(handler, Handler) else handler
+        self._on_survey: _Function = handler.on_survey if isinstance(handler, Handler) else handler
         self._is_async = isinstance(handler, Handler) or is_async_function(handler)
 
     def handle_event(self, event: RequestStarted | RequestCancelled | BroadcastReceived) -> None:
@@ -124,28 +133,34 @@ class Server:
             task.add_done_callback(lambda done: self._handle_done(execution, done))
             return
         try:
-            reply = _check_reply(self._on_request(Request(execution, self._loop.time)))
+            reply = _check_reply(self._on_request(Request(execution, self._loop.time)), execution)
         except Exception as exc:
             self._fail(execution, exc)
         else:
-            self._core.service.reply(execution, reply, self._loop.time())
-            self._wake()
+            self._reply(execution, reply)
 
     async def _run(self, execution: Execution) -> None:
         request = Request(execution, self._loop.time)
+        function = self._on_survey if execution.surveyed else self._on_request
         try:
             if self._executor is not None and not self._is_async:
-                result = await self._loop.run_in_executor(self._executor, _call, self._on_request, request)
+                result = await self._loop.run_in_executor(self._executor, _call, function, request)
             else:
-                result = self._on_request(request)
-            reply = _check_reply(await result if inspect.isawaitable(result) else result)
+                result = function(request)
+            reply = _check_reply(await result if inspect.isawaitable(result) else result, execution)
             while execution.peer.is_congested:
                 await self._wait_for_room()
         except Exception as exc:
             self._fail(execution, exc)
         else:
+            self._reply(execution, reply)
+
+    def _reply(self, execution: Execution, reply: bytes | None) -> None:
+        if reply is None:
+            self._core.service.decline(execution, self._loop.time())
+        else:
             self._core.service.reply(execution, reply, self._loop.time())
-            self._wake()
+        self._wake()
 
     def _handle_done(self, execution: Execution, task: asyncio.Task[None]) -> None:
         del self._tasks[execution]
@@ -177,7 +192,7 @@ def is_async_function(function: RequestFunction) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-def _call(function: RequestFunction, request: Request) -> bytes | Awaitable[bytes]:
+def _call(function: _Function, request: Request) -> bytes | Awaitable[bytes | None]:
     """Call a function in a thread. A future cannot carry StopIteration: whoever waits for it would wait for ever."""
     try:
         return function(request)
@@ -185,11 +200,14 @@ def _call(function: RequestFunction, request: Request) -> bytes | Awaitable[byte
         raise RuntimeError("the handler raised StopIteration") from exc
 
 
-def _check_reply(reply: object) -> bytes:
+def _check_reply(reply: object, execution: Execution) -> bytes | None:
+    """Return what a handler returned as bytes; of a survey it may be None."""
     if isinstance(reply, bytes):
         payload = reply
     elif isinstance(reply, bytearray | memoryview):
         payload = bytes(reply)
+    elif reply is None and execution.surveyed:
+        return None
     else:
         raise TypeError(f"the handler returned {type(reply).__qualname__}, but a reply must be bytes")
     check_size(payload)

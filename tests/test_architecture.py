@@ -37,7 +37,7 @@ IMPURE = {
     "time",
 }
 OUTER = ("net", "cli", "testing")
-OUTER_MODULES = {"client", "serving", "broadcasts", "membership", "config", "runner", "sync"}
+OUTER_MODULES = {"client", "serving", "broadcasts", "membership", "surveys", "config", "runner", "sync"}
 
 #: Only these touch sockets, and only these know uvloop.
 SOCKET_FOLDER = "iris_py/net"
@@ -51,9 +51,10 @@ LAYERS = (
     ("group",),
     ("peers",),
     ("patterns.request", "patterns.service"),
+    ("patterns.survey",),
     ("node",),
     ("net.driver", "messages"),
-    ("broadcasts", "serving"),
+    ("broadcasts", "serving", "surveys"),
     ("client",),
     ("testing", "cli"),
 )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import types
 
 PUBLIC = {
+    "Answers",
     "Config",
     "ConfigurationError",
     "Handler",
@@ -34,6 +35,9 @@ PUBLIC = {
     "Request",
     "RequestTimeout",
     "Statistics",
+    "Survey",
+    "SurveyFailure",
+    "SurveyReply",
     "connect",
     "run",
 }
