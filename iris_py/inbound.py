@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from iris_py.group import Group, Peer
     from iris_py.link import Link, Packet
+    from iris_py.patterns.pubsub import PubSub
     from iris_py.patterns.request import Requester
     from iris_py.patterns.service import Service
     from iris_py.patterns.survey import Surveyor
@@ -31,6 +32,7 @@ class Inbound:
         requester: Who gets answers to requests.
         surveyor: Who gets answers to surveys.
         service: Who gets requests, surveys and broadcasts.
+        pubsub: Who gets publications.
         receive_control: Takes a message of the overlay: (peer, message, now).
         count_drop: Counts what is dropped, by reason.
 
@@ -44,6 +46,7 @@ class Inbound:
         requester: Requester,
         surveyor: Surveyor,
         service: Service,
+        pubsub: PubSub,
         receive_control: Callable[[NodeId, bytes, float], None],
         count_drop: Callable[[str], object],
     ) -> None:
@@ -51,6 +54,7 @@ class Inbound:
         self._requester = requester
         self._surveyor = surveyor
         self._service = service
+        self._pubsub = pubsub
         self._receive_control = receive_control
         self._count_drop = count_drop
         self._assembler = CastAssembler(count_drop)
@@ -63,6 +67,8 @@ class Inbound:
         self.receivers[packets.BROADCAST] = self._receive_broadcast
         self.receivers[packets.SURVEY] = self._receive_survey
         self.receivers[packets.DECLINE] = self._receive_decline
+        self.receivers[packets.PAUSE] = self._receive_pause
+        self.receivers[packets.RESUME] = self._receive_resume
         # The peer takes back what it sent on a link that this side closes as idle.
         self._receivers_released = list(self.receivers)
         self._receivers_released[packets.REQUEST] = self._refuse_request
@@ -149,12 +155,15 @@ class Inbound:
     def _receive_body(self, receivers: list[Receiver], group: Group, peer: Peer, body: bytes, now: float) -> None:
         offset, end, unpack = 0, len(body), packets.MESSAGE.unpack_from
         while end - offset >= packets.MESSAGE_BYTES:
-            kind, _flags, headers, length, message_id, argument = unpack(body, offset)
+            kind, flags, headers, length, message_id, argument = unpack(body, offset)
             start = offset + packets.MESSAGE_BYTES + headers
             offset = start + length
             if offset > end:
                 break
-            if kind < packets.KINDS:
+            if kind == packets.PUBLICATION:
+                head = body[start - headers : start]
+                self._pubsub.receive(group, peer, flags, message_id, argument, head, body[start:offset], now)
+            elif kind < packets.KINDS:
                 receivers[kind](group, peer, message_id, argument, body[start:offset], now)
             else:
                 self._count_drop("unknown_kind")
@@ -203,6 +212,12 @@ class Inbound:
             self._count_drop("late_broadcast")
         else:
             self._service.receive_broadcast(group, peer, message_id, payload)
+
+    def _receive_pause(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+        self._pubsub.receive_pause(group, peer, now)
+
+    def _receive_resume(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+        self._pubsub.receive_resume(group, peer)
 
     def _receive_unknown(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
         self._count_drop("unknown_kind")

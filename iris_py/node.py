@@ -17,12 +17,13 @@ from iris_py.link_config import LinkConfig
 from iris_py.link_events import CloseReason, LinkClosed
 from iris_py.node_events import DialRefused, RoomMade, ViewKnown
 from iris_py.outbound import Outbound
+from iris_py.patterns.pubsub import PubSub
 from iris_py.patterns.request import Requester
 from iris_py.patterns.service import Registration, Service
 from iris_py.patterns.survey import Surveyor
 from iris_py.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers
 from overlay.config import OverlayConfig
-from overlay.events import Cast, ConnectFailed, LinkReleased, PacketReceived, PeerDied, ProtocolViolated, ViewChanged
+from overlay.events import Cast, ConnectFailed, GroupJoined, GroupLeft, LinkReleased, PacketReceived, PeerDied, ProtocolViolated, ViewChanged
 from overlay.messages import NodeInfo
 from overlay.overlay import Overlay
 from overlay.timers import DeadlineTable
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
     from iris_py.link import Link, Packet
     from iris_py.node_events import NodeEvent as NodeEvent
     from iris_py.patterns.request import Outgoing
+    from iris_py.patterns.subscribing import SubscriptionQueue
     from iris_py.peers import PeersEvent
     from overlay.config import Rng
     from overlay.events import Event
-    from overlay.ids import NodeId
+    from overlay.ids import GroupId, NodeId
     from security import Keyring
 
 #: A link on which packets moved within this time (seconds) is not closed, though the overlay does not need it. Too small: a
@@ -83,8 +85,15 @@ class NodeCore:
         self._datagram_sealer = DatagramSealer(keyring.primary, info.id)
         self._datagram_opener = DatagramOpener(keyring)
         self._outbound = Outbound(self._local, self.count_drop)
+        self.pubsub = PubSub(self.groups, self.overlay, self._outbound, self._local, self.count_drop, self._forget_idle_group)
         self._inbound = Inbound(
-            self.groups.by_id, self.requester, self.surveyor, self.service, self._receive_control, self.count_drop
+            self.groups.by_id,
+            self.requester,
+            self.surveyor,
+            self.service,
+            self.pubsub,
+            self._receive_control,
+            self.count_drop,
         )
         self._link_deadlines: DeadlineTable[Link] = DeadlineTable()
         # Links and overlay change their deadlines only when something rare happens; a request must not pay for asking.
@@ -186,6 +195,25 @@ class NodeCore:
         self._advance(now)
         return True
 
+    def publish(self, topic: str, payload: bytes, now: float) -> int | None:
+        """Send to every subscriber of a topic; see :meth:`~iris_py.patterns.pubsub.PubSub.publish`."""
+        count = self.pubsub.publish(topic, payload, now)
+        if count is None:
+            self._advance(now)  # the views may have to be asked for
+        return count
+
+    def subscribe(self, queue: SubscriptionQueue, now: float) -> bool:
+        """Begin a subscription; see :meth:`~iris_py.patterns.pubsub.PubSub.subscribe`."""
+        is_told_later = self.pubsub.subscribe(queue, now)
+        self._advance(now)
+        return is_told_later
+
+    def unsubscribe(self, queue: SubscriptionQueue, now: float) -> list[GroupId]:
+        """End a subscription; returns the groups for which ``GroupLeft`` will follow."""
+        left = self.pubsub.unsubscribe(queue, now)
+        self._advance(now)
+        return left
+
     def depart(self, now: float) -> None:
         """Tell everybody that this node leaves the network; ``Departed`` follows."""
         self.overlay.leave(now)
@@ -262,6 +290,7 @@ class NodeCore:
                 self._outbound.withdraw(peer, request_id)
         self.requester.handle_timeout(now)
         self.surveyor.handle_timeout(now)
+        self.pubsub.handle_timeout(now)
         self.overlay.handle_timeout(now)
         self._advance(now)
 
@@ -308,6 +337,7 @@ class NodeCore:
         """Take what happened, in order."""
         events, self._events = self._events, []
         events += self.service.events_received()
+        events += self.pubsub.events_received()
         events += self.surveyor.events_received()
         return events
 
@@ -315,7 +345,7 @@ class NodeCore:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
         if self._rare_deadline_changed:
             self._rare_deadline_changed = False
-            rare_ones = (self._link_deadlines, self._outbound, self.overlay, self.surveyor)
+            rare_ones = (self._link_deadlines, self._outbound, self.overlay, self.surveyor, self.pubsub)
             times = [time for time in (each.deadline() for each in rare_ones) if time is not None]
             self._rare_deadline = min(times, default=None)
         rare, requests = self._rare_deadline, self.requester.deadline()
@@ -445,6 +475,12 @@ class NodeCore:
             self._handle_death(event.peer, now)
         elif isinstance(event, ProtocolViolated):
             self._break_link(event.peer, event.reason, now)
+        elif isinstance(event, GroupJoined | GroupLeft) and self.pubsub.is_topic(event.group):
+            if isinstance(event, GroupJoined):
+                self.pubsub.joined(event.group, now)
+            else:
+                self.pubsub.left(event.group)
+                self._events.append(event)
         elif not self._outbound.is_closed:  # who closes does not dial
             self._events.append(event)
 
@@ -496,6 +532,7 @@ class NodeCore:
         self.requester.peer_lost(peer, now, unsent)
         self.surveyor.peer_lost(peer, unsent)
         self.service.peer_lost(peer)
+        self.pubsub.peer_lost(peer)
 
     def _handle_routed(self, event: PacketReceived, now: float) -> None:
         # Where a known peer listens is not for whoever relays a packet to say.
@@ -508,7 +545,7 @@ class NodeCore:
         group = self.groups.by_id.get(event.group)
         if group is None:
             return
-        self._outbound.seal_broadcasts(group, now)  # what was broadcast before the change goes to those who were there
+        self._outbound.seal_all_broadcasts(now)  # what was broadcast before the change goes to those who were there
         if group.members is None:
             self._events.append(ViewKnown(group))
         gone, unproven = group.take_view(event.members, self._peer_of, self.info.zone)
@@ -517,6 +554,8 @@ class NodeCore:
         group.size, group.is_watched = event.size, event.is_watched
         for member in gone:
             self._outbound.member_removed(group, member.peer)
+        if group.is_topic:
+            self.pubsub.view_changed(group)
             self.surveyor.member_removed(group, member.peer)
         self.requester.view_changed(now)
         self.surveyor.view_changed(now)
@@ -534,7 +573,9 @@ class NodeCore:
 
     def _forget_idle_group(self, now: float) -> None:
         pending = self.requester.groups_pending() | self.surveyor.groups_pending()
+        pending |= self.pubsub.groups_joined()
         oldest = self.groups.oldest(lambda group: not self.service.serves(group) and group not in pending)
         if oldest is not None:
             self.groups.forget(oldest)
+            self.pubsub.forget(oldest)
             self.overlay.unwatch_group(oldest.id, now)

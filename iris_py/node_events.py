@@ -11,6 +11,7 @@ from overlay.events import Departed, DialRequested, GroupJoined, GroupLeft, Sett
 
 if TYPE_CHECKING:
     from iris_py.group import Group
+    from iris_py.patterns.subscribing import SubscriptionQueue
 
 
 @dataclass(slots=True)
@@ -33,6 +34,20 @@ class ViewKnown:
     group: Group
 
 
+@dataclass(slots=True)
+class SubscriptionReady:
+    """Something has arrived for a subscription, or it was cut off."""
+
+    queue: SubscriptionQueue
+
+
+@dataclass(slots=True)
+class SubscriptionTold:
+    """Every publisher knows of a subscription."""
+
+    queue: SubscriptionQueue
+
+
 NodeEvent: TypeAlias = (
     DialRequested
     | DialRefused
@@ -42,6 +57,8 @@ NodeEvent: TypeAlias = (
     | Departed
     | RoomMade
     | ViewKnown
+    | SubscriptionReady
+    | SubscriptionTold
     | ServiceEvent
     | SurveyEvent
 )

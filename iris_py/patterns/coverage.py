@@ -84,7 +84,6 @@ class Coverage:
             if not self._under[each]:
                 del self._under[each]
         cover = self.cover(prefix)
-        assert cover is not None
         for each in prefixes(prefix):
             if each in self.members and each not in self._under:
                 self._leave(each)
@@ -104,6 +103,13 @@ class Coverage:
         self._arrived(prefix)
         if prefix not in self._wanted and prefix in self._under:
             self._narrow(prefix)
+
+    def failed(self, refused: list[Tokens]) -> None:
+        """Memberships could not be begun."""
+        for prefix in refused:
+            del self.members[prefix]
+            self._arrived(prefix)
+        self._replaced = {each for each in self.members if self.cover(each) != each} | self._narrowing.keys()
 
     # --
 

@@ -1,0 +1,181 @@
+"""One subscription of a node: its pattern, and the queue of what it has not yet taken (docs/design.md 8.5)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from iris_py.group import SENDERS_MAX
+from iris_py.messages import Message
+
+if TYPE_CHECKING:
+    from iris_py.group import Group, Peer
+    from iris_py.topics import Tokens
+    from overlay.ids import NodeId
+
+#: What a subscription queues unless it is told otherwise. One read of tiny messages from each of a few publishers fits.
+QUEUE_MESSAGES: Final = 65_536
+QUEUE_BYTES: Final = 64 * 1024 * 1024
+#: What a queue that blocks takes beyond its bounds: what its publishers had sent before they heard that they shall wait. As much
+#: as the sockets and the queue of a link hold, for a few publishers at once.
+BLOCK_SLACK_BYTES: Final = 64 * 1024 * 1024
+#: Counted for each message beyond the bounds, besides its payload: what it costs to hold an empty one.
+BLOCK_MESSAGE_BYTES: Final = 256
+
+POLICIES: Final = ("drop_oldest", "drop_newest", "block", "disconnect")
+
+
+class SubscriptionQueue:
+    """What one subscription has received and not yet taken.
+
+    A single message that is larger than the bound is taken by an empty queue: it could never be received otherwise.
+
+    Args:
+        pattern: The tokens of the pattern.
+        name: The pattern as the application wrote it.
+        policy: One of ``POLICIES``: what happens when it is full.
+        messages_max: How many messages it holds.
+        bytes_max: How many bytes of payload it holds.
+
+    Attributes:
+        waiting: The messages, the oldest first.
+        bytes: The size of their payloads.
+        dropped: What was dropped, by reason.
+        token: The owner's.
+        is_cut: Whether it was cut off because it was too slow: nothing comes any more.
+        is_ready: Whether the owner is about to be told that something is there.
+        blocked: The publishers that were asked to wait, and under which group.
+        missed: By group and publisher, how many missed messages it knows of (see :class:`~iris_py.patterns.pubsub.PubSub`).
+        prefix: The literal prefix of the pattern.
+    """
+
+    __slots__ = (
+        "_lost",
+        "blocked",
+        "bytes",
+        "bytes_max",
+        "dropped",
+        "is_cut",
+        "is_ready",
+        "messages_max",
+        "missed",
+        "name",
+        "pattern",
+        "policy",
+        "prefix",
+        "token",
+        "waiting",
+    )
+
+    def __init__(self, pattern: Tokens, prefix: Tokens, name: str, policy: str, messages_max: int, bytes_max: int) -> None:
+        self.pattern = pattern
+        self.prefix = prefix
+        self.name = name
+        self.policy = policy
+        self.messages_max = messages_max
+        self.bytes_max = bytes_max
+        self.waiting: deque[Message] = deque()
+        self.bytes = 0
+        self.dropped: dict[str, int] = {}
+        self.token: object = None
+        self.is_cut = False
+        self.is_ready = False
+        self.blocked: dict[tuple[Group, Peer], None] = {}
+        self.missed: dict[tuple[Group, NodeId], int] = {}
+        self._lost: dict[str, int] = {}  # dropped from here since the last message that was kept or taken, by source
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the bounds are reached: a queue that blocks makes its publishers wait."""
+        return len(self.waiting) >= self.messages_max or self.bytes >= self.bytes_max
+
+    @property
+    def is_low(self) -> bool:
+        """Whether there is so much room again that publishers need not wait."""
+        return len(self.waiting) * 4 <= self.messages_max and self.bytes * 4 <= self.bytes_max
+
+    def put(self, message: Message) -> int:
+        """Take a message; returns how many were dropped for it, itself included."""
+        waiting = self.waiting
+        size = len(message.payload)
+        if waiting and (len(waiting) >= self.messages_max or self.bytes + size > self.bytes_max):
+            return self._put_full(message, size)
+        if self._lost and self.policy != "drop_oldest":
+            message = self._with_lost(message)
+        waiting.append(message)
+        self.bytes += size
+        return 0
+
+    def pop(self) -> Message:
+        """Take the oldest message, which is there."""
+        message = self.waiting.popleft()
+        self.bytes -= len(message.payload)
+        return self._with_lost(message) if self._lost and self.policy == "drop_oldest" else message
+
+    def take(self) -> list[Message]:
+        """Take all messages."""
+        messages = list(self.waiting)
+        self.waiting.clear()
+        self.bytes = 0
+        if self._lost and self.policy == "drop_oldest":
+            for index, message in enumerate(messages):
+                messages[index] = self._with_lost(message)
+                if not self._lost:
+                    break
+        return messages
+
+    def clear(self, reason: str) -> int:
+        """Drop everything; returns how many messages that were."""
+        count = len(self.waiting)
+        self.waiting.clear()
+        self.bytes = 0
+        self._lost.clear()
+        if count:
+            self._count(reason, count)
+        return count
+
+    # --
+
+    def _put_full(self, message: Message, size: int) -> int:
+        waiting = self.waiting
+        if self.policy == "drop_oldest":
+            count = 0
+            while waiting and (len(waiting) >= self.messages_max or self.bytes + size > self.bytes_max):
+                oldest = waiting.popleft()
+                self.bytes -= len(oldest.payload)
+                self._lose(oldest)
+                count += 1
+            waiting.append(message)
+            self.bytes += size
+            self._count("oldest", count)
+            return count
+        if self.policy == "block":
+            over = max(0, self.bytes - self.bytes_max) + max(0, len(waiting) - self.messages_max) * BLOCK_MESSAGE_BYTES
+            if over + size <= BLOCK_SLACK_BYTES:
+                waiting.append(self._with_lost(message) if self._lost else message)
+                self.bytes += size
+                return 0
+            reason = "over_block"
+        elif self.policy == "disconnect":
+            self.is_cut = True
+            reason = "cut_off"
+        else:
+            reason = "newest"
+        self._lose(message)
+        self._count(reason, 1)
+        return 1
+
+    def _lose(self, message: Message) -> None:
+        lost = self._lost
+        if message.source not in lost and len(lost) >= SENDERS_MAX:
+            del lost[next(iter(lost))]
+        lost[message.source] = lost.get(message.source, 0) + 1 + message.gap
+
+    def _with_lost(self, message: Message) -> Message:
+        lost = self._lost.pop(message.source, 0)
+        if not lost:
+            return message
+        return Message(message.payload, message.source, message.sequence, "", message.topic, message.gap + lost)
+
+    def _count(self, reason: str, times: int) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + times
