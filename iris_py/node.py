@@ -554,9 +554,9 @@ class NodeCore:
         group.size, group.is_watched = event.size, event.is_watched
         for member in gone:
             self._outbound.member_removed(group, member.peer)
+            self.surveyor.member_removed(group, member.peer)
         if group.is_topic:
             self.pubsub.view_changed(group)
-            self.surveyor.member_removed(group, member.peer)
         self.requester.view_changed(now)
         self.surveyor.view_changed(now)
 
