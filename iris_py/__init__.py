@@ -16,12 +16,14 @@ from iris_py.errors import (
     Overloaded,
     RemoteError,
     RequestTimeout,
+    SlowSubscriber,
 )
 from iris_py.membership import Membership
 from iris_py.messages import Message, Request
 from iris_py.runner import run
 from iris_py.serving import Handler
 from iris_py.starting import connect
+from iris_py.subscriptions import Subscription
 from iris_py.surveys import Answers, Survey, SurveyFailure, SurveyReply
 from iris_py.views import Member, Members, Statistics
 
@@ -45,7 +47,9 @@ __all__ = [
     "RemoteError",
     "Request",
     "RequestTimeout",
+    "SlowSubscriber",
     "Statistics",
+    "Subscription",
     "Survey",
     "SurveyFailure",
     "SurveyReply",

@@ -20,10 +20,11 @@ from iris_py.net.driver import Driver
 from iris_py.net.remembered import RememberedPeers
 from iris_py.net.sockets import SocketNetwork
 from iris_py.node import NodeCore
-from iris_py.node_events import DialRefused, RoomMade, ViewKnown
+from iris_py.node_events import DialRefused, RoomMade, SubscriptionReady, SubscriptionTold, ViewKnown
 from iris_py.opening import Closable, Opening
 from iris_py.patterns.service import BroadcastReceived, Registration, RegistrationDrained, RequestCancelled, RequestStarted
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
+from iris_py.publishing import SENT_PER_TURN_MAX, Publishing
 from iris_py.serving import QUEUE_MESSAGES, THREADS_MAX, Handler, Server, default_concurrency
 from iris_py.surveys import Survey, Surveying
 from iris_py.views import Member, Members, Statistics, describe
@@ -48,12 +49,9 @@ logger = logging.getLogger("iris_py")
 TIMEOUT_S = 5.0
 #: How long closing waits for the last bytes to leave.
 CLOSE_TIMEOUT_S = 2.0
-#: Broadcasts that may pass without a turn of the event loop. A loop of them that never waits, for nobody is there or only this
-#: node itself, would otherwise stop everything else. Too small: batches stay small.
-BROADCASTS_PER_TURN_MAX = 256
 
 
-class Node(Surveying, Closable):
+class Node(Publishing, Surveying, Closable):
     """A member of a network. Made by :func:`iris_py.connect`; all methods belong to the event loop that made it."""
 
     def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
@@ -72,7 +70,7 @@ class Node(Surveying, Closable):
         self._leaves: dict[bytes, deque[asyncio.Future[None]]] = {}
         self._room_waiters: list[asyncio.Future[None]] = []
         self._refused: dict[str, str] = {}
-        self._unrested = 0  # broadcasts since one of them let the event loop turn
+        self._init_publishing()
         self._closing: asyncio.Task[None] | None = None
 
     # -- what it is
@@ -204,9 +202,8 @@ class Node(Surveying, Closable):
             raise ConfigurationError(str(exc)) from exc
         self._driver.wake()
         self._unrested += 1
-        if self._unrested >= BROADCASTS_PER_TURN_MAX:
-            self._unrested = 0
-            await asyncio.sleep(0)
+        if self._unrested >= SENT_PER_TURN_MAX:
+            await self._rest()
         return count
 
     def members(self, cluster: str) -> Members:
@@ -273,6 +270,8 @@ class Node(Surveying, Closable):
     async def _close(self, timeout: float) -> None:
         if hasattr(self, "_core"):
             await asyncio.gather(*(membership.leave(timeout=timeout) for membership in list(self._memberships.values())))
+            await self._finish_callbacks(timeout)
+            self._close_subscriptions()
             self._core.requester.close(NodeClosed())
             self._core.surveyor.close(NodeClosed())
             self._core.depart(self._loop.time())
@@ -293,6 +292,7 @@ class Node(Surveying, Closable):
         self.handle_outcomes(self._core.outcomes_received())
         self.handle_events(list(self._core.surveyor.events_received()))
         self._closing = self._loop.create_task(self._driver.close(0.0))
+        self._close_subscriptions()
         for membership in self._memberships.values():
             membership._server.abort()
             membership._leaving = self._closing
@@ -411,6 +411,10 @@ class Node(Surveying, Closable):
             elif isinstance(event, SurveyAnswered | SurveyAsked | SurveyEnded):
                 assert isinstance(event.token, Survey)
                 event.token.handle_event(event)
+            elif isinstance(event, SubscriptionReady):
+                self._handle_ready(event.queue)
+            elif isinstance(event, SubscriptionTold):
+                self._handle_told(event.queue)
             elif isinstance(event, RoomMade | ViewKnown):
                 self._handle_room()
             elif isinstance(event, GroupJoined):

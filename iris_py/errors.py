@@ -6,10 +6,11 @@
   * :exc:`HandshakeError`: the other side is there, but does not hold our secret (or we not theirs).
   * :exc:`NoMembers`: nobody serves that cluster; surely not executed.
   * :exc:`RequestTimeout` (also a :exc:`TimeoutError`): the time ran out; it may have been executed.
-  * :exc:`Overloaded`: every tried member was full; surely not executed.
+  * :exc:`Overloaded`: every tried member was full, or there is no room to publish; surely not executed.
   * :exc:`MemberLost`: the member went away while it held the request; it may have been executed.
   * :exc:`RemoteError`: the handler at the member failed.
   * :exc:`MessageTooLarge`: larger than ``max_message_bytes``; nothing was sent.
+  * :exc:`SlowSubscriber`: a subscription was too slow and is cut off, as its policy asks.
   * :exc:`NodeClosed`: this node was closed, by you.
 
 Facts are attributes; the text is built from them and ends with what to do.
@@ -28,6 +29,7 @@ __all__ = [
     "Overloaded",
     "RemoteError",
     "RequestTimeout",
+    "SlowSubscriber",
 ]
 
 
@@ -91,16 +93,24 @@ class RequestTimeout(IrisError, TimeoutError):
 
 
 class Overloaded(IrisError):
-    """Every member that was tried was full; the request was surely not executed.
+    """Every member that was tried was full, and the request surely not executed; or nothing can be published at the moment.
 
     Attributes:
-        cluster: The name of the cluster.
+        cluster: The name of the cluster; empty when it is about a topic.
         tried: How many members were tried.
+        topic: The topic; empty when it is about a cluster.
     """
 
-    def __init__(self, cluster: str, tried: int) -> None:
+    def __init__(self, cluster: str = "", tried: int = 0, *, topic: str = "") -> None:
         self.cluster = cluster
         self.tried = tried
+        self.topic = topic
+        if topic:
+            super().__init__(
+                f"nothing can be published to {topic!r} at the moment: some subscriber or a link to one is full, or who "
+                "subscribes is not yet known. Try again later, or wait with publish()."
+            )
+            return
         super().__init__(
             f"all {tried} tried members of {cluster!r} are full; the request was not executed. "
             "Try again later, add members, or pass idempotent=True to keep trying within the timeout."
@@ -154,6 +164,27 @@ class MessageTooLarge(IrisError):
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
         super().__init__(f"a message of {size_bytes} bytes is over the limit of {limit_bytes}. Split it.")
+
+
+class SlowSubscriber(IrisError):
+    """A subscription with the policy ``disconnect`` took its messages too slowly and was cut off.
+
+    Attributes:
+        topic: The topic or pattern.
+        policy: Its overflow policy.
+        queue_messages: How many messages it could hold.
+        queue_bytes: How many bytes of payload it could hold.
+    """
+
+    def __init__(self, topic: str, policy: str, queue_messages: int, queue_bytes: int) -> None:
+        self.topic = topic
+        self.policy = policy
+        self.queue_messages = queue_messages
+        self.queue_bytes = queue_bytes
+        super().__init__(
+            f"the subscription to {topic!r} was too slow: more than {queue_messages} messages or {queue_bytes} bytes waited, "
+            f"and its policy is {policy}. Subscribe again, and take messages faster, in batches, or with a larger queue."
+        )
 
 
 class NodeClosed(IrisError):

@@ -61,4 +61,6 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     gap: int = 0
 
     def __repr__(self) -> str:
-        return f"<Message {self.sequence} of {len(self.payload)} bytes to {self.topic or self.cluster!r} from {self.source[:8]}>"
+        return (
+            f"<Message {self.sequence} of {len(self.payload)} bytes to {self.topic or self.cluster!r} from {self.source[:8]}>"
+        )

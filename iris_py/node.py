@@ -23,7 +23,17 @@ from iris_py.patterns.service import Registration, Service
 from iris_py.patterns.survey import Surveyor
 from iris_py.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers
 from overlay.config import OverlayConfig
-from overlay.events import Cast, ConnectFailed, GroupJoined, GroupLeft, LinkReleased, PacketReceived, PeerDied, ProtocolViolated, ViewChanged
+from overlay.events import (
+    Cast,
+    ConnectFailed,
+    GroupJoined,
+    GroupLeft,
+    LinkReleased,
+    PacketReceived,
+    PeerDied,
+    ProtocolViolated,
+    ViewChanged,
+)
 from overlay.messages import NodeInfo
 from overlay.overlay import Overlay
 from overlay.timers import DeadlineTable

@@ -1,7 +1,7 @@
 """Names of topics, patterns over them, and the index that finds the patterns which a topic matches.
 
-A topic is a sequence of *tokens* with dots between them: ``sensors.berlin.roof``. A pattern may have ``*`` for any one token, and
-``>`` as its last token for any rest of at least one token. What stands before the first of these is its *literal prefix*.
+A topic is a sequence of *tokens* with dots between them: ``sensors.berlin.roof``. A pattern may have ``*`` for any one token,
+and ``>`` as its last token for any rest of at least one token. What stands before the first of these is its *literal prefix*.
 """
 
 from __future__ import annotations
@@ -43,9 +43,11 @@ def parse_pattern(pattern: str) -> Tokens:
     tokens = _split(pattern, "pattern")
     for number, token in enumerate(tokens, 1):
         if token == ANY_REST and number < len(tokens):
-            raise ValueError(f"the pattern {pattern!r} goes on after '>'. Write '>' as the last token, or '*' for a single one.")
+            raise ValueError(f"the pattern {pattern!r} goes on after '>'. Write '>' as the last token, or '*' for one.")
         if len(token) > 1 and (ANY_TOKEN in token or ANY_REST in token):
-            raise ValueError(f"in the pattern {pattern!r}, {token!r} mixes a wildcard and text. A wildcard is a token of its own.")
+            raise ValueError(
+                f"in the pattern {pattern!r}, {token!r} mixes wildcard and text. A wildcard is a token of its own."
+            )
     return tokens
 
 

@@ -38,6 +38,7 @@ IMPURE = {
 }
 OUTER = ("net", "cli", "testing")
 OUTER_MODULES = {"client", "serving", "broadcasts", "membership", "surveys", "config", "runner", "sync"}
+OUTER_MODULES |= {"publishing", "subscriptions"}
 
 #: Only these touch sockets, and only these know uvloop.
 SOCKET_FOLDER = "iris_py/net"

@@ -34,7 +34,9 @@ PUBLIC = {
     "RemoteError",
     "Request",
     "RequestTimeout",
+    "SlowSubscriber",
     "Statistics",
+    "Subscription",
     "Survey",
     "SurveyFailure",
     "SurveyReply",
@@ -106,6 +108,7 @@ def test_every_error_says_what_to_do() -> None:
         iris_py.Overloaded("accounts", 3),
         iris_py.MemberLost("accounts", "ab" * 16),
         iris_py.MessageTooLarge(20, 10),
+        iris_py.SlowSubscriber("clicks", "disconnect", 10, 1000),
         iris_py.NodeClosed(),
     ]
     for error in errors:
@@ -120,4 +123,4 @@ def test_every_error_says_what_to_do() -> None:
     kinds = [getattr(iris_py, name) for name in PUBLIC if inspect.isclass(getattr(iris_py, name))]
     raised = [kind for kind in kinds if issubclass(kind, BaseException)]
     assert all(issubclass(kind, iris_py.IrisError) for kind in raised)
-    assert len(raised) == 10
+    assert len(raised) == 11

@@ -18,8 +18,8 @@ from iris_py.topics import Tokens, prefixes
 #: renewed every minute, and told to the publishers. Too small: more is received in vain; too large: joining again after the
 #: death of a root takes longer.
 TOPIC_GROUPS_MAX = 256
-#: When memberships give way to a wider one, at least this part of all do, and the narrowest that does: they give way rarely, and
-#: little is received in vain.
+#: When memberships give way to a wider one, at least this part of all do, and the narrowest that does: they give way rarely,
+#: and little is received in vain.
 _COLLAPSE_PART = 8
 
 

@@ -1,12 +1,12 @@
 """Publish and subscribe, on both sides (docs/design.md section 8).
 
 Theory of operation. Every prefix of a topic has a group, the empty one too. A subscription is covered by a membership in the
-group of its literal prefix or of a shorter one (:mod:`iris_py.patterns.coverage`). A publisher watches the groups of all prefixes
-of its topic. It sends a message to the members of the widest group first, and to those of each narrower one who are in no wider
-one: so everything under a prefix reaches a node under one and the same group, numbered without gaps, and once.
+group of its literal prefix or of a shorter one (:mod:`iris_py.patterns.coverage`). A publisher watches the groups of all
+prefixes of its topic. It sends a message to the members of the widest group, and to those of each narrower one who are in no
+wider one: so everything under a prefix reaches a node under one and the same group, numbered without gaps, and once.
 
-Of a group that is cast to the members are not all known. Only then may a node that is in two groups get a message twice, while it
-changes from one to the other; such messages carry a number by which the second is dropped.
+Of a group that is cast to the members are not all known. Only then may a node that is in two groups get a message twice, while
+it changes from one to the other; such messages carry a number by which the second is dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from iris_py import packets
 from iris_py.messages import Message
 from iris_py.node_events import RoomMade, SubscriptionReady, SubscriptionTold
 from iris_py.patterns.coverage import Coverage
-from iris_py.patterns.subscribing import SubscriptionQueue
 from iris_py.topics import Tokens, TopicTrie, group_name, parse_topic, prefixes
 from overlay.errors import OverlayError
 from overlay.timers import DeadlineTable
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from iris_py.groups import Groups
     from iris_py.node_events import NodeEvent
     from iris_py.outbound import Outbound
+    from iris_py.patterns.subscribing import SubscriptionQueue
     from overlay.ids import GroupId, NodeId
     from overlay.overlay import Overlay
 

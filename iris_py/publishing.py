@@ -1,0 +1,214 @@
+"""The part of a node that publishes and subscribes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from iris_py import packets
+from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
+from iris_py.opening import Opening
+from iris_py.patterns.subscribing import POLICIES, QUEUE_BYTES, QUEUE_MESSAGES, SubscriptionQueue
+from iris_py.subscriptions import Subscription
+from iris_py.topics import literal_prefix, parse_pattern
+from overlay.errors import OverlayError
+
+if TYPE_CHECKING:
+    from iris_py.net.driver import Driver
+    from iris_py.node import NodeCore
+    from iris_py.subscriptions import Callback
+
+logger = logging.getLogger("iris_py")
+
+#: Broadcasts and publications that may pass without a turn of the event loop. A loop of them that never waits, for nobody is
+#: there or only this node itself, would otherwise stop everything else. Too small: batches stay small.
+SENT_PER_TURN_MAX = 256
+
+
+class Publishing:
+    """The part of a node that publishes and subscribes."""
+
+    _core: NodeCore
+    _driver: Driver
+    _loop: asyncio.AbstractEventLoop
+    _leaves: dict[bytes, deque[asyncio.Future[None]]]
+    _unrested = 0  # what was sent since the event loop had a turn
+
+    async def publish(self, topic: str, payload: bytes) -> int:
+        """Send a message to every subscriber of a topic; waits while a link to one of them has no room, or one asks to wait.
+
+        Messages of one node to one topic arrive in their order. Right after the first use of a topic it takes a moment to
+        learn who subscribes to it.
+
+        Args:
+            topic: The name: tokens with dots between them, as ``sensors.berlin.roof``; at most 255 bytes and 16 tokens.
+            payload: At most 16 MiB.
+
+        Returns:
+            To how many nodes it was sent, this one included if it subscribes.
+
+        Raises:
+            MessageTooLarge: The payload is too large.
+            ConfigurationError: The topic is not valid.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        if type(payload) is not bytes:
+            payload = packets.as_bytes(payload)
+        try:
+            while (count := self._core.publish(topic, payload, self._loop.time())) is None:
+                self._driver.wake()
+                await self._wait_for_room()
+                self._check_open()
+        except (ValueError, OverlayError) as exc:
+            raise ConfigurationError(str(exc)) from exc
+        self._driver.wake()
+        self._unrested += 1
+        if self._unrested >= SENT_PER_TURN_MAX:
+            await self._rest()
+        return count
+
+    def try_publish(self, topic: str, payload: bytes) -> int:
+        """Send a message to every subscriber of a topic at once, or not at all. As :meth:`publish`, but never waits.
+
+        Raises:
+            Overloaded: :meth:`publish` would have waited: there is no room, or it is not yet known who subscribes.
+            MessageTooLarge: The payload is too large.
+            ConfigurationError: The topic is not valid.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        if type(payload) is not bytes:
+            payload = packets.as_bytes(payload)
+        try:
+            count = self._core.publish(topic, payload, self._loop.time())
+        except (ValueError, OverlayError) as exc:
+            raise ConfigurationError(str(exc)) from exc
+        self._driver.wake()
+        if count is None:
+            raise Overloaded(topic=topic)
+        return count
+
+    def subscribe(
+        self,
+        pattern: str,
+        callback: Callback | None = None,
+        *,
+        policy: str = "drop_oldest",
+        queue_messages: int = QUEUE_MESSAGES,
+        queue_bytes: int = QUEUE_BYTES,
+    ) -> Opening[Subscription]:
+        """Subscribe to topics. Use with ``await`` or ``async with``; when it returns, every publisher knows.
+
+        Args:
+            pattern: A topic, or a pattern: ``*`` stands for any one token, ``>`` at the end for all further ones, at least one.
+            callback: Given each message, one at a time, if the subscription is not to be iterated over. What it raises is
+                logged. A plain function runs in the event loop and must return at once.
+            policy: What happens when the queue is full. ``drop_oldest`` and ``drop_newest`` drop messages; ``block`` makes
+                publishers of what does not fit wait; ``disconnect`` ends the subscription with :exc:`SlowSubscriber`.
+            queue_messages: How many messages may wait to be taken.
+            queue_bytes: How many bytes of payload. Of ``block`` both say when publishers are told to wait; what they have sent
+                until then comes on top, at most 64 MiB.
+
+        Raises:
+            ConfigurationError: An argument is wrong.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        if callback is not None and not callable(callback):
+            raise ConfigurationError(f"callback={callback!r} must be a function of a message, or None to iterate.")
+        if policy not in POLICIES:
+            raise ConfigurationError(f"policy={policy!r} is unknown. Choose one of {', '.join(POLICIES)}.")
+        if queue_messages < 1 or queue_bytes < 1:
+            raise ConfigurationError("queue_messages and queue_bytes must be at least 1.")
+        try:
+            tokens = parse_pattern(pattern)
+        except ValueError as exc:
+            raise ConfigurationError(str(exc)) from exc
+        queue = SubscriptionQueue(tokens, literal_prefix(tokens), pattern, policy, queue_messages, queue_bytes)
+        return Opening(self._subscribe(queue, callback))
+
+    # -- for the node
+
+    async def _rest(self) -> None:
+        """Let the event loop turn."""
+        self._unrested = 0
+        await asyncio.sleep(0)
+
+    def _init_publishing(self) -> None:
+        self._subscriptions: dict[SubscriptionQueue, Subscription] = {}
+        self._telling: dict[SubscriptionQueue, asyncio.Future[None]] = {}
+
+    async def _subscribe(self, queue: SubscriptionQueue, callback: Callback | None) -> Subscription:
+        self._check_open()  # again: an Opening may be awaited much later than it was made
+        subscription = Subscription(queue, callback, self._unsubscribe, self._handle_drained)
+        self._subscriptions[queue] = subscription
+        try:
+            is_told_later = self._core.subscribe(queue, self._loop.time())
+        except OverlayError as exc:
+            del self._subscriptions[queue]
+            raise ConfigurationError(str(exc)) from exc
+        if is_told_later:
+            self._driver.wake()
+            told = self._telling[queue] = self._loop.create_future()
+            try:
+                await told
+            except asyncio.CancelledError:
+                self._telling.pop(queue, None)
+                await subscription.close()
+                raise
+        return subscription
+
+    async def _unsubscribe(self, subscription: Subscription) -> None:
+        queue = subscription._queue
+        if self._subscriptions.pop(queue, None) is None:
+            return
+        waiting = []
+        for group_id in self._core.unsubscribe(queue, self._loop.time()):
+            left = self._loop.create_future()
+            self._leaves.setdefault(group_id, deque()).append(left)
+            waiting.append(left)
+        self._driver.wake()
+        for left in waiting:
+            await left
+
+    async def _finish_callbacks(self, timeout: float) -> None:
+        """Close the subscriptions whose callbacks run."""
+        running = [subscription for subscription in self._subscriptions.values() if subscription._consumer is not None]
+        await asyncio.gather(*(subscription.close(timeout=timeout) for subscription in running))
+
+    def _close_subscriptions(self) -> None:
+        """The node ends: so do they."""
+        for told in self._telling.values():
+            if not told.done():
+                told.set_exception(NodeClosed())
+        self._telling.clear()
+        subscriptions, self._subscriptions = self._subscriptions, {}
+        for subscription in subscriptions.values():
+            subscription._end_with_node()
+
+    def _handle_told(self, queue: SubscriptionQueue) -> None:
+        told = self._telling.pop(queue, None)
+        if told is not None and not told.done():
+            told.set_result(None)
+
+    def _handle_ready(self, queue: SubscriptionQueue) -> None:
+        subscription = self._subscriptions.get(queue)
+        if subscription is None:
+            return
+        if queue.is_cut:
+            logger.warning("the subscription to %r was too slow and is cut off", queue.name)
+            self._core.unsubscribe(queue, self._loop.time())
+        subscription._handle_ready()
+
+    def _handle_drained(self, queue: SubscriptionQueue) -> None:
+        self._core.pubsub.drained(queue, self._loop.time())
+        self._driver.wake()
+
+    def _check_open(self) -> None:
+        raise NotImplementedError
+
+    async def _wait_for_room(self) -> None:
+        raise NotImplementedError

@@ -1,0 +1,189 @@
+"""Subscriptions as applications hold them: taken message by message, in batches, or by a callback."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from typing import TYPE_CHECKING, TypeAlias
+
+from iris_py.errors import NodeClosed, SlowSubscriber
+from iris_py.membership import DRAIN_TIMEOUT_S
+from iris_py.opening import Closable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+    from typing import Self
+
+    from iris_py.messages import Message
+    from iris_py.patterns.subscribing import SubscriptionQueue
+
+logger = logging.getLogger("iris_py")
+
+#: Messages that a plain callback is given before the event loop has a turn.
+CALLBACKS_PER_TURN_MAX = 256
+
+Callback: TypeAlias = "Callable[[Message], Awaitable[object] | object]"
+
+
+class Subscription(Closable):
+    """What was published to the topics that match a pattern, as :meth:`Node.subscribe` returns it.
+
+    ``async for message in subscription`` takes one message after the other; ``async for batch in subscription.batches()`` all
+    that are there at once, which is faster. Both end when it is closed, and raise :exc:`SlowSubscriber` once it was cut off,
+    after what it still held, and :exc:`NodeClosed` when the node was closed. The underscored attributes are for the node.
+    """
+
+    def __init__(
+        self,
+        queue: SubscriptionQueue,
+        callback: Callback | None,
+        leave: Callable[[Subscription], Coroutine[object, object, None]],
+        drained: Callable[[SubscriptionQueue], None],
+    ) -> None:
+        self._queue = queue
+        self._waiting = queue.waiting
+        self._callback = callback
+        self._leave = leave
+        self._drained = drained
+        self._more = asyncio.Event()
+        self._is_closed = False
+        self._node_closed = False
+        self._leaving: asyncio.Task[None] | None = None
+        self._consumer: asyncio.Task[None] | None = None
+
+    @property
+    def pattern(self) -> str:
+        """The pattern, or the topic."""
+        return self._queue.name
+
+    @property
+    def policy(self) -> str:
+        """What happens when more arrives than is taken."""
+        return self._queue.policy
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """How many messages were dropped, by reason.
+
+        ``oldest`` and ``newest`` by the policies of that name; ``over_block`` although publishers were told to wait;
+        ``cut_off``, the one that was too many; ``closed``, not taken when the subscription was closed.
+        """
+        return dict(self._queue.dropped)
+
+    @property
+    def queued_messages(self) -> int:
+        """How many messages wait to be taken."""
+        return len(self._waiting)
+
+    @property
+    def queued_bytes(self) -> int:
+        """The size of their payloads."""
+        return self._queue.bytes
+
+    def __repr__(self) -> str:
+        return f"<Subscription to {self.pattern!r}: {self.queued_messages} messages wait>"
+
+    # -- taking
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        if not self._waiting and not await self._wait():
+            raise StopAsyncIteration
+        queue = self._queue
+        message = queue.pop()
+        if queue.blocked and queue.is_low:
+            self._drained(queue)
+        return message
+
+    async def batches(self) -> AsyncIterator[list[Message]]:
+        """Take all that is there, again and again; no batch is empty."""
+        queue = self._queue
+        while self._waiting or await self._wait():
+            batch = queue.take()
+            if queue.blocked:
+                self._drained(queue)
+            yield batch
+
+    async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
+        """End it. What was not taken is dropped, what waits for a callback is given to it. Harmless if it was closed before.
+
+        Args:
+            timeout: Seconds after which a callback that still runs is cancelled.
+        """
+        if self._leaving is None:
+            self._is_closed = True
+            self._more.set()
+            self._leaving = asyncio.get_running_loop().create_task(self._close(timeout))
+        if asyncio.current_task() is not self._consumer:  # a callback would wait for itself
+            await asyncio.shield(self._leaving)
+
+    leave = close
+    _end = close
+
+    # -- for the node
+
+    def _handle_ready(self) -> None:
+        """Something has arrived, or nothing will any more."""
+        if self._callback is None:
+            self._more.set()
+        elif self._consumer is None and self._waiting:
+            self._consumer = asyncio.get_running_loop().create_task(self._consume(self._callback))
+            self._consumer.add_done_callback(self._handle_consumed)
+
+    def _end_with_node(self) -> None:
+        self._node_closed = True
+        self._more.set()
+        if self._consumer is not None:
+            self._consumer.cancel()
+
+    # --
+
+    async def _wait(self) -> bool:
+        """Wait until there is something to take; returns False when nothing will ever be."""
+        while not self._waiting:
+            queue = self._queue
+            if self._is_closed:
+                return False
+            if queue.is_cut:
+                raise SlowSubscriber(queue.name, queue.policy, queue.messages_max, queue.bytes_max)
+            if self._node_closed:
+                raise NodeClosed
+            self._more.clear()
+            await self._more.wait()
+        return True
+
+    async def _consume(self, callback: Callback) -> None:
+        queue, waiting = self._queue, self._waiting
+        until_turn = CALLBACKS_PER_TURN_MAX
+        while waiting:
+            message = queue.pop()
+            if queue.blocked and queue.is_low:
+                self._drained(queue)
+            try:
+                result = callback(message)
+                if inspect.isawaitable(result):
+                    await result
+            except Exception as exc:
+                logger.warning("the callback of the subscription to %r failed", queue.name, exc_info=exc)
+            until_turn -= 1
+            if not until_turn:
+                until_turn = CALLBACKS_PER_TURN_MAX
+                await asyncio.sleep(0)
+
+    def _handle_consumed(self, consumer: asyncio.Task[None]) -> None:
+        self._consumer = None
+        if self._waiting and not self._node_closed and not consumer.cancelled():
+            self._handle_ready()  # it came right after the last look
+
+    async def _close(self, timeout: float) -> None:
+        await self._leave(self)
+        consumer = self._consumer
+        if consumer is not None:
+            _done, running = await asyncio.wait([consumer], timeout=timeout)
+            if running:
+                logger.warning("the callback of %r still runs after %g s; cancelling it", self.pattern, timeout)
+                consumer.cancel()
+        self._queue.clear("closed")
