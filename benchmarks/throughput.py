@@ -4,6 +4,9 @@ Measured: messages per second at the receiver, from the first to the last; wheth
 sender sends one message after another and waits only when it is told to (back-pressure). All sockets are TCP on loopback, all
 event loops are uvloop.
 
+"iris publish" is the same for a topic of two tokens, whose publisher looks after three groups; its subscriber takes messages
+with ``async for``, or in batches.
+
 Not measured: a real network, several senders, several members. And it is not all the same work: "iris broadcast" is the public
 interface, with a handler that is awaited for every message, each message sealed for the cluster and again for the link; "iris
 link" does the same sealing without a node around it (see :mod:`benchmarks.link_stream`), so the difference is what the node
@@ -26,10 +29,11 @@ from benchmarks.tally import Tally
 from benchmarks.worker import Parameters, Role, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
 PAYLOAD = bytes(range(256)) * 4
 _CLUSTER = "sink"
+_TOPIC = "measured.messages"
 _LENGTH = struct.Struct(">I")
 _BATCH_BYTES = 32 * 1024
 
@@ -42,6 +46,8 @@ def section(*, quick: bool) -> Section:
     many = {"count": count}
     contenders: list[tuple[str, Role, Role, Parameters]] = [
         ("iris broadcast", receive_iris, send_iris, many),
+        ("iris publish", receive_published, publish, many),
+        ("iris publish, batches", receive_batches, publish, many),
         ("iris link", receive_link, send_link, many),
         ("pyzmq", receive_zmq, send_zmq, many),
         ("pyzmq asyncio", receive_zmq_asyncio, send_zmq_asyncio, few),
@@ -102,6 +108,54 @@ def send_iris(parameters: Parameters) -> None:
             assert len(await node.members(_CLUSTER)) == 1
             for _ in range(parameters["count"]):
                 await node.broadcast(_CLUSTER, PAYLOAD)
+        tell()
+
+    iris_py.run(main())
+
+
+def receive_published(parameters: Parameters) -> None:
+    """Be the only subscriber, and take one message after the other."""
+
+    async def take(subscription: iris_py.Subscription, tally: Tally) -> None:
+        add = tally.add
+        async for _message in subscription:
+            add()
+
+    iris_py.run(_subscribe(parameters, take))
+
+
+def receive_batches(parameters: Parameters) -> None:
+    """Be the only subscriber, and take all messages that are there at once."""
+
+    async def take(subscription: iris_py.Subscription, tally: Tally) -> None:
+        add = tally.add
+        async for batch in subscription.batches():
+            for _message in batch:
+                add()
+
+    iris_py.run(_subscribe(parameters, take))
+
+
+async def _subscribe(parameters: Parameters, take: Callable[[iris_py.Subscription, Tally], Awaitable[None]]) -> None:
+    tally = Tally(parameters["count"])
+    async with (
+        iris_py.connect(secret=parameters["secret"], discovery=False) as node,
+        node.subscribe(_TOPIC, policy="block") as subscription,
+    ):
+        tell(address=node.address)
+        taking = asyncio.create_task(take(subscription, tally))
+        await tally.wait()
+        tally.tell(", ".join(f"{reason}: {count:,}" for reason, count in node.statistics().drops.items()))
+        taking.cancel()
+
+
+def publish(parameters: Parameters) -> None:
+    """Publish to one subscriber."""
+
+    async def main() -> None:
+        async with iris_py.connect(secret=parameters["secret"], seeds=[parameters["address"]], discovery=False) as node:
+            for _ in range(parameters["count"]):
+                await node.publish(_TOPIC, PAYLOAD)
         tell()
 
     iris_py.run(main())
