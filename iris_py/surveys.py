@@ -54,7 +54,7 @@ class SurveyFailure:
     "The exception's text there."
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Answers(Sequence[SurveyReply]):
     """The replies to a survey, in the order in which they came, and what became of everybody else.
 
@@ -85,6 +85,9 @@ class Answers(Sequence[SurveyReply]):
 
     def __len__(self) -> int:
         return len(self.replies)
+
+    def __repr__(self) -> str:
+        return f"<Answers: {len(self)} replies of {self.expected} members, {self.missing_count} missing>"
 
     @overload
     def __getitem__(self, index: int) -> SurveyReply: ...

@@ -1,0 +1,357 @@
+"""Tests of iris_py/patterns/survey.py."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from iris_py import packets
+from iris_py.errors import IrisError, NodeClosed, NoMembers, RequestTimeout
+from iris_py.group import Group, Member, Peer
+from iris_py.packets import CANCEL, DECLINE, FAILURE, REJECTION, REPLY, SURVEY, Rejection, encode_answer
+from iris_py.patterns import survey
+from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded, SurveyEvent, Surveyor
+from overlay.ids import NodeId
+from overlay.messages import NodeInfo
+from security import Keyring, Secret
+
+if TYPE_CHECKING:
+    from iris_py.link import Link
+
+KEYRING = Keyring(Secret(bytes(range(32))), network="test")
+LOCAL = NodeId(bytes(16))
+TIMEOUT_S = 5.0
+
+
+class Asker:
+    """A surveyor, and the one cluster that it asks."""
+
+    def __init__(self, members: int | None = 0, *, size: int | None = None) -> None:
+        self.has_room = True
+        self.surveyor = Surveyor(lambda: 7, lambda: self.has_room)
+        self.group = Group("cluster", KEYRING.cluster("cluster"), LOCAL, 1)
+        self.peers: list[Peer] = []
+        if members is not None:
+            self.see(members, size)
+
+    def see(self, members: int, size: int | None = None) -> None:
+        self.peers = [self.peer(number) for number in range(1, members + 1)]
+        self.group.members = [Member(peer) for peer in self.peers]
+        self.group.size = members if size is None else size
+        self.surveyor.view_changed(0.0)
+
+    def peer(self, number: int) -> Peer:
+        link = cast("Link", SimpleNamespace(congested=False, is_open=True))
+        return Peer(NodeInfo(NodeId(number.to_bytes(16, "big")), ()), link)
+
+    def ask(self, *, stop_after: int | None = None, timeout_s: float = TIMEOUT_S, now: float = 0.0) -> int:
+        return self.surveyor.survey(self.group, b"question", timeout_s, stop_after, "token", now)
+
+    def answer(self, peer: Peer, survey_id: int, kind: int = REPLY, *, of: int = 1, reason: int = 0) -> None:
+        self.surveyor.receive_answer(self.group, peer, kind, survey_id, encode_answer(of, reason), b"")
+
+    def multicasts(self) -> list[tuple[list[Peer] | None, int, int]]:
+        return [(peers, kind, id_) for _group, peers, kind, id_, *_rest in self.surveyor.multicasts_to_send()]
+
+    def sent(self) -> list[tuple[Peer, int]]:
+        return [(peer, kind) for _group, peer, kind, *_rest in self.surveyor.messages_to_send()]
+
+    def send(self) -> None:
+        """Let everything leave."""
+        self.multicasts()
+        self.sent()
+
+    def events(self) -> list[SurveyEvent]:
+        return self.surveyor.events_received()
+
+    def end(self) -> IrisError | None:
+        """Take the events; the last one is the end."""
+        last = self.events()[-1]
+        assert isinstance(last, SurveyEnded)
+        assert not self.surveyor._surveys
+        assert self.surveyor.deadline() is None
+        assert all(peer.awaited == 0 for peer in self.peers)
+        return last.error
+
+    @property
+    def is_over(self) -> bool:
+        return not self.surveyor._surveys
+
+
+def congest(peer: Peer, *, congested: bool = True) -> None:
+    assert peer.link is not None
+    peer.link.congested = congested
+
+
+def test_everybody_is_asked_at_once_and_the_last_answer_ends_it() -> None:
+    asker = Asker(3)
+    survey_id = asker.ask()
+    assert survey_id > packets.SURVEY_IDS
+    assert asker.multicasts() == [(asker.peers, SURVEY, survey_id)]
+    assert asker.sent() == []
+    assert asker.events() == [SurveyAsked("token", asker.peers, 3)]
+    assert [peer.awaited for peer in asker.peers] == [1, 1, 1]
+    for peer, kind in zip(asker.peers, (REPLY, FAILURE, DECLINE), strict=True):
+        assert not asker.is_over
+        asker.answer(peer, survey_id, kind)
+    assert asker.events()[:3] == [
+        SurveyAnswered("token", peer, kind, b"", True)
+        for peer, kind in zip(asker.peers, (REPLY, FAILURE, DECLINE), strict=True)
+    ]
+    assert asker.is_over
+    assert not asker.multicasts()
+    assert not asker.sent()
+
+
+def test_the_time_left_travels() -> None:
+    asker = Asker(1)
+    asker.ask(timeout_s=2.0)
+    ((_group, _peers, _kind, _id, argument, payload),) = asker.surveyor.multicasts_to_send()
+    assert (argument, payload) == (packets.encode_time_left(2.0), b"question")
+
+
+def test_the_node_itself_is_asked_without_a_link() -> None:
+    asker = Asker(1)
+    local = Peer(NodeInfo(LOCAL, ()), None, is_local=True)
+    asker.group.members = [Member(local), Member(asker.peers[0])]
+    asker.ask()
+    assert asker.sent() == [(local, SURVEY)]
+    assert [peers for peers, _kind, _id in asker.multicasts()] == [asker.peers]
+
+
+def test_the_deadline_ends_it_and_tells_those_who_work() -> None:
+    asker = Asker(2)
+    survey_id = asker.ask()
+    asker.send()
+    asker.answer(asker.peers[0], survey_id)
+    assert asker.surveyor.deadline() == TIMEOUT_S
+    asker.surveyor.handle_timeout(TIMEOUT_S - 0.1)
+    assert not asker.is_over
+    asker.surveyor.handle_timeout(TIMEOUT_S)
+    assert asker.sent() == [(asker.peers[1], CANCEL)]
+    assert asker.end() is None
+    asker.answer(asker.peers[1], survey_id)
+    assert asker.surveyor.late == 1
+    assert asker.events() == []
+
+
+def test_enough_replies_end_it() -> None:
+    asker = Asker(4)
+    survey_id = asker.ask(stop_after=2)
+    asker.send()
+    asker.answer(asker.peers[0], survey_id)
+    asker.answer(asker.peers[1], survey_id, FAILURE)
+    assert not asker.is_over
+    asker.answer(asker.peers[2], survey_id)
+    assert asker.sent() == [(asker.peers[3], CANCEL)]
+    assert asker.end() is None
+
+
+def test_cancelling_tells_those_who_work_and_nobody_else() -> None:
+    asker = Asker(3)
+    survey_id = asker.ask()
+    asker.send()
+    asker.answer(asker.peers[0], survey_id)
+    asker.surveyor.peer_lost(asker.peers[1])
+    asker.events()
+    asker.surveyor.cancel(survey_id)
+    asker.surveyor.cancel(survey_id)
+    assert asker.sent() == [(asker.peers[2], CANCEL)]
+    assert asker.events() == []
+    assert asker.is_over
+
+
+def test_a_node_with_several_handlers_answers_for_each() -> None:
+    asker = Asker(1)
+    survey_id = asker.ask()
+    asker.answer(asker.peers[0], survey_id, of=3)
+    asker.answer(asker.peers[0], survey_id, DECLINE, of=3)
+    assert not asker.is_over
+    asker.answer(asker.peers[0], survey_id, FAILURE, of=3)
+    answers = [event.is_last for event in asker.events() if isinstance(event, SurveyAnswered)]
+    assert answers == [False, False, True]
+    assert asker.is_over
+
+
+@pytest.mark.parametrize("reason", [Rejection.OVERLOADED, Rejection.EXPIRED])
+def test_a_rejection_is_an_answer(reason: Rejection) -> None:
+    asker = Asker(1)
+    survey_id = asker.ask()
+    asker.answer(asker.peers[0], survey_id, REJECTION, reason=reason)
+    assert SurveyAnswered("token", asker.peers[0], REJECTION, b"", True) in asker.events()
+    assert asker.is_over
+
+
+def test_who_left_is_not_waited_for() -> None:
+    asker = Asker(2)
+    survey_id = asker.ask()
+    asker.send()
+    asker.answer(asker.peers[0], survey_id, REJECTION, reason=Rejection.NOT_A_MEMBER)
+    asker.surveyor.member_removed(asker.group, asker.peers[1])  # it has a link, and will say what becomes of it
+    assert not asker.is_over
+    asker.peers[1].link = None
+    asker.surveyor.member_removed(asker.group, asker.peers[1])
+    assert asker.end() is None
+
+
+def test_who_is_lost_is_not_waited_for() -> None:
+    asker = Asker(2)
+    asker.ask()
+    asker.send()
+    for peer in asker.peers:
+        assert not asker.is_over
+        asker.surveyor.peer_lost(peer)
+    assert asker.end() is None
+
+
+def test_a_question_that_was_not_sent_stays_with_a_peer_whose_link_breaks() -> None:
+    asker = Asker(2)
+    survey_id = asker.ask()
+    asker.surveyor.peer_lost(asker.peers[0])  # it is about to leave
+    asker.send()
+    asker.surveyor.peer_lost(asker.peers[0], {survey_id})  # it waits for a link
+    asker.surveyor.peer_released(asker.peers[0], 0.0, {survey_id})
+    assert asker.sent() == []
+    asker.surveyor.give_back(survey_id, asker.peers[0])  # there is none
+    asker.surveyor.give_back(survey_id, asker.peers[0])
+    asker.answer(asker.peers[1], survey_id)
+    assert asker.end() is None
+    asker.surveyor.give_back(survey_id, asker.peers[0])
+
+
+def test_who_closes_an_idle_link_is_asked_again_unless_he_has_begun() -> None:
+    asker = Asker(3)
+    survey_id = asker.ask()
+    asker.send()
+    asker.surveyor.peer_released(asker.peers[0], 1.0)
+    assert asker.sent() == [(asker.peers[0], SURVEY)]
+    asker.answer(asker.peers[1], survey_id, of=2)
+    asker.surveyor.peer_released(asker.peers[1], 1.0)
+    asker.surveyor.routed(survey_id)  # to somebody
+    asker.surveyor.peer_released(asker.peers[2], 1.0)
+    assert asker.sent() == []
+    asker.surveyor.routed(survey_id + 1)
+
+
+def test_who_has_no_room_is_asked_when_there_is_some() -> None:
+    asker = Asker(3)
+    for peer in asker.peers[1:]:
+        congest(peer)
+    survey_id = asker.ask()
+    assert asker.multicasts() == [([asker.peers[0]], SURVEY, survey_id)]
+    asker.surveyor.peer_lost(asker.peers[1])  # it has nothing of it
+    congest(asker.peers[1], congested=False)
+    asker.surveyor.view_changed(1.0)
+    assert asker.sent() == [(asker.peers[1], SURVEY)]
+    asker.surveyor.handle_timeout(TIMEOUT_S)
+    assert asker.sent() == [(asker.peers[0], CANCEL), (asker.peers[1], CANCEL)]
+    assert asker.end() is None
+    assert not asker.surveyor._waiting
+
+
+def test_it_waits_for_the_first_view() -> None:
+    asker = Asker(None)
+    survey_id = asker.ask()
+    assert asker.multicasts() == []
+    asker.see(1)
+    assert asker.multicasts() == [(asker.peers, SURVEY, survey_id)]
+    assert not asker.surveyor._waiting
+
+
+def test_a_view_that_never_comes_is_an_error() -> None:
+    asker = Asker(None)
+    asker.ask()
+    asker.surveyor.handle_timeout(TIMEOUT_S)
+    error = asker.end()
+    assert isinstance(error, RequestTimeout)
+    assert error.member is None
+
+
+def test_nobody_serves() -> None:
+    asker = Asker(0)
+    asker.ask()
+    error = asker.end()
+    assert isinstance(error, NoMembers)
+    assert error.nodes == 7
+
+
+def test_closing_ends_it_with_an_error() -> None:
+    asker = Asker(1)
+    asker.ask()
+    asker.send()
+    asker.surveyor.close(NodeClosed())
+    assert asker.sent() == [(asker.peers[0], CANCEL)]
+    assert isinstance(asker.end(), NodeClosed)
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_a_large_group_is_asked_down_its_tree(is_watched: bool) -> None:
+    asker = Asker(3, size=40 if is_watched else 3)
+    asker.group.is_watched = is_watched
+    survey_id = asker.ask()
+    assert asker.multicasts() == [(None, SURVEY, survey_id)]
+    assert asker.events() == [SurveyAsked("token", None, asker.group.size)]
+    for number in range(asker.group.size):
+        assert not asker.is_over
+        stranger = asker.peer(100 + number)
+        asker.surveyor.peer_lost(stranger)
+        asker.surveyor.peer_released(stranger, 0.0)
+        asker.answer(stranger, survey_id, of=2)
+        asker.answer(stranger, survey_id, REJECTION, reason=Rejection.NOT_A_MEMBER)
+        asker.answer(stranger, survey_id, of=2)
+        asker.answer(stranger, survey_id, of=2)  # that is one too many
+    assert asker.surveyor.late == asker.group.size - 1 + 1
+    assert asker.is_over
+    assert not asker.multicasts()
+    assert not asker.sent()
+
+
+def test_a_large_group_is_told_of_the_end_down_its_tree() -> None:
+    asker = Asker(3, size=40)
+    survey_id = asker.ask(stop_after=1)
+    asker.send()
+    asker.answer(asker.peers[0], survey_id)
+    assert asker.multicasts() == [(None, CANCEL, survey_id)]
+    assert asker.sent() == []
+    assert asker.end() is None
+
+
+def test_a_tree_without_room_is_waited_for() -> None:
+    asker = Asker(3, size=40)
+    asker.has_room = False
+    survey_id = asker.ask()
+    late_id = asker.ask(timeout_s=1.0)
+    asker.surveyor.view_changed(0.5)
+    assert asker.multicasts() == []
+    asker.surveyor.handle_timeout(1.0)
+    assert asker.events() == [SurveyAsked("token", None, 40), SurveyEnded("token", None)]
+    assert late_id not in asker.surveyor._surveys
+    asker.has_room = True
+    asker.surveyor.view_changed(2.0)
+    assert asker.multicasts() == [(None, SURVEY, survey_id)]
+
+
+def test_what_a_survey_down_a_tree_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "ANSWERING_NODES_MAX", 5)
+    asker = Asker(3, size=40)
+    survey_id = asker.ask()
+    for number in range(8):
+        asker.answer(asker.peer(number), survey_id, of=1 + number % 2)
+    assert asker.surveyor.late == 3
+
+
+def test_answers_of_strangers_do_not_count() -> None:
+    asker = Asker(2)
+    survey_id = asker.ask()
+    asker.answer(asker.peer(9), survey_id)
+    asker.answer(asker.peers[0], survey_id + 1)
+    other = Group("other", KEYRING.cluster("other"), LOCAL, 1)
+    asker.surveyor.receive_answer(other, asker.peers[0], REPLY, survey_id, 0, b"")
+    assert asker.surveyor.late == 3
+    asker.answer(asker.peers[0], survey_id)
+    asker.answer(asker.peers[0], survey_id)
+    assert asker.surveyor.late == 4
+    assert not asker.is_over
+    assert asker.surveyor.groups_pending() == {asker.group}
