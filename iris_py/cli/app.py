@@ -162,6 +162,31 @@ def broadcast(settings: Settings, name: Cluster, text: Text, json: Json = False)
 
 @app.command(epilog=EXIT_CODES_HELP)
 @with_settings
+def survey(
+    settings: Settings,
+    name: Cluster,
+    text: Text,
+    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long to wait for replies.")] = 1.0,
+    stop_after: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Replies that are enough; all by default.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Ask every member of a cluster, and print what each replies, as it comes.
+
+    Standard error says who did not answer. Exit code 4 if nobody did in time, or fewer than --stop-after.
+    """
+    from iris_py.cli import calling
+
+    return execute(
+        lambda: calling.survey(settings, name, text, timeout_s=timeout, stop_after=stop_after, as_json=json),
+        verbosity=settings.verbose,
+        is_short=True,
+    )
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@with_settings
 def members(
     settings: Settings,
     name: Annotated[str | None, typer.Argument(help="Name of the cluster.", show_default=False)] = None,

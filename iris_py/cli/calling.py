@@ -1,4 +1,4 @@
-"""The commands that ask and go: `iris request`, `iris broadcast`, `iris members`."""
+"""The commands that ask and go: `iris request`, `iris broadcast`, `iris survey`, `iris members`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from iris_py.cli.settings import Settings
 
-__all__ = ["broadcast", "members", "request"]
+__all__ = ["broadcast", "members", "request", "survey"]
 
 
 async def request(settings: Settings, cluster: str, text: str, *, timeout_s: float, is_idempotent: bool, as_json: bool) -> int:
@@ -51,6 +51,35 @@ async def broadcast(settings: Settings, cluster: str, text: str, *, as_json: boo
     return ExitCode.OK
 
 
+async def survey(
+    settings: Settings, cluster: str, text: str, *, timeout_s: float, stop_after: int | None, as_json: bool
+) -> int:
+    """Ask every member, print a line for each reply as it comes, and say what became of the others."""
+    payload = _payload(text)
+    replies = 0
+    documents: list[dict[str, str]] = []
+    async with iris_py.connect(**settings.connect_arguments()) as node:
+        asked = node.survey(cluster, payload, timeout=timeout_s, stop_after=stop_after)
+        async for reply in asked:
+            replies += 1
+            if as_json:
+                documents.append({"member": reply.member.id, **_describe(reply.payload)})
+            else:
+                print(f"{reply.member.id[:8]}  {one_line(reply.payload.decode(errors='backslashreplace'))}", flush=True)
+    answers = asked.answers
+    if as_json:
+        _print_json(_describe_survey(cluster, documents, answers))
+    else:
+        _complain_of(cluster, answers, is_stopped=replies == stop_after)
+    if replies >= (stop_after or 1):
+        return ExitCode.OK
+    if answers.missing_count:
+        return ExitCode.TIMEOUT
+    if answers.failed:
+        return ExitCode.FAILED
+    return ExitCode.OVERLOADED if answers.rejected else ExitCode.OK
+
+
 async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> int:
     """List the members of a cluster or the nodes of the network; an empty list has the exit code of `NoMembers`."""
     async with iris_py.connect(**settings.connect_arguments()) as node:
@@ -82,6 +111,37 @@ def _describe(reply: bytes) -> dict[str, str]:
         import base64
 
         return {"reply_base64": base64.b64encode(reply).decode()}
+
+
+def _describe_survey(cluster: str, replies: Sequence[dict[str, str]], answers: iris_py.Answers) -> dict[str, object]:
+    """Say in JSON what became of a survey."""
+    return {
+        "cluster": cluster,
+        "replies": replies,
+        "members": answers.expected,
+        "complete": answers.is_complete,
+        "missing": answers.missing_count,
+        "missing_members": [member.id for member in answers.missing],
+        "failed": [{"member": each.member.id, "type": each.type, "text": each.text} for each in answers.failed],
+        "rejected": [member.id for member in answers.rejected],
+        "declined": [member.id for member in answers.declined],
+        "dropped": answers.dropped,
+    }
+
+
+def _complain_of(cluster: str, answers: iris_py.Answers, *, is_stopped: bool) -> None:
+    """Say who did not reply; who was not waited for is of no interest."""
+    for failure in answers.failed:
+        complain(f"the handler at member {failure.member.id[:8]} failed with {failure.type}: {failure.text}")
+    if answers.rejected:
+        complain(f"{len(answers.rejected)} members of {cluster!r} are full: {_names(answers.rejected)}")
+    if answers.missing_count and not is_stopped:
+        which = f": {_names(answers.missing)}" if answers.missing else ""
+        complain(f"{answers.missing_count} of {answers.expected} members of {cluster!r} did not answer{which}")
+
+
+def _names(members: Sequence[iris_py.Member]) -> str:
+    return ", ".join(member.id[:8] for member in members)
 
 
 def _print_json(document: object) -> None:

@@ -267,6 +267,36 @@ def test_command_that_does_not_read(shell: Shell) -> None:
     assert shell.run("request", "deaf", "-", stdin=b"x" * 1_000_000) == (0, b"hello\n", "")
 
 
+def test_survey_asks_every_member(shell: Shell) -> None:
+    shell.serve("join", "names", "--exec", "cat; echo from one", "--shell")
+    shell.serve("join", "names", "--exec", "cat; echo from two", "--shell")
+    code, out, error = shell.run("survey", "names", "hello ", "--timeout", "60")
+    assert (code, error) == (0, "")
+    assert sorted(line.split("  ")[1] for line in out.decode().splitlines()) == ["hello from one", "hello from two"]
+    code, out, _ = shell.run("survey", "names", "hello ", "--timeout", "60", "--stop-after", "1", "--json")
+    document = json.loads(out)
+    assert (code, len(document["replies"]), document["members"], document["complete"]) == (0, 1, 2, False)
+    assert document["replies"][0]["reply"] in ("hello from one\n", "hello from two\n")
+
+
+def test_survey_says_who_did_not_answer(shell: Shell) -> None:
+    code, out, error = shell.run("survey", "names", "hello")
+    assert (code, out) == (3, b"")
+    assert error.startswith("iris: nobody serves 'names'")
+    shell.serve("join", "names", "--exec", "echo no >&2; exit 7", "--shell")
+    code, out, error = shell.run("survey", "names", "hello", "--timeout", "60")
+    assert (code, out, error.count("\n")) == (1, b"", 1)
+    assert "no" in error
+    shell.serve("join", "names", "--exec", "sleep 100")
+    code, out, error = shell.run("survey", "names", "hello", "--timeout", "2")
+    assert (code, out) == (4, b"")
+    assert "1 of 2 members of 'names' did not answer: " in error
+    code, out, _ = shell.run("survey", "names", "hello", "--timeout", "2", "--json")
+    document = json.loads(out)
+    assert (code, document["missing"], len(document["missing_members"]), len(document["failed"])) == (4, 1, 1, 1)
+    assert shell.run("survey", "names", "hello", "--stop-after", "0")[0] == 2
+
+
 def test_broadcast_runs_the_command_and_shows_its_output(shell: Shell) -> None:
     services = [shell.serve("join", "upper", "--exec", "tr a-z A-Z")[0] for _ in range(2)]
     assert shell.run("broadcast", "upper", "hello\n") == (0, b"sent to 2 members\n", "")

@@ -49,6 +49,13 @@ def test_cache_invalidation(environment: dict[str, str]) -> None:
     assert sorted(lines) == ["forget 'motd': gone", "forget 'motd': was not here", "told 1 caches", "told 1 caches"]
 
 
+def test_service_discovery(environment: dict[str, str]) -> None:
+    lines = run("service_discovery.py", environment).splitlines()
+
+    assert sorted(line.split(" at ")[0] for line in lines[:-1]) == ["mail 2.4", "mail 2.5", "print 1.0"]
+    assert lines[-1] == "mail is served by 2 of 3 nodes"
+
+
 def test_every_example_is_tested() -> None:
     tested = Path(__file__).read_text()
 
