@@ -18,9 +18,6 @@ from iris_py.topics import Tokens, prefixes
 #: renewed every minute, and told to the publishers. Too small: more is received in vain; too large: joining again after the
 #: death of a root takes longer.
 TOPIC_GROUPS_MAX = 256
-#: When memberships give way to a wider one, at least this part of all do, and the narrowest that does: they give way rarely,
-#: and little is received in vain.
-_COLLAPSE_PART = 8
 
 
 class Coverage:
@@ -97,12 +94,11 @@ class Coverage:
             return
         self.members[prefix] = True
         self.settled.append(prefix)
-        for each in self._below(prefix):
-            self.settled.append(each)
-            self._leave(each)
+        if prefix in self._wanted or not self._narrow(prefix):
+            for each in self._below(prefix):
+                self.settled.append(each)
+                self._leave(each)
         self._arrived(prefix)
-        if prefix not in self._wanted and prefix in self._under:
-            self._narrow(prefix)
 
     def failed(self, refused: list[Tokens]) -> None:
         """Memberships could not be begun."""
@@ -130,23 +126,27 @@ class Coverage:
         return [each for each in self.members if len(each) > length and each[:length] == prefix]
 
     def _wider(self, prefix: Tokens) -> Tokens:
-        """Return the longest prefix that enough of the memberships begin with; the empty one always has enough."""
+        """Return the longest prefix that several memberships go on from: the less is received in vain."""
         counts: dict[Tokens, int] = {}
         for member in (*(self.members.keys() - self._replaced), prefix):
             for each in prefixes(member)[:-1]:
                 counts[each] = counts.get(each, 0) + 1
-        enough = max(2, self._groups_max // _COLLAPSE_PART)
-        candidates = [each for each, count in counts.items() if count >= enough]
+        candidates = [each for each, count in counts.items() if count > 1]
         return max(candidates, key=lambda each: (len(each), counts[each]), default=())
 
-    def _narrow(self, prefix: Tokens) -> None:
-        """Replace a wide membership that nobody wants for itself by those that are wanted, if these are few."""
+    def _narrow(self, prefix: Tokens) -> bool:
+        """Replace a wide membership that nobody wants for itself by those that are wanted; returns whether these are few."""
         if len(self._wanted) > self._groups_max // 2:
-            return
+            return False
         length = len(prefix)
         wanted = [each for each in self._wanted if each[:length] == prefix]
         needed = {each for each in wanted if not any(other in self._wanted for other in prefixes(each)[length:-1])}
+        for each in self._below(prefix):
+            if each not in needed:
+                self.settled.append(each)
+                self._leave(each)
         for each in needed:
+            self._replaced.discard(each)
             if each not in self.members:
                 self.members[each] = False
                 self.joins.append(each)
@@ -154,6 +154,7 @@ class Coverage:
         self._replaced.add(prefix)
         if not self._narrowing[prefix]:
             self._leave(prefix)
+        return True
 
     def _stay(self, cover: Tokens) -> None:
         """A membership that was about to be replaced by narrower ones is needed for more again: it stays, and they go."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from iris_py import packets
 from iris_py.messages import Message
 from iris_py.node_events import RoomMade, SubscriptionReady, SubscriptionTold
+from iris_py.packets import NUMBERED, ORDINAL_MAX, PUBLICATION
 from iris_py.patterns.coverage import Coverage
 from iris_py.topics import Tokens, TopicTrie, group_name, parse_topic, prefixes
 from overlay.errors import OverlayError
@@ -41,6 +42,8 @@ NUMBERS_MAX = 8192
 PAUSE_S = 4.0
 #: How often it is asked again.
 PAUSE_AGAIN_S = 1.0
+
+_pack = packets.MESSAGE.pack
 
 
 class _Route:
@@ -133,15 +136,16 @@ class PubSub:
         if (route.version != self._version or route.casts) and not self._refresh(route, now):
             return None
         for peer in route.peers:
-            if peer.is_congested:
+            link = peer.link
+            if peer.is_full or (link is not None and link.congested):
                 return None
         if (self._paused or route.casts or route.has_local) and not self._has_room(route):
             return None
         self.published += 1
         header, flags = route.header, 0
         if route.casts:
-            header, flags = packets.NUMBER.pack(self.published) + header, packets.NUMBERED
-        add, pack, local = self._outbound.add_broadcast, packets.MESSAGE.pack, route.has_local
+            header, flags = packets.NUMBER.pack(self.published) + header, NUMBERED
+        local = route.has_local
         for group in route.sends:
             group.last_used = now
             group.sequence = sequence = group.sequence + 1
@@ -149,9 +153,11 @@ class PubSub:
                 local = False
                 self._hand_out(Message(payload, self._local.name, sequence, "", topic), route.local, group, self._local, now)
             if group.targets or group in route.casts:
-                ordinal = min(sequence - group.first_sequence, packets.ORDINAL_MAX)
-                start = pack(packets.PUBLICATION, flags, len(header), len(payload), sequence, ordinal)
-                add(group, start + header, payload, now)
+                ordinal = sequence - group.first_sequence
+                if ordinal > ORDINAL_MAX:
+                    ordinal = ORDINAL_MAX
+                start = _pack(PUBLICATION, flags, len(header), len(payload), sequence, ordinal)
+                self._outbound.add_broadcast(group, start + header, payload, now)
         return route.count
 
     def view_changed(self, group: Group) -> None:
@@ -260,7 +266,7 @@ class PubSub:
         self, group: Group, peer: Peer, flags: int, sequence: int, ordinal: int, headers: bytes, payload: bytes, now: float
     ) -> None:
         """Take a publication. The hot path."""
-        if flags & packets.NUMBERED:
+        if flags & NUMBERED:
             number, headers = headers[: packets.NUMBER.size], headers[packets.NUMBER.size :]
         else:
             number = b""
@@ -426,7 +432,7 @@ class PubSub:
             return False
         if self._paused and any(group in self._paused for group in route.groups):
             return False
-        return not any(queue.policy == "block" and queue.is_full for queue in route.local)
+        return not any(queue.is_blocking and queue.is_full for queue in route.local)
 
     def _go_on(self, group: Group, peer_id: NodeId) -> None:
         paused = self._paused[group]
@@ -466,7 +472,7 @@ class PubSub:
             if not queue.is_ready:
                 queue.is_ready = True
                 self._events.append(SubscriptionReady(queue))
-            if queue.policy == "block" and queue.is_full and (group, peer) not in queue.blocked:
+            if queue.is_blocking and queue.is_full and (group, peer) not in queue.blocked:
                 queue.blocked[group, peer] = None
                 self._blocked.setdefault((group, peer), {})[queue] = None
                 self._send_pause(group, peer, now)

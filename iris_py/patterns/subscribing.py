@@ -41,7 +41,7 @@ class SubscriptionQueue:
         waiting: The messages, the oldest first.
         bytes: The size of their payloads.
         dropped: What was dropped, by reason.
-        token: The owner's.
+        is_blocking: Whether its publishers wait when it is full.
         is_cut: Whether it was cut off because it was too slow: nothing comes any more.
         is_ready: Whether the owner is about to be told that something is there.
         blocked: The publishers that were asked to wait, and under which group.
@@ -55,6 +55,7 @@ class SubscriptionQueue:
         "bytes",
         "bytes_max",
         "dropped",
+        "is_blocking",
         "is_cut",
         "is_ready",
         "messages_max",
@@ -63,7 +64,6 @@ class SubscriptionQueue:
         "pattern",
         "policy",
         "prefix",
-        "token",
         "waiting",
     )
 
@@ -72,12 +72,12 @@ class SubscriptionQueue:
         self.prefix = prefix
         self.name = name
         self.policy = policy
+        self.is_blocking = policy == "block"
         self.messages_max = messages_max
         self.bytes_max = bytes_max
         self.waiting: deque[Message] = deque()
         self.bytes = 0
         self.dropped: dict[str, int] = {}
-        self.token: object = None
         self.is_cut = False
         self.is_ready = False
         self.blocked: dict[tuple[Group, Peer], None] = {}
