@@ -19,6 +19,8 @@ LANES = 24
 #: A silent peer is given up after 2.25 s, and asked every 0.75 s before (docs/design.md 3.6).
 KEEPALIVE_INTERVAL_S = 0.75
 KEEPALIVE_TIMEOUT_S = 2.25
+#: For anything to happen on a busy machine.
+PATIENCE_S = 60.0
 
 
 class Load:
@@ -116,6 +118,27 @@ def test_killing_a_member_fails_only_what_it_held(loop: Loops, crew: Crew) -> No
     loop.run(main())
     executed = Counter(crew.executed())
     assert max(executed.values()) == 1
+
+
+def test_a_survey_ends_at_once_when_a_member_is_killed(loops: Loops, crew: Crew) -> None:
+    members = crew.start("works", 3, loop=loops.name)
+
+    async def main() -> None:
+        async with iris.connect() as node:
+            await find(node, loops, members)
+            answers = await node.survey("works", b"name", timeout=PATIENCE_S)
+            assert {reply.payload.decode() for reply in answers} == {member.id for member in members}
+            assert answers.is_complete
+            survey = node.survey("works", b"work 3600000", timeout=3_600.0)
+            asking = asyncio.ensure_future(survey)
+            await loops.until(lambda: all(b"work 3600000" in member.executed() for member in members), "everybody works")
+            for member in members:
+                member.send_signal(signal.SIGKILL)
+            answers = await asking
+            assert {member.id for member in answers.missing} == {member.id for member in members}
+            assert not answers
+
+    loops.run(main())
 
 
 def test_twenty_graceful_leaves_under_load_fail_nothing_and_repeat_nothing(loop: Loops, crew: Crew) -> None:

@@ -1,4 +1,4 @@
-"""Properties of iris_py/patterns/service.py: bounds hold at all times, and each request is answered at most once."""
+"""Properties of iris_py/patterns/service.py: bounds hold, and each request is answered at most once, by each that was asked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from iris_py.group import Group, Peer
-from iris_py.packets import FAILURE, REJECTION, REPLY
+from iris_py.packets import DECLINE, FAILURE, REJECTION, REPLY, SURVEY_IDS, decode_answer
 from iris_py.patterns.service import Execution, Registration, RegistrationDrained, RequestCancelled, RequestStarted, Service
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
@@ -28,7 +28,8 @@ class ServiceMachine(RuleBasedStateMachine):
         self.peers = [Peer(NodeInfo(NodeId(bytes((number,)) * 16), ()), None) for number in range(1, 4)]
         self.every: list[Registration] = []
         self.running: list[Execution] = []
-        self.unanswered: dict[tuple[Peer, int], None] = {}
+        self.unanswered: dict[tuple[Peer, int], int] = {}  # how many answers are to come
+        self.surveyed: dict[tuple[Peer, int], int] = {}  # how many there are in all
         self.cancelled: set[Execution] = set()
         self.drained: list[Registration] = []
         self.last_id = 0
@@ -43,11 +44,19 @@ class ServiceMachine(RuleBasedStateMachine):
     def ask(self, index: int, time_left_ms: int) -> None:
         self.last_id += 1
         peer = self.peers[index % len(self.peers)]
-        self.unanswered[peer, self.last_id] = None
+        self.unanswered[peer, self.last_id] = 1
         has_room = any(not registration.closed and not registration.is_full for registration in self.every)
         rejected = sum(self.service.rejected.values())
         self.service.receive_request(self.group, peer, self.last_id, time_left_ms, b"", self.now)
         assert (sum(self.service.rejected.values()) == rejected) == has_room
+
+    @rule(index=INDEX, time_left_ms=st.sampled_from((1, 500, 10_000)))
+    def survey(self, index: int, time_left_ms: int) -> None:
+        self.last_id += 1
+        peer, id_ = self.peers[index % len(self.peers)], SURVEY_IDS + self.last_id
+        count = max(1, sum(not registration.closed for registration in self.every))
+        self.unanswered[peer, id_] = self.surveyed[peer, id_] = count
+        self.service.receive_survey(self.group, peer, id_, time_left_ms, b"", self.now)
 
     @rule(index=INDEX, fails=st.booleans())
     def finish(self, index: int, fails: bool) -> None:
@@ -55,6 +64,8 @@ class ServiceMachine(RuleBasedStateMachine):
             execution = self.running.pop(index % len(self.running))
             if fails:
                 self.service.fail(execution, ValueError(), self.now)
+            elif execution.surveyed and index % 2:
+                self.service.decline(execution, self.now)
             else:
                 self.service.reply(execution, b"", self.now)
 
@@ -95,9 +106,12 @@ class ServiceMachine(RuleBasedStateMachine):
                 assert isinstance(event, RegistrationDrained)
                 assert event.registration not in self.drained
                 self.drained.append(event.registration)
-        for _group, peer, kind, id_, _argument, _payload in self.service.messages_to_send():
-            assert kind in (REPLY, FAILURE, REJECTION)
-            del self.unanswered[peer, id_]  # a KeyError: answered twice, or nobody waits
+        for _group, peer, kind, id_, argument, _payload in self.service.messages_to_send():
+            assert kind in (REPLY, FAILURE, REJECTION) or (kind == DECLINE and id_ > SURVEY_IDS)
+            assert decode_answer(argument)[0] == self.surveyed.get((peer, id_), 1)
+            self.unanswered[peer, id_] -= 1  # a KeyError: answered twice, or nobody waits
+            if not self.unanswered[peer, id_]:
+                del self.unanswered[peer, id_]
         for registration in self.every:
             assert 0 <= registration.running <= registration.concurrency
             assert len(registration.queue) <= registration.queue_messages
@@ -114,6 +128,7 @@ class ServiceMachine(RuleBasedStateMachine):
             self.settle()
         assert not self.unanswered
         assert not self.service._executions
+        assert not self.service._surveys
         assert not self.service._draining
         assert len(self.drained) == len(self.every)
 

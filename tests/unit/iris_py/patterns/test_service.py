@@ -6,7 +6,7 @@ import pytest
 
 from iris_py import packets
 from iris_py.group import Group, Peer
-from iris_py.packets import FAILURE, REJECTION, REPLY, Rejection
+from iris_py.packets import DECLINE, FAILURE, REJECTION, REPLY, SURVEY_IDS, Rejection, encode_answer
 from iris_py.patterns.service import (
     EARLY_CANCELS_MAX,
     BroadcastReceived,
@@ -47,6 +47,11 @@ class Member:
         self.service.receive_request(self.group, peer or self.peer, self.last_id, time_left_ms, b"payload", now)
         return self.last_id
 
+    def survey(self, now: float = 0.0, *, time_left_ms: int = 1000) -> int:
+        self.last_id += 1
+        self.service.receive_survey(self.group, self.peer, SURVEY_IDS + self.last_id, time_left_ms, b"payload", now)
+        return SURVEY_IDS + self.last_id
+
     def started(self) -> list[Execution]:
         """Take the executions that were started; nothing else may have happened."""
         events = self.service.events_received()
@@ -59,6 +64,7 @@ class Member:
 
     def check_idle(self) -> None:
         assert not self.service._executions
+        assert not self.service._surveys
         assert not self.service._draining
         assert all(registration.is_idle for registration in self.registrations)
 
@@ -365,3 +371,75 @@ def test_an_unregistered_registration_can_be_closed() -> None:
     registration = Registration(member.group, None, 1, 0)
     member.service.close(registration)
     assert only(member.service.events_received()) == RegistrationDrained(registration)
+
+
+# -- surveys
+
+
+def test_a_survey_is_answered_by_every_registration() -> None:
+    member = Member((1, 0), (1, 0), (1, 0))
+    survey_id = member.survey()
+    first, second, third = member.started()
+    assert [each.registration for each in (first, second, third)] == member.registrations
+    assert member.service.owes(member.peer)
+    member.service.reply(first, b"", 0.5)
+    member.service.decline(second, 0.5)
+    member.service.fail(third, ValueError(), 0.5)
+    assert member.sent() == [(kind, survey_id, encode_answer(3)) for kind in (REPLY, DECLINE, FAILURE)]
+    member.check_idle()
+    assert not member.service.owes(member.peer)
+
+
+def test_the_bounds_of_each_registration_hold_for_surveys() -> None:
+    member = Member((1, 0), (1, 1))
+    member.survey()
+    running = member.started()
+    late_id = member.survey()
+    assert member.sent() == [(REJECTION, late_id, encode_answer(2, Rejection.OVERLOADED))]
+    assert member.service.owes(member.peer)
+    for execution in running:
+        member.service.reply(execution, b"", 2.0)
+    assert member.sent()[-1] == (REJECTION, late_id, encode_answer(2, Rejection.EXPIRED))
+    member.check_idle()
+
+
+def test_a_survey_of_nobody() -> None:
+    member = Member()
+    survey_id = member.survey()
+    assert member.sent() == [(REJECTION, survey_id, encode_answer(1, Rejection.NOT_A_MEMBER))]
+
+
+def test_cancel_what_runs_and_waits_of_a_survey() -> None:
+    member = Member((1, 1), (1, 1))
+    occupied, _other = member.request(), member.request()
+    occupying = member.started()
+    survey_id = member.survey()
+    member.service.reply(occupying[0], b"", 0.1)
+    (started,) = member.started()
+    member.service.receive_cancel(member.peer, survey_id)
+    assert member.service.events_received() == [RequestCancelled(started)]
+    member.service.fail(started, ValueError(), 0.2)  # the handler has ended
+    member.service.reply(occupying[1], b"", 0.2)
+    assert [(kind, id_) for kind, id_, _argument in member.sent()] == [(REPLY, occupied), (REPLY, occupied + 1)]
+    member.check_idle()
+
+
+def test_a_cancel_that_passed_its_survey() -> None:
+    member = Member((1, 1))
+    member.service.receive_cancel(member.peer, SURVEY_IDS + 1)
+    assert member.survey() == SURVEY_IDS + 1
+    assert not member.started()
+    assert not member.sent()
+
+
+def test_a_lost_surveyor() -> None:
+    member = Member((1, 1), (1, 1))
+    member.survey()
+    member.survey()
+    running = member.started()
+    member.service.peer_lost(member.peer)
+    assert member.service.events_received() == list(map(RequestCancelled, running))
+    for execution in running:
+        member.service.reply(execution, b"", 0.0)
+    assert member.sent() == []
+    member.check_idle()
