@@ -1,0 +1,324 @@
+"""Topics on the simulated network: order, duplicates, gaps, wildcards, races, and subscribers that stop reading."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import iris_py as iris
+from iris_py.patterns.coverage import TOPIC_GROUPS_MAX
+from iris_py.testing import NodeSimulation, run
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from iris_py.client import Node
+    from iris_py.subscriptions import Subscription
+
+
+def simulate(
+    scenario: Callable[[NodeSimulation], Awaitable[Any]], *, seed: int = 1, limit_s: float = 600.0, **options: Any
+) -> Any:
+    async def main() -> Any:
+        async with NodeSimulation(seed, **options) as simulation:
+            return await scenario(simulation)
+
+    return run(main(), limit_s=limit_s)
+
+
+async def take(subscription: Subscription, count: int) -> list[iris.Message]:
+    return [await anext(subscription) for _ in range(count)]
+
+
+def test_every_subscriber_gets_what_matches_once_and_in_the_order_of_its_publisher() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        first, second, third, fourth = await simulation.start_nodes(4)
+        patterns = ["a.b", "a.*", "a.>", ">", "*.b", "x.>"]
+        taken: dict[tuple[int, str], list[iris.Message]] = {}
+        for number, node in enumerate((second, third, fourth)):
+            for pattern in patterns:
+                messages = taken[number, pattern] = []
+                await node.subscribe(pattern, messages.append)
+        for number in range(200):
+            topic = ("a.b", "a.b.c", "a.c", "c.b")[number % 4]
+            assert await (first if number % 2 else second).publish(topic, b"%d" % number) == 3
+        await asyncio.sleep(1.0)
+        expected = {"a.b": {0}, "a.*": {0, 2}, "a.>": {0, 1, 2}, ">": {0, 1, 2, 3}, "*.b": {0, 3}, "x.>": set()}
+        for (_number, pattern), messages in taken.items():
+            numbers = [int(message.payload) for message in messages]
+            assert sorted(numbers) == [number for number in range(200) if number % 4 in expected[pattern]]
+            for parity in (0, 1):
+                own = [number for number in numbers if number % 2 == parity]
+                assert own == sorted(own)
+            assert all(message.gap == 0 for message in messages)
+            assert {message.topic for message in messages} == {
+                ("a.b", "a.b.c", "a.c", "c.b")[index] for index in expected[pattern]
+            }
+            assert {message.source for message in messages} <= {first.id, second.id}
+        assert all(not node.statistics().drops for node in simulation.nodes)
+
+    simulate(scenario)
+
+
+def test_a_thousand_races_of_subscribing_and_publishing_lose_nothing_after_subscribe_returned() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publishers = await simulation.start_nodes(3)
+        subscribers = await simulation.start_nodes(3)
+        rng = Random(7)
+        patterns = ["r.s", "r.*", "r.>", ">", "*.s", "r.s.>"]
+        sequence = [0, 0, 0]
+        stop = False
+
+        async def publish(number: int) -> None:
+            while not stop:
+                sequence[number] += 1
+                await publishers[number].publish("r.s", b"%d" % sequence[number])
+                await asyncio.sleep(rng.random() * 0.01)
+
+        async def race(node: Node) -> None:
+            for _ in range(334):
+                pattern = rng.choice(patterns)
+                async with node.subscribe(pattern) as subscription:
+                    before = list(sequence)
+                    await asyncio.sleep(0.1)
+                    if pattern == "r.s.>":
+                        assert subscription.queued_messages == 0
+                        continue
+                    counts = [0, 0, 0]
+                    sources = {publisher.id: number for number, publisher in enumerate(publishers)}
+                    last: dict[int, int] = {}
+                    for message in await take(subscription, subscription.queued_messages):
+                        number, value = sources[message.source], int(message.payload)
+                        assert message.gap == 0
+                        if number in last:
+                            assert value == last[number] + 1, "lost, repeated or out of order"
+                        else:
+                            assert value <= before[number] + 1, "what was published after subscribe() is missing"
+                        last[number] = value
+                        counts[number] += 1
+                    assert all(counts)
+                await asyncio.sleep(rng.random() * 0.02)
+
+        publishing = [asyncio.create_task(publish(number)) for number in range(3)]
+        await asyncio.gather(*(race(node) for node in subscribers))
+        stop = True
+        await asyncio.gather(*publishing)
+        for node in subscribers:
+            assert node._core.pubsub._coverage.members == {}
+
+    simulate(scenario)
+
+
+def test_what_was_lost_on_the_way_shows_as_a_gap() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher, subscriber = await simulation.start_nodes(2)
+        wide = await subscriber.subscribe("a.>")
+        narrow = await subscriber.subscribe("a.x")
+        await publisher.publish("a.x", b"1")
+        await take(narrow, 1)
+        for number in range(2, 12):
+            await publisher.publish("a.y", b"%d" % number)
+        for group in publisher._core.groups.by_id.values():  # as if a link had ended with them
+            group.broadcast_parts, group.broadcast_bytes = [], 0
+        await publisher.publish("a.y", b"12")
+        await publisher.publish("a.x", b"13")
+        messages = await take(wide, 3)
+        assert [(message.payload, message.gap) for message in messages] == [(b"1", 0), (b"12", 10), (b"13", 0)]
+        (message,) = await take(narrow, 1)
+        assert (message.payload, message.gap) == (b"13", 10)
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest", "block", "disconnect"])
+def test_a_subscriber_that_stops_reading_costs_the_others_nothing(policy: str) -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher, slow, quick = await simulation.start_nodes(3)
+        stuck = await slow.subscribe("t", policy=policy, queue_messages=100, queue_bytes=100 * 1024)
+        got: list[bytes] = []
+        await quick.subscribe("t", lambda message: got.append(message.payload[:4]))
+        payload = bytes(1020)
+        sent = 0
+        is_blocked = False
+
+        async def publish() -> None:
+            nonlocal sent
+            for number in range(5_000):
+                await publisher.publish("t", number.to_bytes(4, "big") + payload)
+                sent = number + 1
+                if number % 20 == 0:
+                    await asyncio.sleep(0.001)
+
+        publishing = asyncio.create_task(publish())
+        await asyncio.sleep(20.0)
+        link = publisher._core.peers.find(slow._core.info.id)
+        assert link is not None
+        assert link.link is not None
+        assert link.link._lanes.queued_bytes < 2 * 1024 * 1024
+        if policy == "block":
+            is_blocked = not publishing.done()
+            assert is_blocked
+            assert sent < 5_000
+            with pytest.raises(iris.Overloaded, match="'t'"):
+                publisher.try_publish("t", b"")
+            assert 100 <= stuck.queued_messages <= sent
+            taken = 0
+            async for message in stuck:  # all of it arrives in the end
+                assert (int.from_bytes(message.payload[:4], "big"), message.gap) == (taken, 0)
+                taken += 1
+                if taken == 5_000:
+                    break
+            assert stuck.dropped == {}
+        else:
+            assert stuck.queued_messages == 100
+            assert stuck.queued_bytes <= 100 * 1024
+        await publishing
+        await simulation.until(lambda: len(got) == 5_000)
+        assert got == [number.to_bytes(4, "big") for number in range(5_000)]
+        drops = slow.statistics().drops
+        if policy == "drop_oldest":
+            assert stuck.dropped == {"oldest": 4_900}
+            assert drops == {"subscription_drop_oldest": 4_900}
+            first, second = await take(stuck, 2)
+            assert (int.from_bytes(first.payload[:4], "big"), first.gap, second.gap) == (4_900, 4_900, 0)
+        elif policy == "drop_newest":
+            assert stuck.dropped == {"newest": 4_900}
+            messages = await take(stuck, 100)
+            assert int.from_bytes(messages[-1].payload[:4], "big") == 99
+            await publisher.publish("t", b"last")
+            assert (await anext(stuck)).gap == 4_900
+        elif policy == "disconnect":
+            assert stuck.dropped == {"cut_off": 1}
+            await take(stuck, 100)
+            with pytest.raises(iris.SlowSubscriber, match="'t'") as raised:
+                await anext(stuck)
+            assert (raised.value.topic, raised.value.policy, raised.value.queue_messages) == ("t", "disconnect", 100)
+            assert await publisher.publish("t", b"") == 1
+
+    simulate(scenario)
+
+
+def test_a_blocked_publisher_goes_on_when_the_subscriber_dies() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher, slow = await simulation.start_nodes(2)
+        await slow.subscribe("t", policy="block", queue_messages=1)
+        publishing = asyncio.create_task(_publish_many(publisher, 2_000))
+        await asyncio.sleep(30.0)
+        assert not publishing.done()
+        simulation.kill(slow)
+        await asyncio.wait_for(publishing, 10.0)
+
+    simulate(scenario)
+
+
+async def _publish_many(node: Node, count: int) -> None:
+    for _ in range(count):
+        await node.publish("t", bytes(10_000))
+        await asyncio.sleep(0)
+
+
+def test_large_groups_are_reached_down_their_trees_once_each() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher = await simulation.start_node()
+        nodes = await simulation.start_nodes(40)
+        taken: list[list[bytes]] = [[] for _ in nodes]
+
+        def note(number: int) -> Callable[[iris.Message], None]:
+            return lambda message: taken[number].append(message.payload)
+
+        for number, node in enumerate(nodes):
+            await node.subscribe("a.>" if number < 36 else "a.x", note(number))
+        sent = [b"%d" % number for number in range(20)]
+        for payload in sent[:10]:
+            await publisher.publish("a.x", payload)
+        await nodes[0].subscribe("a.x")
+        everything: list[bytes] = []
+        await nodes[39].subscribe(">", lambda message: everything.append(message.payload))
+        for payload in sent[10:]:
+            await publisher.publish("a.x", payload)
+        await asyncio.sleep(5.0)
+        assert taken == [sent] * 40
+        assert everything[-10:] == sent[10:]
+        assert len(everything) == len(set(everything))
+
+    simulate(scenario)
+
+
+def test_very_many_subscriptions_cost_a_publisher_no_more_than_a_few() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher, few, many = await simulation.start_nodes(3)
+        subscriptions = [await many.subscribe(f"users.{number}") for number in range(2_000)]
+        await few.subscribe("users.7")
+        assert len(many._core.pubsub._coverage.members) <= TOPIC_GROUPS_MAX
+        assert await publisher.publish("users.7", b"x") == 2
+        assert await publisher.publish("users.1999", b"y") == 1
+        assert (await anext(subscriptions[7])).payload == b"x"
+        assert (await anext(subscriptions[1999])).payload == b"y"
+        assert sum(subscription.queued_messages for subscription in subscriptions) == 0
+        await asyncio.gather(*(subscription.close() for subscription in subscriptions))
+        await asyncio.sleep(1.0)
+        assert many._core.pubsub._coverage.members == {}
+        assert await publisher.publish("users.1999", b"z") == 0
+
+    simulate(scenario)
+
+
+def test_a_node_that_closes_ends_its_subscriptions() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        one, other = await simulation.start_nodes(2)
+        subscription = await one.subscribe("t")
+        waiting = asyncio.create_task(_next(subscription))
+        await asyncio.sleep(0)
+        async with other.subscribe("t") as own:
+            assert await other.publish("t", b"1") == 2
+            assert [message.payload async for message in _first(own)] == [b"1"]
+        async for _message in own:
+            pytest.fail("a closed subscription gave a message")
+        assert (await waiting).payload == b"1"
+        waiting = asyncio.create_task(_next(subscription))
+        await asyncio.sleep(0)
+        simulation.nodes.remove(one)
+        await one.close()
+        with pytest.raises(iris.NodeClosed):
+            await waiting
+        for call in (lambda: one.try_publish("t", b""), lambda: one.subscribe("t")):
+            with pytest.raises(iris.NodeClosed):
+                call()
+        assert await other.publish("t", b"2") == 0
+
+    simulate(scenario)
+
+
+async def _next(subscription: Subscription) -> iris.Message:
+    return await anext(subscription)
+
+
+async def _first(subscription: Subscription) -> Any:
+    async for batch in subscription.batches():
+        for message in batch:
+            yield message
+        return
+
+
+def test_wrong_arguments_are_refused_with_advice() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        node = await simulation.start_node()
+        with pytest.raises(iris.ConfigurationError, match="wildcard"):
+            await node.publish("a.*", b"")
+        with pytest.raises(iris.ConfigurationError, match="empty token"):
+            node.try_publish("a..b", b"")
+        with pytest.raises(iris.ConfigurationError, match="last token"):
+            node.subscribe(">.a")
+        with pytest.raises(iris.ConfigurationError, match="drop_oldest"):
+            node.subscribe("a", policy="drop")
+        with pytest.raises(iris.ConfigurationError, match="at least 1"):
+            node.subscribe("a", queue_bytes=0)
+        with pytest.raises(iris.ConfigurationError, match="function"):
+            node.subscribe("a", "b")  # type: ignore[arg-type] # that is the point
+        with pytest.raises(iris.MessageTooLarge):
+            await node.publish("a", bytes(16 * 1024 * 1024 + 1))
+
+    simulate(scenario)
