@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_py import packets
-from iris_py.group import Group, Peer
+from iris_py.commands import Commands
+from iris_py.group import Peer
 from iris_py.groups import Groups
 from iris_py.inbound import Inbound
 from iris_py.link_config import LinkConfig
@@ -19,7 +20,7 @@ from iris_py.node_events import DialRefused, RoomMade, ViewKnown
 from iris_py.outbound import Outbound
 from iris_py.patterns.pubsub import PubSub
 from iris_py.patterns.request import Requester
-from iris_py.patterns.service import Registration, Service
+from iris_py.patterns.service import Service
 from iris_py.patterns.survey import Surveyor
 from iris_py.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers
 from overlay.config import OverlayConfig
@@ -46,11 +47,10 @@ if TYPE_CHECKING:
     from iris_py.link import Link, Packet
     from iris_py.node_events import NodeEvent as NodeEvent
     from iris_py.patterns.request import Outgoing
-    from iris_py.patterns.subscribing import SubscriptionQueue
     from iris_py.peers import PeersEvent
     from overlay.config import Rng
     from overlay.events import Event
-    from overlay.ids import GroupId, NodeId
+    from overlay.ids import NodeId
     from security import Keyring
 
 #: A link on which packets moved within this time (seconds) is not closed, though the overlay does not need it. Too small: a
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 LINK_IDLE_S = 30.0
 
 
-class NodeCore:
+class NodeCore(Commands):
     """The protocol of one node.
 
     Args:
@@ -111,118 +111,7 @@ class NodeCore:
         self._rare_deadline_changed = True
         self._events: list[NodeEvent] = []
 
-    # -- commands of the application
-
-    def group(self, cluster: str, now: float) -> Group:
-        """Return what is known of a cluster; its view is watched from now on.
-
-        Raises:
-            ValueError: The name is empty or too long.
-            overlay.OverlayError: More groups are in use than the overlay watches.
-        """
-        group = self.groups.find(cluster)
-        if group is None:
-            if self.groups.is_full:
-                self._forget_idle_group(now)
-            group = self.groups.make(cluster)
-            self.overlay.watch_group(group.id, now)
-            self.groups.add(group)
-            self._advance(now)
-        group.last_used = now
-        return group
-
-    def request(self, cluster: str, payload: bytes, timeout_s: float, idempotent: bool, token: object, now: float) -> int:
-        """Start a request; see :class:`~iris_py.patterns.request.Requester`.
-
-        Raises:
-            MessageTooLarge: The payload is over ``MAX_MESSAGE_BYTES``.
-            ValueError: The name is empty or too long.
-        """
-        return self.requester.request(self._group_to_ask(cluster, payload, now), payload, timeout_s, idempotent, token, now)
-
-    def survey(self, cluster: str, payload: bytes, timeout_s: float, stop_after: int | None, token: object, now: float) -> int:
-        """Start a survey; see :class:`~iris_py.patterns.survey.Surveyor`. Raises as :meth:`request` does."""
-        self._rare_deadline_changed = True
-        return self.surveyor.survey(self._group_to_ask(cluster, payload, now), payload, timeout_s, stop_after, token, now)
-
-    def _group_to_ask(self, cluster: str, payload: bytes, now: float) -> Group:
-        packets.check_size(payload)
-        group = self.group(cluster, now)
-        if not group.is_watched:
-            self.overlay.use_group(group.id, now)
-            self._advance(now)
-        return group
-
-    def broadcast(self, cluster: str, payload: bytes, now: float) -> int | None:
-        """Send a message to every member; returns how many that is. Sealed once, however many they are.
-
-        A few members get it from this node, those of a large group down the tree of the group. Returns None, and sends
-        nothing, while there is no room on the way to one of them or the view is not yet known: after :class:`RoomMade` or
-        :class:`ViewKnown` it may go.
-
-        Raises:
-            MessageTooLarge: The payload is over ``MAX_MESSAGE_BYTES``.
-            ValueError: The name is empty or too long.
-        """
-        packets.check_size(payload)
-        group = self.group(cluster, now)
-        members = group.members
-        if members is None:
-            return None
-        is_cast = group.is_cast(now)
-        if self._outbound.is_control_full() if is_cast else any(member.peer.is_congested for member in members):
-            return None
-        count = group.size if is_cast else len(members)
-        if not count:
-            return 0
-        group.sequence += 1
-        if self.service.serves(group):
-            self.service.receive_broadcast(group, self._local, group.sequence, payload)
-        if count > 1 or not members or members[0].peer is not self._local:
-            header = packets.MESSAGE.pack(packets.BROADCAST, 0, 0, len(payload), group.sequence, 0)
-            self._outbound.add_broadcast(group, header, payload, now)
-        return count
-
-    def join(self, registration: Registration, now: float) -> bool:
-        """Take part in a cluster; returns whether ``GroupJoined`` will follow (not for a further registration of the same).
-
-        Raises:
-            overlay.OverlayError: Too many groups, or the node is leaving.
-        """
-        # Since the registration was made, its group may have been forgotten.
-        registration.group = group = self.group(registration.group.name, now)
-        if not self.service.is_member(group):
-            self.overlay.join_group(group.id, group.keys.proof(self.info.id), now)
-        is_first = self.service.register(registration)
-        self._advance(now)
-        return is_first
-
-    def leave(self, registration: Registration, now: float) -> bool:
-        """Begin to leave; returns whether ``GroupLeft`` will follow, before which requests are still served."""
-        if not self.service.leave(registration):
-            return False
-        self.overlay.leave_group(registration.group.id, now)
-        self._advance(now)
-        return True
-
-    def publish(self, topic: str, payload: bytes, now: float) -> int | None:
-        """Send to every subscriber of a topic; see :meth:`~iris_py.patterns.pubsub.PubSub.publish`."""
-        count = self.pubsub.publish(topic, payload, now)
-        if count is None:
-            self._advance(now)  # the views may have to be asked for
-        return count
-
-    def subscribe(self, queue: SubscriptionQueue, now: float) -> bool:
-        """Begin a subscription; see :meth:`~iris_py.patterns.pubsub.PubSub.subscribe`."""
-        is_told_later = self.pubsub.subscribe(queue, now)
-        self._advance(now)
-        return is_told_later
-
-    def unsubscribe(self, queue: SubscriptionQueue, now: float) -> list[GroupId]:
-        """End a subscription; returns the groups for which ``GroupLeft`` will follow."""
-        left = self.pubsub.unsubscribe(queue, now)
-        self._advance(now)
-        return left
+    # -- commands of the owner
 
     def depart(self, now: float) -> None:
         """Tell everybody that this node leaves the network; ``Departed`` follows."""
@@ -578,14 +467,3 @@ class NodeCore:
         if peer is not None and peer.link is not None:
             peer.link.abort(reason)
             self._handle_link(peer.link, now)
-
-    # --
-
-    def _forget_idle_group(self, now: float) -> None:
-        pending = self.requester.groups_pending() | self.surveyor.groups_pending()
-        pending |= self.pubsub.groups_joined()
-        oldest = self.groups.oldest(lambda group: not self.service.serves(group) and group not in pending)
-        if oldest is not None:
-            self.groups.forget(oldest)
-            self.pubsub.forget(oldest)
-            self.overlay.unwatch_group(oldest.id, now)

@@ -53,6 +53,7 @@ LAYERS = (
     ("peers",),
     ("patterns.request", "patterns.service"),
     ("patterns.survey",),
+    ("commands",),
     ("node",),
     ("net.driver", "messages"),
     ("broadcasts", "serving", "surveys"),
