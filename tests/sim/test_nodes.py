@@ -753,6 +753,7 @@ def test_cancelling_any_call_at_any_step_leaves_nothing_behind() -> None:
         calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
             "request": lambda: asker.request("accounts", b"?"),
             "broadcast": lambda: asker.broadcast("accounts", b"!"),
+            "survey": lambda: _await(asker.survey("accounts", b"?")),
             "join": join,
             "connect": open_and_close,
             "members": lambda: _await(asker.members(f"new {now()}")),
@@ -779,6 +780,7 @@ def test_cancelling_any_call_at_any_step_leaves_nothing_behind() -> None:
             assert simulation.is_converged(), name
             assert await asker.request("accounts", b"?") == b"?"
             assert not asker._core.requester._pending
+            assert not asker._core.surveyor._surveys
             with pytest.raises(iris.NoMembers):
                 await member.request("billing", b"?")
 
