@@ -29,7 +29,7 @@ from benchmarks.tally import Tally
 from benchmarks.worker import Parameters, Role, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
 PAYLOAD = bytes(range(256)) * 4
 _CLUSTER = "sink"
@@ -136,7 +136,7 @@ def receive_batches(parameters: Parameters) -> None:
     iris_py.run(_subscribe(parameters, take))
 
 
-async def _subscribe(parameters: Parameters, take: Callable[[iris_py.Subscription, Tally], Awaitable[None]]) -> None:
+async def _subscribe(parameters: Parameters, take: Callable[[iris_py.Subscription, Tally], Coroutine[Any, Any, None]]) -> None:
     tally = Tally(parameters["count"])
     async with (
         iris_py.connect(secret=parameters["secret"], discovery=False) as node,

@@ -187,6 +187,41 @@ def survey(
 
 @app.command(epilog=EXIT_CODES_HELP)
 @with_settings
+def publish(
+    settings: Settings,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Tokens with dots between them.", show_default=False)],
+    text: Text,
+    json: Json = False,
+) -> int:
+    """Send a message to every subscriber of a topic."""
+    from iris_py.cli import topics
+
+    return execute(lambda: topics.publish(settings, topic, text, as_json=json), verbosity=settings.verbose, is_short=True)
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@with_settings
+def subscribe(
+    settings: Settings,
+    pattern: Annotated[
+        str,
+        typer.Argument(metavar="PATTERN", help="A topic; * is any token, > at the end all further ones.", show_default=False),
+    ],
+    json: Json = False,
+) -> int:
+    """Print what is published to a topic until it is told to stop, each message in a line.
+
+    A line has the topic and the text, at most 2,000 characters of it.
+
+    With --json nothing is shortened or made harmless.
+    """
+    from iris_py.cli import topics
+
+    return execute(lambda: topics.subscribe(settings, pattern, as_json=json), verbosity=settings.verbose)
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@with_settings
 def members(
     settings: Settings,
     name: Annotated[str | None, typer.Argument(help="Name of the cluster.", show_default=False)] = None,

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from iris_py.cli.settings import Settings
 
-__all__ = ["broadcast", "members", "request", "survey"]
+__all__ = ["broadcast", "members", "read_payload", "request", "survey"]
 
 
 async def request(settings: Settings, cluster: str, text: str, *, timeout_s: float, is_idempotent: bool, as_json: bool) -> int:
     """Ask one member and print its reply as it came: not a byte more into a file or pipe."""
-    payload = _payload(text)
+    payload = read_payload(text)
     async with iris_py.connect(**settings.connect_arguments()) as node:
         started = time.perf_counter()
         reply = await node.request(cluster, payload, timeout=timeout_s, idempotent=is_idempotent)
@@ -38,7 +38,7 @@ async def request(settings: Settings, cluster: str, text: str, *, timeout_s: flo
 
 async def broadcast(settings: Settings, cluster: str, text: str, *, as_json: bool) -> int:
     """Send to every member and say how many there were."""
-    payload = _payload(text)
+    payload = read_payload(text)
     async with iris_py.connect(**settings.connect_arguments()) as node:
         count = await node.broadcast(cluster, payload)
         known = len(node.nodes()) - 1
@@ -55,7 +55,7 @@ async def survey(
     settings: Settings, cluster: str, text: str, *, timeout_s: float, stop_after: int | None, as_json: bool
 ) -> int:
     """Ask every member, print a line for each reply as it comes, and say what became of the others."""
-    payload = _payload(text)
+    payload = read_payload(text)
     replies = 0
     documents: list[dict[str, str]] = []
     async with iris_py.connect(**settings.connect_arguments()) as node:
@@ -98,7 +98,7 @@ async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> 
     return ExitCode.NO_MEMBERS
 
 
-def _payload(text: str) -> bytes:
+def read_payload(text: str) -> bytes:
     """Return the bytes of an argument, exactly as the shell gave them, or of standard input."""
     return sys.stdin.buffer.read() if text == "-" else os.fsencode(text)
 

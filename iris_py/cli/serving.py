@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from iris_py.cli.settings import Settings
 
-__all__ = ["join", "node"]
+__all__ = ["announce", "ending_by_signal", "join", "node"]
 
 
 async def node(settings: Settings, *, as_json: bool) -> int:
     """Stay in the network until a signal comes."""
-    async with _ending_by_signal() as ended, iris_py.connect(**settings.connect_arguments()) as running:
-        _announce(running, None, as_json=as_json)
+    async with ending_by_signal() as ended, iris_py.connect(**settings.connect_arguments()) as running:
+        announce(running, {}, "", as_json=as_json)
         return await ended
 
 
@@ -35,16 +35,16 @@ async def join(
     """Serve a cluster with a command until a signal comes, then leave without failing a request."""
     handler = CommandHandler(parse_command(command, use_shell=use_shell))
     async with (
-        _ending_by_signal() as ended,
+        ending_by_signal() as ended,
         iris_py.connect(**settings.connect_arguments()) as running,
         running.join(cluster, handler, concurrency=concurrency or os.cpu_count() or 1),
     ):
-        _announce(running, cluster, as_json=as_json)
+        announce(running, {"cluster": cluster}, f"serves {cluster!r}", as_json=as_json)
         return await ended
 
 
 @asynccontextmanager
-async def _ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
+async def ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
     """Turn the first SIGINT or SIGTERM into an exit code, so that leaving comes first; the next one ends the process."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
@@ -64,12 +64,12 @@ async def _ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
             loop.remove_signal_handler(number)
 
 
-def _announce(running: iris_py.Node, cluster: str | None, *, as_json: bool) -> None:
+def announce(running: iris_py.Node, doing: dict[str, str], doing_text: str, *, as_json: bool) -> None:
     """Say on standard error what runs; standard output belongs to what broadcasts print, or to JSON."""
     if as_json:
         document = {"id": running.id, "address": running.address, "network": running.network, "zone": running.zone}
-        print(json.dumps(document if cluster is None else document | {"cluster": cluster}), flush=True)
+        print(json.dumps(document | doing), flush=True)
         return
-    serving = "" if cluster is None else f" serves {cluster!r}"
-    text = f"iris: node {running.id[:8]}{serving} in the network {running.network!r} at {running.address}; Ctrl-C ends it"
+    what = f"node {running.id[:8]} {doing_text}".rstrip()
+    text = f"iris: {what} in the network {running.network!r} at {running.address}; Ctrl-C ends it"
     print(text, file=sys.stderr, flush=True)

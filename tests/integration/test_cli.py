@@ -306,6 +306,27 @@ def test_broadcast_runs_the_command_and_shows_its_output(shell: Shell) -> None:
     assert (code, json.loads(out)) == (0, {"cluster": "upper", "members": 2})
 
 
+def test_publish_reaches_who_subscribes_to_a_pattern(shell: Shell) -> None:
+    assert shell.run("publish", "news.sport", "nobody hears it") == (0, b"sent to 0 nodes\n", "")
+    plain, line = shell.serve("subscribe", "news.*")
+    assert "subscribes to 'news.*'" in line
+    as_json = shell.start("subscribe", "news.sport", "--json")
+    assert json.loads(read_line(as_json.stdout))["pattern"] == "news.sport"
+    assert shell.run("publish", "news.sport", "goal\n\x1b[2J") == (0, b"sent to 2 nodes\n", "")
+    code, out, _ = shell.run("publish", "news.weather", "-", "--json", stdin=b"\xff")
+    assert (code, json.loads(out)) == (0, {"topic": "news.weather", "nodes": 1})
+    lines = [read_line(plain.stdout), read_line(plain.stdout)]
+    assert lines[0].startswith("news.sport goal")
+    assert "\x1b" not in lines[0]
+    assert lines[1].startswith("news.weather ")
+    message = json.loads(read_line(as_json.stdout))
+    assert (message["topic"], message["payload"], message["gap"]) == ("news.sport", "goal\n\x1b[2J", 0)
+    assert stop(plain)[:2] == (0, b"")
+    assert stop(as_json, signal.SIGINT)[:2] == (130, b"")
+    assert shell.run("publish", "news.*", "x")[0] == 2
+    assert shell.run("subscribe", "news..x")[0] == 2
+
+
 def test_json(shell: Shell) -> None:
     process = shell.start("join", "upper", "--exec", "tr a-z A-Z", "--json", "--zone", "eu/a")
     service = json.loads(read_line(process.stdout))
