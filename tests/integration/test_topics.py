@@ -42,7 +42,7 @@ def test_publishers_in_other_processes_are_heard_completely_and_in_order(loop: L
                 count += 1
                 if count == PUBLISHERS * COUNT:
                     break
-            outputs = [await publisher.communicate() for publisher in publishers]
+            outputs = [await publisher.communicate(b"") for publisher in publishers]
             assert [int(out) for out, _ in outputs] == [1] * PUBLISHERS
             assert taken == {f"numbers.p{number}": list(range(COUNT)) for number in range(PUBLISHERS)}
             assert all(len(found) == 1 for found in sources.values())
