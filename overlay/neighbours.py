@@ -44,6 +44,7 @@ class Neighbours:
     __slots__ = (
         "_acknowledged",
         "_exchange_right",
+        "_given_up",
         "_heard",
         "_is_doubted",
         "_owed",
@@ -63,6 +64,8 @@ class Neighbours:
         self.has_news = False
         # Probes that were not answered yet, and how often they went through the ring because nobody could dial.
         self._probes: dict[NodeId, tuple[NodeInfo, int]] = {}
+        # Those that did not answer in time: an answer may come late, through the ring, from one that nobody can dial.
+        self._given_up: dict[NodeId, None] = {}
         self._heard: dict[int, NodeInfo] = {}
         # While joining: who has this node in its leaf set. Emptied when active.
         self._acknowledged: dict[NodeId, None] = {}
@@ -127,7 +130,9 @@ class Neighbours:
         """Handle the answer to a probe."""
         ring = self._ring
         info = ack.info
-        if self._probes.pop(info.id, None) is None:
+        is_late = info.id in self._given_up
+        self._given_up.pop(info.id, None)
+        if self._probes.pop(info.id, None) is None and not is_late:
             return
         ring.timers.cancel((Timer.PROBE, info.id))
         is_new = self._add(info, now, is_active=ack.is_active)
@@ -151,6 +156,7 @@ class Neighbours:
         ring = self._ring
         self._owed.pop(node, None)
         self._acknowledged.pop(node, None)
+        self._given_up.pop(node, None)
         was_leaf = ring.leaves.remove(node)
         self.give_up(node, now)
         if was_leaf and not ring.is_left:
@@ -198,6 +204,9 @@ class Neighbours:
         ring = self._ring
         if node in self._probes and position(node) not in ring.leaves:
             ring.dead.add(node, now + ring.config.dead_memory_s)
+            if len(self._given_up) >= HEARD_MAX:
+                del self._given_up[next(iter(self._given_up))]
+            self._given_up[node] = None
         self.give_up(node, now)
 
     def repair(self, now: float) -> None:
