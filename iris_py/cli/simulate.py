@@ -53,8 +53,15 @@ def execute_simulation(
 
     Simulations compute without a pause, so there is no event loop that would hear an interrupt: see `Interrupts`.
     """
+    from iris_py.cli.simulate_plan import Plan
+
     try:
-        return simulate(None if suite is not None else make(), suite, json_file=json_file, plots=plots, workers=workers)
+        plan = make()
+        if suite is not None and plan != Plan():
+            raise ConfigurationError(
+                f"--suite {suite} decides what is simulated: beside it say --workers, --json and --plots only"
+            )
+        return simulate(None if suite is not None else plan, suite, json_file=json_file, plots=plots, workers=workers)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
