@@ -20,6 +20,9 @@ probability, one in 10^6, and renewals bring it back. Each more costs a message 
 GROUPS_MAX: Final = 65_536
 """Directories of a node, and copies as many: 100 MiB of small ones. Beyond, registrations are refused and counted."""
 
+PARTS_MAX: Final = 256
+"""Copies of which some parts have arrived. Neighbours send theirs one after another; beyond it they come again later."""
+
 
 def copy_parts(directory: Directory, watchers: Iterable[NodeInfo]) -> list[Copy]:
     """Return the messages that carry a whole directory."""
@@ -119,7 +122,8 @@ class Copies:
             held.apply(message, expires)
             held.directory.version = message.version
             return message.version, False
-        if message.is_first and (held is not None or len(self) < GROUPS_MAX):
+        has_room = len(self._parts) < PARTS_MAX and (held is not None or len(self) < GROUPS_MAX)
+        if message.is_first and (has_room or (group, source) in self._parts):
             self._parts[group, source] = HeldCopy(Directory(group, 0), {}, source, expires)
         part = self._parts.get((group, source))
         if part is None:

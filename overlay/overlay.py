@@ -13,6 +13,7 @@ from overlay.contacts import ContactFailed, Contacts
 from overlay.counters import Counters
 from overlay.detector_messages import is_detector_message
 from overlay.dialling import Dialler, parse_address
+from overlay.dials import Dials
 from overlay.discovery import Discovery, Stranger
 from overlay.errors import InfoError, StateError
 from overlay.events import (
@@ -64,9 +65,6 @@ DIALS_MAX: Final = 512
 """Dials remembered as under way. More than the bounds of dialler and contacts allow, unless links open that the other side
 dialled; beyond it the oldest is forgotten: at worst an address is dialled twice at once."""
 
-DIAL_FORGOTTEN_S: Final = 15.0
-"""After so long a dial that the owner never reported on is requested again. More than every time-out of a dial."""
-
 
 class Overlay:
     """Find the other nodes of the network, know who takes part in which group, and reach them.
@@ -112,8 +110,7 @@ class Overlay:
         self._links: dict[NodeId, NodeInfo] = {}
         self._violators: dict[NodeId, None] = {}
         self._to_merge: dict[NodeId, None] = {}
-        # When each dial under way was requested, the oldest first: the dialler and the contacts share one to the same address.
-        self._dials: dict[str, float] = {}
+        self._dials = Dials()
         self._messages: list[tuple[NodeId, bytes]] = []
         self._events: list[Event] = []
         self._views: dict[GroupId, ViewChanged] = {}
@@ -211,7 +208,7 @@ class Overlay:
             now: Monotonic seconds.
             is_refused: Whether the host says that nobody listens there.
         """
-        self._dials.pop(address, None)
+        self._dials.end(address)
         self._dialler.dial_failed(address, now)
         self._contacts.dial_failed(address, now, is_refused=is_refused)
         self._finish_turn(now)
@@ -221,7 +218,7 @@ class Overlay:
 
         For a new one call `link_opened` as well, before or after.
         """
-        self._dials.pop(address, None)
+        self._dials.end(address)
         self._dialler.dial_succeeded(address, peer, now)
         self._contacts.dial_succeeded(address, peer, now)
         self._finish_turn(now)
@@ -422,7 +419,7 @@ class Overlay:
         return Stranger.NEIGHBOUR if not self._ring.is_active or self._ring.admits(node) else Stranger.FAR
 
     def _peers_count(self) -> int:
-        return self._ring.size_estimate() - 1
+        return self._ring.size_estimate() - 1 if self._ring.is_active else 0
 
     def _violate(self, peer: NodeId, reason: str) -> None:
         """Have the link to a peer closed. What came through the ring from elsewhere has no link that could be closed."""
@@ -485,14 +482,7 @@ class Overlay:
         is_searching = not self._ring.is_active
         if not is_searching or len(self._links) < CONTACTS_ENOUGH:
             self._dialler.request_dials(now, self._config.search_dials_max if is_searching else self._config.dials_max)
-        while self._dials and now - next(iter(self._dials.values())) > DIAL_FORGOTTEN_S:
-            del self._dials[next(iter(self._dials))]
-        for request in (*self._dialler.requests, *self._contacts.requests_to_dial()):
-            if request.address not in self._dials:
-                if len(self._dials) >= DIALS_MAX:
-                    del self._dials[next(iter(self._dials))]
-                self._dials[request.address] = now
-                self._events.append(request)
+        self._events += self._dials.begin((*self._dialler.requests, *self._contacts.requests_to_dial()), now)
         self._dialler.requests.clear()
 
     def _merge_with_found(self, now: float) -> None:
@@ -543,10 +533,13 @@ class Overlay:
 
     def _handle_contact(self, event: ContactEvent, now: float) -> None:
         if isinstance(event, ContactFailed):
-            info = event.info
-            is_dead = event.is_refused and self._lifeline.refused(info, now)
+            peer = event.info.id
+            is_dead = event.is_refused and self._lifeline.refused(event.info, now)
             self._reaching.contact_failed(event, is_dead=is_dead, now=now)
-            self._ring.contact_failed(event.info.id, event.undelivered, now)
+            if event.is_overflow:
+                self._ring.give_back(peer, event.undelivered, now)
+            else:
+                self._ring.contact_failed(peer, event.undelivered, now)
         elif isinstance(event, LinkReleased) and not self._needs_link(event.peer):
             self._events.append(event)
 

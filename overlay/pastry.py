@@ -142,6 +142,12 @@ class Pastry:
         elif self._ring.find(peer) is not None:
             self._ring.doubtful[peer] = None
 
+    def give_back(self, peer: NodeId, undelivered: list[bytes], now: float) -> None:
+        """Handle that there was no room for messages to a peer; they are sent another way."""
+        for data in undelivered:
+            self._core.relaying.send_another_way(peer, data, now)
+        self._core.finish_turn(now)
+
     def contact_failed(self, peer: NodeId, undelivered: list[bytes], now: float) -> None:
         """Handle that messages could not be given to a peer; they are sent another way."""
         ring = self._ring
