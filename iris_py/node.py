@@ -194,6 +194,7 @@ class NodeCore:
     def dialled(self, address: str, now: float) -> Link:
         """A connection to an address was made; returns its link."""
         link = self.peers.dialled(address, now)
+        self.overlay.dial_connected(address, now)
         self._handle_link(link, now)
         return link
 
@@ -358,7 +359,7 @@ class NodeCore:
                 self._link_deadlines.set(link, deadline)
         routed, requests = outbound.packets_to_route()
         for request_id in requests:
-            self.requester.routed(request_id)
+            self.requester.routed(request_id, now)
         for info, packet in routed:
             self.overlay.send(info, packet, now)
         for group_id, piece in outbound.casts_to_send():

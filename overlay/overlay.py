@@ -200,6 +200,10 @@ class Overlay:
             self._to_merge.pop(peer, None)  # It never was open, and will not be.
         self._finish_turn(now)
 
+    def dial_connected(self, address: str, now: float) -> None:
+        """Handle that somebody took the connection of a requested dial: who it is will be known soon."""
+        self._discovery.dial_connected(now)
+
     def dial_failed(self, address: str, now: float, *, is_refused: bool = False) -> None:
         """Handle that a requested dial failed.
 
