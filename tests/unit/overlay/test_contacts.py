@@ -11,7 +11,7 @@ from overlay.events import DialRequested, LinkReleased
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 
-CONFIG = ContactsConfig(waiting_messages_max=3, waiting_peers_max=4, dials_max=2)
+CONFIG = ContactsConfig(waiting_messages_max=3, waiting_peers_max=4, dials_max=2, link_idle_s=60.0)
 
 
 def node(number: int, *addresses: str) -> NodeInfo:
