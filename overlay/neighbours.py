@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from overlay.ids import RING, clockwise, position
-from overlay.pastry_events import HandoverWanted
+from overlay.pastry_events import HandoverWanted, PeerSilent
 from overlay.ring import Timer
 from overlay.routing_messages import LEAVES_TOLD_MAX, LeafAck, LeafProbe, RowAsk, encode_ring_message
 
@@ -34,6 +34,14 @@ HEARD_MAX: Final = 128
 RELAYS_MAX: Final = 3
 """How often a node that cannot be dialled is probed through the ring, which may not have it in all leaf sets yet."""
 
+HIDDEN_ASKED_S: Final = 4.0
+"""How often a leaf is asked through the ring that has no address, and no link to this node: nothing else shows that it lives.
+Too small: messages for each pair of such leaves. Too large: a dead one stays in the leaf set for longer."""
+
+HIDDEN_UNANSWERED_MAX: Final = 4
+"""How often in a row it may leave that unanswered. Too small: while two rings merge, a way there and back is found late, and a
+leaf that lives is taken for dead. Too large: as above."""
+
 NEAR_TOLD: Final = 4
 """Nodes of the table near the prober that an acknowledgement tells, on either side."""
 
@@ -51,6 +59,7 @@ class Neighbours:
         "_probes",
         "_repair_attempts",
         "_ring",
+        "_unanswered",
         "has_closed",
         "has_news",
         "is_searching",
@@ -66,6 +75,8 @@ class Neighbours:
         self._probes: dict[NodeId, tuple[NodeInfo, int]] = {}
         # Those that did not answer in time: an answer may come late, through the ring, from one that nobody can dial.
         self._given_up: dict[NodeId, None] = {}
+        # Leaves that only the ring reaches, and how many questions in a row they left unanswered.
+        self._unanswered: dict[NodeId, int] = {}
         self._heard: dict[int, NodeInfo] = {}
         # While joining: who has this node in its leaf set. Emptied when active.
         self._acknowledged: dict[NodeId, None] = {}
@@ -130,6 +141,8 @@ class Neighbours:
         """Handle the answer to a probe."""
         ring = self._ring
         info = ack.info
+        if info.id in self._unanswered:
+            self._expect_hidden(info, now)
         is_late = info.id in self._given_up
         self._given_up.pop(info.id, None)
         if self._probes.pop(info.id, None) is None and not is_late:
@@ -157,6 +170,7 @@ class Neighbours:
         self._owed.pop(node, None)
         self._acknowledged.pop(node, None)
         self._given_up.pop(node, None)
+        self._unanswered.pop(node, None)
         was_leaf = ring.leaves.remove(node)
         self.give_up(node, now)
         if was_leaf and not ring.is_left:
@@ -209,6 +223,28 @@ class Neighbours:
             self._given_up[node] = None
         self.give_up(node, now)
 
+    def ask_hidden(self, node: NodeId, now: float) -> bytes | None:
+        """Return what to send through the ring to a leaf that there may be no other way to; None if there is no need.
+
+        Such a leaf cannot be pinged, and no link breaks when it dies.
+        """
+        ring = self._ring
+        info = ring.leaves.get(position(node))
+        if info is None or info.addresses:
+            self._unanswered.pop(node, None)
+            return None
+        if node in ring.links or not ring.is_active:
+            self._expect_hidden(info, now)
+            return None
+        unanswered = self._unanswered.get(node, 0)
+        if unanswered >= HIDDEN_UNANSWERED_MAX:
+            self._unanswered.pop(node, None)
+            ring.emit(PeerSilent(info))
+            return None
+        self._unanswered[node] = unanswered + 1
+        ring.timers.set((Timer.HIDDEN, node), now + ring.config.probe_timeout_s / RELAYS_MAX)
+        return encode_ring_message(self._make_probe())
+
     def repair(self, now: float) -> None:
         """Look for replacements on the sides that are short."""
         ring = self._ring
@@ -255,6 +291,12 @@ class Neighbours:
         """Return the leaf set for a message."""
         return self._ring.leaves.members()[:LEAVES_TOLD_MAX]
 
+    def _expect_hidden(self, info: NodeInfo, now: float) -> None:
+        """Note a sign of life of a leaf without an address, and when it has to give the next one."""
+        ring = self._ring
+        self._unanswered.pop(info.id, None)
+        ring.timers.set((Timer.HIDDEN, info.id), now + HIDDEN_ASKED_S * ring.rng.uniform(0.8, 1.2))
+
     def _is_wanted(self, info: NodeInfo, place: int) -> bool:
         leaves = self._ring.leaves
         if place in leaves:
@@ -269,7 +311,10 @@ class Neighbours:
             ring.consider(info)
         else:
             ring.note_newcomer(info, now)
-        if not ring.add_leaf(info):
+        is_new = ring.add_leaf(info)
+        if not info.addresses and place in ring.leaves:
+            self._expect_hidden(info, now)
+        if not is_new:
             return False
         if ring.is_active and is_active and not ring.leaves.is_edge(place):
             # An active node in the middle of the leaf set, that nobody knew: it comes from another ring.

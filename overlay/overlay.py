@@ -39,6 +39,7 @@ from overlay.pastry_events import (
     HandoverWanted,
     LeavesChanged,
     PeerLeft,
+    PeerSilent,
     PeerViolated,
     Received,
     Undeliverable,
@@ -521,6 +522,8 @@ class Overlay:
             self._settle()
         elif isinstance(event, PeerLeft):
             self._lifeline.left(event.peer, now)
+        elif isinstance(event, PeerSilent):
+            self._lifeline.bury(event.info, now, is_silent=True)
         elif isinstance(event, PeerViolated):
             self.counters.messages_invalid += 1
             self._violate(event.peer, event.reason)

@@ -254,7 +254,10 @@ class Pastry:
         ring.is_left = True
         self._core.joining.stop()
         for info in told.values():
-            ring.tell(info, Leaving())
+            if ring.is_reachable(info, now):
+                ring.tell(info, Leaving())
+            else:
+                self._core.relaying.relay(info.id, encode_ring_message(Leaving()), now)
         self._core.router.release_held(now)
 
     def is_root(self, key: bytes) -> bool:

@@ -74,6 +74,13 @@ class PeerLeft(msgspec.Struct, frozen=True):
     """The peer."""
 
 
+class PeerSilent(msgspec.Struct, frozen=True):
+    """Report a leaf that nobody can ping, since it has no address, and that did not answer through the ring: it is dead."""
+
+    info: NodeInfo
+    """The leaf."""
+
+
 class PeerViolated(msgspec.Struct, frozen=True):
     """Ask the owner to close the link to a peer."""
 
@@ -84,5 +91,5 @@ class PeerViolated(msgspec.Struct, frozen=True):
 
 
 PastryEvent: TypeAlias = (
-    Activated | LeavesChanged | Delivered | Received | Undeliverable | HandoverWanted | PeerLeft | PeerViolated
+    Activated | LeavesChanged | Delivered | Received | Undeliverable | HandoverWanted | PeerLeft | PeerSilent | PeerViolated
 )
