@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from overlay.ids import RING, clockwise, position
-from overlay.pastry_events import HandoverWanted, PeerSilent
+from overlay.leafset import LeafSet
+from overlay.pastry_events import HandoverWanted, LeavesDoubted, PeerSilent
 from overlay.ring import Timer
 from overlay.routing_messages import LEAVES_TOLD_MAX, LeafAck, LeafProbe, RowAsk, encode_ring_message
 
@@ -135,6 +136,8 @@ class Neighbours:
             ring.emit(HandoverWanted(info))
         elif info.id not in self._owed:
             self._acknowledge(info)
+        if probe.is_active:
+            self._compare(info, probe.leaves)
         self.hear(probe.leaves, now)
 
     def receive_ack(self, ack: LeafAck, now: float) -> None:
@@ -154,6 +157,8 @@ class Neighbours:
         elif is_new and ring.leaves.is_neighbour(position(info.id)):
             ring.emit(HandoverWanted(info))
         self._is_doubted |= not ack.is_whole or any(ring.dead.has(leaf.id, now) for leaf in ack.leaves)
+        if ack.is_active:
+            self._compare(info, ack.leaves)
         self.hear(ack.leaves, now)
         self._maybe_close(now)
 
@@ -290,6 +295,23 @@ class Neighbours:
     def told_leaves(self) -> list[NodeInfo]:
         """Return the leaf set for a message."""
         return self._ring.leaves.members()[:LEAVES_TOLD_MAX]
+
+    def _compare(self, other: NodeInfo, leaves: list[NodeInfo]) -> None:
+        """Doubt leaves that another leaf does not have although it should.
+
+        The detector asks most leaves rarely: who it is that dies is noticed by its neighbour. But that may be told by a refused
+        dial, say, and then it tells nobody else.
+        """
+        ring = self._ring
+        if not ring.is_active or position(other.id) not in ring.leaves:
+            return
+        theirs = LeafSet(position(other.id), ring.config.leaf_half)
+        for info in leaves:
+            theirs.add(info)
+        places = [(position(info.id), info.id) for info in ring.leaves.members() if info.id != other.id]
+        doubted = [node for place, node in places if place not in theirs and theirs.admits(place)]
+        if doubted:
+            ring.emit(LeavesDoubted(doubted, other.id))
 
     def _expect_hidden(self, info: NodeInfo, now: float) -> None:
         """Note a sign of life of a leaf without an address, and when it has to give the next one."""

@@ -38,6 +38,7 @@ from overlay.pastry_events import (
     Delivered,
     HandoverWanted,
     LeavesChanged,
+    LeavesDoubted,
     PeerLeft,
     PeerSilent,
     PeerViolated,
@@ -522,6 +523,8 @@ class Overlay:
             self._settle()
         elif isinstance(event, PeerLeft):
             self._lifeline.left(event.peer, now)
+        elif isinstance(event, LeavesDoubted):
+            self._lifeline.detector.look_at(event.leaves, event.witness, now)
         elif isinstance(event, PeerSilent):
             self._lifeline.bury(event.info, now, is_silent=True)
         elif isinstance(event, PeerViolated):

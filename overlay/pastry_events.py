@@ -81,6 +81,15 @@ class PeerSilent(msgspec.Struct, frozen=True):
     """The leaf."""
 
 
+class LeavesDoubted(msgspec.Struct, frozen=True):
+    """Ask whether leaves live: another leaf does not have them any more, and it may know better."""
+
+    leaves: list[NodeId]
+    """The leaves."""
+    witness: NodeId
+    """Who does not have them."""
+
+
 class PeerViolated(msgspec.Struct, frozen=True):
     """Ask the owner to close the link to a peer."""
 
@@ -91,5 +100,14 @@ class PeerViolated(msgspec.Struct, frozen=True):
 
 
 PastryEvent: TypeAlias = (
-    Activated | LeavesChanged | Delivered | Received | Undeliverable | HandoverWanted | PeerLeft | PeerSilent | PeerViolated
+    Activated
+    | LeavesChanged
+    | LeavesDoubted
+    | Delivered
+    | Received
+    | Undeliverable
+    | HandoverWanted
+    | PeerLeft
+    | PeerSilent
+    | PeerViolated
 )
