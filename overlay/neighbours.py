@@ -76,7 +76,7 @@ class Neighbours:
         self._probes: dict[NodeId, tuple[NodeInfo, int]] = {}
         # Those that did not answer in time: an answer may come late, through the ring, from one that nobody can dial.
         self._given_up: dict[NodeId, None] = {}
-        # Leaves that only the ring reaches, and how many questions in a row they left unanswered.
+        # Leaves without an address that are asked through the ring, and how many questions in a row they left unanswered.
         self._unanswered: dict[NodeId, int] = {}
         self._heard: dict[int, NodeInfo] = {}
         # While joining: who has this node in its leaf set. Emptied when active.
@@ -137,7 +137,7 @@ class Neighbours:
         elif info.id not in self._owed:
             self._acknowledge(info)
         if probe.is_active:
-            self._compare(info, probe.leaves)
+            self._compare(info, probe.leaves, now)
         self.hear(probe.leaves, now)
 
     def receive_ack(self, ack: LeafAck, now: float) -> None:
@@ -158,7 +158,7 @@ class Neighbours:
             ring.emit(HandoverWanted(info))
         self._is_doubted |= not ack.is_whole or any(ring.dead.has(leaf.id, now) for leaf in ack.leaves)
         if ack.is_active:
-            self._compare(info, ack.leaves)
+            self._compare(info, ack.leaves, now)
         self.hear(ack.leaves, now)
         self._maybe_close(now)
 
@@ -238,7 +238,7 @@ class Neighbours:
         if info is None or info.addresses:
             self._unanswered.pop(node, None)
             return None
-        if node in ring.links or not ring.is_active:
+        if (node in ring.links and node not in self._unanswered) or not ring.is_active:
             self._expect_hidden(info, now)
             return None
         unanswered = self._unanswered.get(node, 0)
@@ -296,7 +296,7 @@ class Neighbours:
         """Return the leaf set for a message."""
         return self._ring.leaves.members()[:LEAVES_TOLD_MAX]
 
-    def _compare(self, other: NodeInfo, leaves: list[NodeInfo]) -> None:
+    def _compare(self, other: NodeInfo, leaves: list[NodeInfo], now: float) -> None:
         """Doubt leaves that another leaf does not have although it should.
 
         The detector asks most leaves rarely: who it is that dies is noticed by its neighbour. But that may be told by a refused
@@ -308,10 +308,15 @@ class Neighbours:
         theirs = LeafSet(position(other.id), ring.config.leaf_half)
         for info in leaves:
             theirs.add(info)
-        places = [(position(info.id), info.id) for info in ring.leaves.members() if info.id != other.id]
-        doubted = [node for place, node in places if place not in theirs and theirs.admits(place)]
+        places = [(position(info.id), info) for info in ring.leaves.members() if info.id != other.id]
+        doubted = [info for place, info in places if place not in theirs and theirs.admits(place)]
         if doubted:
-            ring.emit(LeavesDoubted(doubted, other.id))
+            ring.emit(LeavesDoubted([info.id for info in doubted], other.id))
+        for info in doubted:
+            if not info.addresses and info.id not in self._unanswered:
+                # There may be a link, but if the host lost its power, that says nothing for long.
+                self._unanswered[info.id] = 0
+                ring.timers.set((Timer.HIDDEN, info.id), now)
 
     def _expect_hidden(self, info: NodeInfo, now: float) -> None:
         """Note a sign of life of a leaf without an address, and when it has to give the next one."""
