@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from overlay.directory import Directory
+from overlay.directory import Directory, next_epoch
 from overlay.group_messages import COPY_MEMBERS_MAX, COPY_REMOVED_MAX, Copy
 
 if TYPE_CHECKING:
@@ -134,13 +134,14 @@ class Copies:
         del self._parts[group, source]
         count = part.count()
         version = message.version
-        if held is not None and (held.owner != source or held.is_mixed or held.directory.version > version):
-            # The old root did not hand over, or there were two, or this is what the owner of the newer copy has of another
-            # root. What each was told is true until somebody knows better.
+        is_sequel = held is not None and held.directory.version <= version < next_epoch(held.directory.version)
+        if held is not None and (held.owner != source or held.is_mixed or not is_sequel):
+            # The old root did not hand over, or there were two, or one of both is what the owner passed on of another root.
+            # What each was told is true until somebody knows better.
             part.merge(held)
             part.is_mixed = part.count() > count
             if held.owner == source:
-                version = held.directory.version
+                version = max(version, held.directory.version)
         part.directory.version = version
         self.held[group] = part
         return message.version, part.count() > count
