@@ -84,6 +84,7 @@ class SimulatedNode:
     is_leaving: bool = False
     is_driven: bool = False  # Whether its outputs are being applied.
     backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = field(default_factory=list)  # What came while it stood still.
+    resumed_at: list[float] = field(default_factory=list)  # When it went on after it had stood still, lately.
     links: dict[NodeId, SimulatedLink] = field(default_factory=dict)
     used: dict[NodeId, float] = field(default_factory=dict)  # Until when the application uses the link to a node.
     connecting: dict[NodeId, float] = field(default_factory=dict)  # Since when the application waits for a link.
