@@ -512,6 +512,7 @@ class Overlay:
         elif isinstance(event, LeavesChanged):
             groups.leaves_changed(event.added, event.removed, now)
             self._lifeline.refresh(now)
+            self._lifeline.leaves_added(event.added, now)
         elif isinstance(event, HandoverWanted):
             groups.handover_wanted(event.to, now)
         elif isinstance(event, Undeliverable):
