@@ -324,6 +324,7 @@ class Run:
         self._undo.clear()
         simulation, report = self.simulation, self.report
         simulation.heal()
+        simulation.wires.end_stalls()
         simulation.faults = Faults(latency_s=self.schedule.network.latency_s)
         report.converged_s = simulation.run_until(simulation.is_converged, CONVERGED_S, step_s=0.25)
         nodes = simulation.live_nodes()

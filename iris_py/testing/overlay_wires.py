@@ -250,6 +250,12 @@ class Wires:
         link.stalled_until = max(link.stalled_until, self._heap.now + duration_s)
         self._heap.schedule(link.stalled_until, self._release, link)
 
+    def end_stalls(self) -> None:
+        """Let everything that waits on stalled links arrive."""
+        for link in self.links():
+            link.stalled_until = min(link.stalled_until, self._heap.now)
+            self._release(link)
+
     def reset(self, link: SimulatedLink) -> None:
         """Lose what is under way; both ends notice, each at its own time."""
         link.was_reset = True
