@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -115,6 +116,15 @@ def simulate(
 
 def run_plan(plan: Plan, pace: Pace) -> Report:
     """Simulate what is planned."""
+    # The collector looks through millions of objects for cycles that simulations do not make: a third of their time.
+    gc.disable()
+    try:
+        return _run_plan(plan, pace)
+    finally:
+        gc.enable()
+
+
+def _run_plan(plan: Plan, pace: Pace) -> Report:
     if plan.layer == "groups":
         from iris_py.cli.simulate_groups import run_groups
 
