@@ -135,6 +135,7 @@ class NodeCore(Commands):
     def dialled(self, address: str, now: float) -> Link:
         """A connection to an address was made; returns its link."""
         link = self.peers.dialled(address, now)
+        self.overlay.dial_connected(address, now)
         self._handle_link(link, now)
         return link
 
@@ -306,7 +307,10 @@ class NodeCore(Commands):
                 self._link_deadlines.set(link, deadline)
         routed, requests = outbound.packets_to_route()
         for request_id in requests:
-            (self.requester if request_id < packets.SURVEY_IDS else self.surveyor).routed(request_id)
+            if request_id < packets.SURVEY_IDS:
+                self.requester.routed(request_id, now)
+            else:
+                self.surveyor.routed(request_id)
         for info, packet in routed:
             self.overlay.send(info, packet, now)
         for group_id, piece in outbound.casts_to_send():

@@ -99,6 +99,10 @@ class OverlayConfig:
     """The longest search for a first link. Too small: a slow seed is overlooked at first, and merged with later. Too large: one
     black hole among the seeds delays a lonely start."""
 
+    handshake_wait_s: float = 3.0
+    """The same once somebody took a connection: there is a network, and it may be busy with many starts at once. Too small: on
+    a busy machine each starts a ring of its own. Too large: a stopped process among the seeds delays a lonely start."""
+
     join_timeout_s: float = 10.0
     """How long joining the ring of a contact may take before the node starts one of its own, to be merged later. Too small: a
     start of many nodes makes many rings. Too large: behind a contact that is stuck, nothing works for as long."""
@@ -114,8 +118,9 @@ class OverlayConfig:
     beacon_interval_s: float = 3.0
     """The time between beacons of a small network, jittered by a fifth. Too small: noise. Too large: partitions heal later."""
 
-    beacon_interval_per_peer_s: float = 0.1
-    """The interval is at least this times the number of peers, so all nodes together send no more than ten a second."""
+    beacon_interval_per_peer_s: float = 0.2
+    """The interval is at least this times the number of peers, so all nodes together send no more than five a second. Too
+    small: each of them costs every node on the segment. Too large: two parts of a network meet later."""
 
     answers_wanted: float = 6.0
     """Answers that a question gets on average. Too small: lost datagrams leave a newcomer alone, and so does chance: of all

@@ -31,6 +31,8 @@ class ContactFailed(msgspec.Struct, frozen=True):
     """The messages that waited, in order."""
     is_refused: bool = False
     """Whether nobody listens at any of its addresses."""
+    is_overflow: bool = False
+    """Whether it was not even tried: too much waits already. That says nothing about the peer."""
 
 
 ContactEvent: TypeAlias = ContactFailed | LinkReleased
@@ -105,11 +107,11 @@ class Contacts:
         if waiting is None:
             waiting = self._begin(peer)
             if waiting is None:
-                self._events.append(ContactFailed(peer, [message]))
+                self._events.append(ContactFailed(peer, [message], is_overflow=self._is_full))
                 return
         waiting.messages.append(message)
         if len(waiting.messages) > self._config.waiting_messages_max:
-            self._events.append(ContactFailed(peer, [waiting.messages.pop(0)]))
+            self._events.append(ContactFailed(peer, [waiting.messages.pop(0)], is_overflow=True))
         self._dial(now)
 
     def connect(self, peer: NodeInfo, now: float) -> None:
@@ -117,7 +119,7 @@ class Contacts:
         if peer.id in self._last_used or peer.id in self._waiting:
             return
         if self._begin(peer) is None:
-            self._events.append(ContactFailed(peer, []))
+            self._events.append(ContactFailed(peer, [], is_overflow=self._is_full))
             return
         self._dial(now)
 
@@ -208,8 +210,12 @@ class Contacts:
 
     # The parts
 
+    @property
+    def _is_full(self) -> bool:
+        return len(self._waiting) >= self._config.waiting_peers_max
+
     def _begin(self, peer: NodeInfo) -> _Waiting | None:
-        if peer.id in self._resting or len(self._waiting) >= self._config.waiting_peers_max:
+        if peer.id in self._resting or self._is_full:
             return None
         own = self._local.addresses
         addresses = [address for address in peer.addresses if is_dialable(address) and address not in own]

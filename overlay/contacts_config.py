@@ -29,6 +29,6 @@ class ContactsConfig:
     """How long a peer that could not be reached is not dialled again: messages for it are given back at once. Too small: a dead
     peer that others still name is hammered. Too large: one that listens again is reached the long way for that time."""
 
-    link_idle_s: float = 60.0
-    """When a link that nobody needs and nothing used is let go. Too small: conversations with pauses dial again and again. Too
-    large: descriptors."""
+    link_idle_s: float = 90.0
+    """When a link that nobody needs and nothing used is let go. Too small, less than the time between renewals of memberships:
+    each renewal dials again. Too large: descriptors."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from overlay.directory import Directory
+from overlay.directory import Directory, next_epoch
 from overlay.group_messages import COPY_MEMBERS_MAX, COPY_REMOVED_MAX, Copy
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ probability, one in 10^6, and renewals bring it back. Each more costs a message 
 
 GROUPS_MAX: Final = 65_536
 """Directories of a node, and copies as many: 100 MiB of small ones. Beyond, registrations are refused and counted."""
+
+PARTS_MAX: Final = 256
+"""Copies of which some parts have arrived. Neighbours send theirs one after another; beyond it they come again later."""
 
 
 def copy_parts(directory: Directory, watchers: Iterable[NodeInfo]) -> list[Copy]:
@@ -119,7 +122,8 @@ class Copies:
             held.apply(message, expires)
             held.directory.version = message.version
             return message.version, False
-        if message.is_first and (held is not None or len(self) < GROUPS_MAX):
+        has_room = len(self._parts) < PARTS_MAX and (held is not None or len(self) < GROUPS_MAX)
+        if message.is_first and (has_room or (group, source) in self._parts):
             self._parts[group, source] = HeldCopy(Directory(group, 0), {}, source, expires)
         part = self._parts.get((group, source))
         if part is None:
@@ -130,13 +134,14 @@ class Copies:
         del self._parts[group, source]
         count = part.count()
         version = message.version
-        if held is not None and (held.owner != source or held.is_mixed or held.directory.version > version):
-            # The old root did not hand over, or there were two, or this is what the owner of the newer copy has of another
-            # root. What each was told is true until somebody knows better.
+        is_sequel = held is not None and held.directory.version <= version < next_epoch(held.directory.version)
+        if held is not None and (held.owner != source or held.is_mixed or not is_sequel):
+            # The old root did not hand over, or there were two, or one of both is what the owner passed on of another root.
+            # What each was told is true until somebody knows better.
             part.merge(held)
             part.is_mixed = part.count() > count
             if held.owner == source:
-                version = held.directory.version
+                version = max(version, held.directory.version)
         part.directory.version = version
         self.held[group] = part
         return message.version, part.count() > count

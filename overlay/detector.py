@@ -167,6 +167,20 @@ class Detector:
             return
         self._probing.check(self._watch(contacts.get(peer.id, peer)), now)
 
+    def returned(self, peer: NodeId, now: float) -> None:
+        """Say that something came from a contact through others: if it was dead, look whether it lives, or that was late.
+
+        One that there is no way to ask is taken for alive.
+        """
+        watch = self._probing.watches.get(peer)
+        if watch is None or not watch.is_dead:
+            return
+        if self._probing.address_of(watch.contact) is None:
+            watch.is_dead = False
+            self._probing.maybe_forget(watch)
+        else:
+            self.check(watch.contact, now)
+
     def look_at(self, peers: Iterable[NodeId], witness: NodeId, now: float) -> None:
         """Probe contacts at once, for what happened to another one may have happened to them: a switch broke, a network is cut.
 

@@ -136,6 +136,11 @@ class Discovery:
         if stranger is Stranger.NEIGHBOUR or is_answered or self._rng.random() * (peers + 1) < 1.0:
             self._dialler.add_peer(info, now + self._dial_delay_s(beacon, peers, is_answered=is_answered), now)
 
+    def dial_connected(self, now: float) -> None:
+        """Handle that somebody is there, who may merely be busy: wait for longer before starting alone."""
+        if not self.is_settled:
+            self._timers.set(_Timer.SETTLE, now + self._config.handshake_wait_s)
+
     def should_start_alone(self, *, has_link: bool, is_linking: bool) -> bool:
         """Return whether nobody who can be reached lets this node join.
 

@@ -103,6 +103,12 @@ class Lifeline:
         self.detector.set_contacts(neighbour, [contact for _, contact in known.values()], now)
         self._refresh_at = now + self._config.contacts_refresh_s
 
+    def leaves_added(self, added: list[NodeInfo], now: float) -> None:
+        """Handle new leaves. What the dead sent through the ring comes late, and looks like a sign of life: so look again."""
+        for info in added:
+            self._buried.pop(info.id, None)
+            self.detector.returned(info.id, now)
+
     def link_opened(self, peer: NodeId, now: float) -> None:
         """Handle a sign of life, at the latest."""
         self._buried.pop(peer, None)

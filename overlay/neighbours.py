@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from overlay.ids import RING, clockwise, position
-from overlay.pastry_events import HandoverWanted
+from overlay.leafset import LeafSet
+from overlay.pastry_events import HandoverWanted, LeavesDoubted, PeerSilent
 from overlay.ring import Timer
 from overlay.routing_messages import LEAVES_TOLD_MAX, LeafAck, LeafProbe, RowAsk, encode_ring_message
 
@@ -34,6 +35,14 @@ HEARD_MAX: Final = 128
 RELAYS_MAX: Final = 3
 """How often a node that cannot be dialled is probed through the ring, which may not have it in all leaf sets yet."""
 
+HIDDEN_ASKED_S: Final = 4.0
+"""How often a leaf is asked through the ring that has no address, and no link to this node: nothing else shows that it lives.
+Too small: messages for each pair of such leaves. Too large: a dead one stays in the leaf set for longer."""
+
+HIDDEN_UNANSWERED_MAX: Final = 4
+"""How often in a row it may leave that unanswered. Too small: while two rings merge, a way there and back is found late, and a
+leaf that lives is taken for dead. Too large: as above."""
+
 NEAR_TOLD: Final = 4
 """Nodes of the table near the prober that an acknowledgement tells, on either side."""
 
@@ -44,12 +53,14 @@ class Neighbours:
     __slots__ = (
         "_acknowledged",
         "_exchange_right",
+        "_given_up",
         "_heard",
         "_is_doubted",
         "_owed",
         "_probes",
         "_repair_attempts",
         "_ring",
+        "_unanswered",
         "has_closed",
         "has_news",
         "is_searching",
@@ -63,6 +74,10 @@ class Neighbours:
         self.has_news = False
         # Probes that were not answered yet, and how often they went through the ring because nobody could dial.
         self._probes: dict[NodeId, tuple[NodeInfo, int]] = {}
+        # Those that did not answer in time: an answer may come late, through the ring, from one that nobody can dial.
+        self._given_up: dict[NodeId, None] = {}
+        # Leaves without an address that are asked through the ring, and how many questions in a row they left unanswered.
+        self._unanswered: dict[NodeId, int] = {}
         self._heard: dict[int, NodeInfo] = {}
         # While joining: who has this node in its leaf set. Emptied when active.
         self._acknowledged: dict[NodeId, None] = {}
@@ -121,13 +136,19 @@ class Neighbours:
             ring.emit(HandoverWanted(info))
         elif info.id not in self._owed:
             self._acknowledge(info)
+        if probe.is_active:
+            self._compare(info, probe.leaves, now)
         self.hear(probe.leaves, now)
 
     def receive_ack(self, ack: LeafAck, now: float) -> None:
         """Handle the answer to a probe."""
         ring = self._ring
         info = ack.info
-        if self._probes.pop(info.id, None) is None:
+        if info.id in self._unanswered:
+            self._expect_hidden(info, now)
+        is_late = info.id in self._given_up
+        self._given_up.pop(info.id, None)
+        if self._probes.pop(info.id, None) is None and not is_late:
             return
         ring.timers.cancel((Timer.PROBE, info.id))
         is_new = self._add(info, now, is_active=ack.is_active)
@@ -136,6 +157,8 @@ class Neighbours:
         elif is_new and ring.leaves.is_neighbour(position(info.id)):
             ring.emit(HandoverWanted(info))
         self._is_doubted |= not ack.is_whole or any(ring.dead.has(leaf.id, now) for leaf in ack.leaves)
+        if ack.is_active:
+            self._compare(info, ack.leaves, now)
         self.hear(ack.leaves, now)
         self._maybe_close(now)
 
@@ -151,6 +174,8 @@ class Neighbours:
         ring = self._ring
         self._owed.pop(node, None)
         self._acknowledged.pop(node, None)
+        self._given_up.pop(node, None)
+        self._unanswered.pop(node, None)
         was_leaf = ring.leaves.remove(node)
         self.give_up(node, now)
         if was_leaf and not ring.is_left:
@@ -198,7 +223,32 @@ class Neighbours:
         ring = self._ring
         if node in self._probes and position(node) not in ring.leaves:
             ring.dead.add(node, now + ring.config.dead_memory_s)
+            if len(self._given_up) >= HEARD_MAX:
+                del self._given_up[next(iter(self._given_up))]
+            self._given_up[node] = None
         self.give_up(node, now)
+
+    def ask_hidden(self, node: NodeId, now: float) -> bytes | None:
+        """Return what to send through the ring to a leaf that there may be no other way to; None if there is no need.
+
+        Such a leaf cannot be pinged, and no link breaks when it dies.
+        """
+        ring = self._ring
+        info = ring.leaves.get(position(node))
+        if info is None or info.addresses:
+            self._unanswered.pop(node, None)
+            return None
+        if (node in ring.links and node not in self._unanswered) or not ring.is_active:
+            self._expect_hidden(info, now)
+            return None
+        unanswered = self._unanswered.get(node, 0)
+        if unanswered >= HIDDEN_UNANSWERED_MAX:
+            self._unanswered.pop(node, None)
+            ring.emit(PeerSilent(info))
+            return None
+        self._unanswered[node] = unanswered + 1
+        ring.timers.set((Timer.HIDDEN, node), now + ring.config.probe_timeout_s / RELAYS_MAX)
+        return encode_ring_message(self._make_probe())
 
     def repair(self, now: float) -> None:
         """Look for replacements on the sides that are short."""
@@ -246,6 +296,34 @@ class Neighbours:
         """Return the leaf set for a message."""
         return self._ring.leaves.members()[:LEAVES_TOLD_MAX]
 
+    def _compare(self, other: NodeInfo, leaves: list[NodeInfo], now: float) -> None:
+        """Doubt leaves that another leaf does not have although it should.
+
+        The detector asks most leaves rarely: who it is that dies is noticed by its neighbour. But that may be told by a refused
+        dial, say, and then it tells nobody else.
+        """
+        ring = self._ring
+        if not ring.is_active or position(other.id) not in ring.leaves:
+            return
+        theirs = LeafSet(position(other.id), ring.config.leaf_half)
+        for info in leaves:
+            theirs.add(info)
+        places = [(position(info.id), info) for info in ring.leaves.members() if info.id != other.id]
+        doubted = [info for place, info in places if place not in theirs and theirs.admits(place)]
+        if doubted:
+            ring.emit(LeavesDoubted([info.id for info in doubted], other.id))
+        for info in doubted:
+            if not info.addresses and info.id not in self._unanswered:
+                # There may be a link, but if the host lost its power, that says nothing for long.
+                self._unanswered[info.id] = 0
+                ring.timers.set((Timer.HIDDEN, info.id), now)
+
+    def _expect_hidden(self, info: NodeInfo, now: float) -> None:
+        """Note a sign of life of a leaf without an address, and when it has to give the next one."""
+        ring = self._ring
+        self._unanswered.pop(info.id, None)
+        ring.timers.set((Timer.HIDDEN, info.id), now + HIDDEN_ASKED_S * ring.rng.uniform(0.8, 1.2))
+
     def _is_wanted(self, info: NodeInfo, place: int) -> bool:
         leaves = self._ring.leaves
         if place in leaves:
@@ -260,7 +338,10 @@ class Neighbours:
             ring.consider(info)
         else:
             ring.note_newcomer(info, now)
-        if not ring.add_leaf(info):
+        is_new = ring.add_leaf(info)
+        if not info.addresses and place in ring.leaves:
+            self._expect_hidden(info, now)
+        if not is_new:
             return False
         if ring.is_active and is_active and not ring.leaves.is_edge(place):
             # An active node in the middle of the leaf set, that nobody knew: it comes from another ring.

@@ -13,6 +13,7 @@ from overlay.contacts import ContactFailed, Contacts
 from overlay.counters import Counters
 from overlay.detector_messages import is_detector_message
 from overlay.dialling import Dialler, parse_address
+from overlay.dials import Dials
 from overlay.discovery import Discovery, Stranger
 from overlay.errors import InfoError, StateError
 from overlay.events import (
@@ -37,7 +38,9 @@ from overlay.pastry_events import (
     Delivered,
     HandoverWanted,
     LeavesChanged,
+    LeavesDoubted,
     PeerLeft,
+    PeerSilent,
     PeerViolated,
     Received,
     Undeliverable,
@@ -63,9 +66,6 @@ TO_MERGE_MAX: Final = 64
 DIALS_MAX: Final = 512
 """Dials remembered as under way. More than the bounds of dialler and contacts allow, unless links open that the other side
 dialled; beyond it the oldest is forgotten: at worst an address is dialled twice at once."""
-
-DIAL_FORGOTTEN_S: Final = 15.0
-"""After so long a dial that the owner never reported on is requested again. More than every time-out of a dial."""
 
 
 class Overlay:
@@ -112,8 +112,7 @@ class Overlay:
         self._links: dict[NodeId, NodeInfo] = {}
         self._violators: dict[NodeId, None] = {}
         self._to_merge: dict[NodeId, None] = {}
-        # When each dial under way was requested, the oldest first: the dialler and the contacts share one to the same address.
-        self._dials: dict[str, float] = {}
+        self._dials = Dials()
         self._messages: list[tuple[NodeId, bytes]] = []
         self._events: list[Event] = []
         self._views: dict[GroupId, ViewChanged] = {}
@@ -203,6 +202,10 @@ class Overlay:
             self._to_merge.pop(peer, None)  # It never was open, and will not be.
         self._finish_turn(now)
 
+    def dial_connected(self, address: str, now: float) -> None:
+        """Handle that somebody took the connection of a requested dial: who it is will be known soon."""
+        self._discovery.dial_connected(now)
+
     def dial_failed(self, address: str, now: float, *, is_refused: bool = False) -> None:
         """Handle that a requested dial failed.
 
@@ -211,7 +214,7 @@ class Overlay:
             now: Monotonic seconds.
             is_refused: Whether the host says that nobody listens there.
         """
-        self._dials.pop(address, None)
+        self._dials.end(address)
         self._dialler.dial_failed(address, now)
         self._contacts.dial_failed(address, now, is_refused=is_refused)
         self._finish_turn(now)
@@ -221,7 +224,7 @@ class Overlay:
 
         For a new one call `link_opened` as well, before or after.
         """
-        self._dials.pop(address, None)
+        self._dials.end(address)
         self._dialler.dial_succeeded(address, peer, now)
         self._contacts.dial_succeeded(address, peer, now)
         self._finish_turn(now)
@@ -422,7 +425,7 @@ class Overlay:
         return Stranger.NEIGHBOUR if not self._ring.is_active or self._ring.admits(node) else Stranger.FAR
 
     def _peers_count(self) -> int:
-        return self._ring.size_estimate() - 1
+        return self._ring.size_estimate() - 1 if self._ring.is_active else 0
 
     def _violate(self, peer: NodeId, reason: str) -> None:
         """Have the link to a peer closed. What came through the ring from elsewhere has no link that could be closed."""
@@ -485,14 +488,7 @@ class Overlay:
         is_searching = not self._ring.is_active
         if not is_searching or len(self._links) < CONTACTS_ENOUGH:
             self._dialler.request_dials(now, self._config.search_dials_max if is_searching else self._config.dials_max)
-        while self._dials and now - next(iter(self._dials.values())) > DIAL_FORGOTTEN_S:
-            del self._dials[next(iter(self._dials))]
-        for request in (*self._dialler.requests, *self._contacts.requests_to_dial()):
-            if request.address not in self._dials:
-                if len(self._dials) >= DIALS_MAX:
-                    del self._dials[next(iter(self._dials))]
-                self._dials[request.address] = now
-                self._events.append(request)
+        self._events += self._dials.begin((*self._dialler.requests, *self._contacts.requests_to_dial()), now)
         self._dialler.requests.clear()
 
     def _merge_with_found(self, now: float) -> None:
@@ -516,6 +512,7 @@ class Overlay:
         elif isinstance(event, LeavesChanged):
             groups.leaves_changed(event.added, event.removed, now)
             self._lifeline.refresh(now)
+            self._lifeline.leaves_added(event.added, now)
         elif isinstance(event, HandoverWanted):
             groups.handover_wanted(event.to, now)
         elif isinstance(event, Undeliverable):
@@ -527,6 +524,10 @@ class Overlay:
             self._settle()
         elif isinstance(event, PeerLeft):
             self._lifeline.left(event.peer, now)
+        elif isinstance(event, LeavesDoubted):
+            self._lifeline.detector.look_at(event.leaves, event.witness, now)
+        elif isinstance(event, PeerSilent):
+            self._lifeline.bury(event.info, now, is_silent=True)
         elif isinstance(event, PeerViolated):
             self.counters.messages_invalid += 1
             self._violate(event.peer, event.reason)
@@ -543,10 +544,13 @@ class Overlay:
 
     def _handle_contact(self, event: ContactEvent, now: float) -> None:
         if isinstance(event, ContactFailed):
-            info = event.info
-            is_dead = event.is_refused and self._lifeline.refused(info, now)
+            peer = event.info.id
+            is_dead = event.is_refused and self._lifeline.refused(event.info, now)
             self._reaching.contact_failed(event, is_dead=is_dead, now=now)
-            self._ring.contact_failed(event.info.id, event.undelivered, now)
+            if event.is_overflow:
+                self._ring.give_back(peer, event.undelivered, now)
+            else:
+                self._ring.contact_failed(peer, event.undelivered, now)
         elif isinstance(event, LinkReleased) and not self._needs_link(event.peer):
             self._events.append(event)
 

@@ -142,6 +142,12 @@ class Pastry:
         elif self._ring.find(peer) is not None:
             self._ring.doubtful[peer] = None
 
+    def give_back(self, peer: NodeId, undelivered: list[bytes], now: float) -> None:
+        """Handle that there was no room for messages to a peer; they are sent another way."""
+        for data in undelivered:
+            self._core.relaying.send_another_way(peer, data, now)
+        self._core.finish_turn(now)
+
     def contact_failed(self, peer: NodeId, undelivered: list[bytes], now: float) -> None:
         """Handle that messages could not be given to a peer; they are sent another way."""
         ring = self._ring
@@ -248,7 +254,10 @@ class Pastry:
         ring.is_left = True
         self._core.joining.stop()
         for info in told.values():
-            ring.tell(info, Leaving())
+            if ring.is_reachable(info, now):
+                ring.tell(info, Leaving())
+            else:
+                self._core.relaying.relay(info.id, encode_ring_message(Leaving()), now)
         self._core.router.release_held(now)
 
     def is_root(self, key: bytes) -> bool:

@@ -146,6 +146,8 @@ class Core:
             self.neighbours.repair(now)
         elif timer is Timer.NEWS:
             self.neighbours.spread_news(now)
+        elif timer is Timer.HIDDEN:
+            self._ask_hidden(cast("NodeId", item), now)
         elif timer is Timer.EXCHANGE:
             self.neighbours.exchange(now)
             self.router.purge(now)
@@ -153,6 +155,11 @@ class Core:
             self.merging.seek_hinted(self.router, now)
         elif timer is Timer.JOIN and not ring.is_active:
             self._retry_join(now)
+
+    def _ask_hidden(self, node: NodeId, now: float) -> None:
+        probe = self.neighbours.ask_hidden(node, now)
+        if probe is not None:
+            self.relaying.relay(node, probe, now)
 
     def _retry_join(self, now: float) -> None:
         if not self.joining.should_start_alone():
@@ -191,18 +198,18 @@ class Core:
                 elif message.kind is Kind.SEEK:
                     self.merging.receive_seek(message, neighbours, now)
                 else:
-                    self._unwrap(message.payload, now)
+                    self._unwrap(message.payload, now, message.source.id)
         if neighbours.has_news:
             neighbours.has_news = False
             if (Timer.NEWS, None) not in ring.timers:
                 ring.timers.set((Timer.NEWS, None), now + ring.config.news_delay_s)
 
-    def _unwrap(self, data: bytes, now: float) -> None:
+    def _unwrap(self, data: bytes, now: float, source: NodeId | None = None) -> None:
         """Handle a link message that came through the ring."""
-        unwrapped = self.relaying.unwrap(data)
+        unwrapped = self.relaying.unwrap(data, source)
         if unwrapped is not None:
             peer, message = unwrapped
-            if peer not in self.ring.dead or self.revive(peer, now):
+            if isinstance(message, Leaving) or peer not in self.ring.dead or self.revive(peer, now):
                 self.handle(peer, message, now)
 
     def revive(self, peer: NodeId, now: float) -> bool:

@@ -74,6 +74,22 @@ class PeerLeft(msgspec.Struct, frozen=True):
     """The peer."""
 
 
+class PeerSilent(msgspec.Struct, frozen=True):
+    """Report a leaf that nobody can ping, since it has no address, and that did not answer through the ring: it is dead."""
+
+    info: NodeInfo
+    """The leaf."""
+
+
+class LeavesDoubted(msgspec.Struct, frozen=True):
+    """Ask whether leaves live: another leaf does not have them any more, and it may know better."""
+
+    leaves: list[NodeId]
+    """The leaves."""
+    witness: NodeId
+    """Who does not have them."""
+
+
 class PeerViolated(msgspec.Struct, frozen=True):
     """Ask the owner to close the link to a peer."""
 
@@ -84,5 +100,14 @@ class PeerViolated(msgspec.Struct, frozen=True):
 
 
 PastryEvent: TypeAlias = (
-    Activated | LeavesChanged | Delivered | Received | Undeliverable | HandoverWanted | PeerLeft | PeerViolated
+    Activated
+    | LeavesChanged
+    | LeavesDoubted
+    | Delivered
+    | Received
+    | Undeliverable
+    | HandoverWanted
+    | PeerLeft
+    | PeerSilent
+    | PeerViolated
 )

@@ -73,7 +73,9 @@ class Reaching:
         peer = failure.info.id
         if peer not in self._wanted or peer in self._deadlines:
             return
-        if is_dead or not self._local.addresses or not self._ring.is_active:
+        if failure.is_overflow and failure.undelivered:
+            return  # It is being dialled; only for a message there was no room.
+        if failure.is_overflow or is_dead or not self._local.addresses or not self._ring.is_active:
             self._fail(peer)
             return
         self._deadlines.set(peer, now + DIAL_BACK_S)

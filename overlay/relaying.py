@@ -17,6 +17,7 @@ from overlay.routing_messages import (
     Kind,
     LeafAck,
     LeafProbe,
+    Leaving,
     Returned,
     decode_ring_message,
     encode_ring_message,
@@ -65,8 +66,15 @@ class Relaying:
         elif isinstance(message, Returned):
             self.relay(message.path[0] if message.path else peer, message.payload, now)
 
-    def unwrap(self, data: bytes) -> tuple[NodeId, LeafProbe | LeafAck | Direct | JoinAnswer] | None:
-        """Return a link message that came through the ring, and its source; None if it is of no kind that may."""
+    def unwrap(
+        self, data: bytes, relayed_by: NodeId | None
+    ) -> tuple[NodeId, LeafProbe | LeafAck | Direct | JoinAnswer | Leaving] | None:
+        """Return a link message that came through the ring, and its source; None if it is of no kind that may.
+
+        Args:
+            data: The message.
+            relayed_by: Who relayed it, if it did not come back along a path.
+        """
         try:
             message = decode_ring_message(data)
         except MessageError:
@@ -77,5 +85,7 @@ class Relaying:
         # Whatever else there is speaks for a link, and must not nest.
         if isinstance(message, LeafProbe | LeafAck | JoinAnswer):
             return message.info.id, message
+        if isinstance(message, Leaving) and relayed_by is not None:
+            return relayed_by, message
         self._ring.counters.messages_invalid += 1
         return None

@@ -51,6 +51,7 @@ class Timer(enum.IntEnum):
     JOIN = 7
     SEEK = 8
     HELD = 9
+    HIDDEN = 10
 
 
 TimerKey: TypeAlias = "tuple[Timer, NodeId | int | None]"

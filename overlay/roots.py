@@ -57,6 +57,11 @@ ORPHANS_S: Final = 1.0
 """How long after a change of the ring copies are looked through for those whose owner cannot be the root any more. Too small:
 the root just came, and is about to replace them. Too large: what rings that merge knew is missing for as long."""
 
+REVIEW_S: Final = 4.0
+"""How long after a directory was taken over, or put together of copies, its members are looked for in the ring: a copy may not
+know who left. Too small: rings that merge are not one yet, and nodes of the other one look dead. Too large: the dead stay in
+views for as long."""
+
 _NOBODY: Final = NodeId(b"")
 _NO_GROUP: Final = GroupId(b"")
 _PENDING: Final = 3
@@ -64,6 +69,7 @@ _HANDOVER: Final = 4
 _HELD: Final = 5
 _CHECK: Final = 6
 _ORPHANS: Final = 7
+_REVIEW: Final = 8
 
 
 class Roots:
@@ -276,6 +282,9 @@ class Roots:
             self._dirty[group] = None
             if kind == _HANDOVER:
                 self._place(root, now)
+            elif kind == _REVIEW and len(root.directory.members) <= VIEW_MAX:
+                for member in list(root.directory.members):
+                    self.doubt(group, member, now)
             elif kind < _PENDING and root.note_silence(Kind(kind), node):
                 self.doubt(group, node, now)
         for (group, _), ready in self._orders.expired(now):
@@ -388,8 +397,9 @@ class Roots:
 
         The members of a large one learn it when they renew: a link to each would be too much.
         """
-        members = root.directory.members
+        group, members = root.directory.group, root.directory.members
         if len(members) <= VIEW_MAX:
+            self._timers.set((_REVIEW, group, _NOBODY), now + REVIEW_S)
             for member in members.values():
                 self._wait(root, member.record.info, member.record.stamp, member.version, now)
 

@@ -48,6 +48,9 @@ def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bo
         outbox.route(node, Accused(node, stamp))
     watchers = root.followers.members[Kind.WATCHER]
     new = [info for info in held.watchers.values() if info.id not in watchers]
+    for node in held.watchers:
+        if node in watchers:
+            watchers[node].attempts = 0  # It was silent here, as if cut off, but not there.
     floor = max(held.floor, held.directory.version)
     is_new_epoch = directory.version != before or bool(new) or floor >= before
     if is_new_epoch:

@@ -82,15 +82,16 @@ class _Trial:
         sim, report = self._sim, self.report
         self._report_routing()
         self._report_tables()
-        lost, checked = len(sim.lost()) if not report.is_interrupted else 0, len(sim.issued)
-        report.add("deliveries", "lookups", "lookups", checked)
+        issued = len(sim.issued)
+        report.add("deliveries", "lookups", "lookups", issued)
         report.add("deliveries", "wrong", "delivered at a wrong node", len(sim.wrong))
-        report.add("deliveries", "lost", "lost", lost)
+        if issued and not report.is_interrupted:  # Some are still on their way then.
+            lost = len(sim.lost())
+            report.add("deliveries", "lost", "lost", lost)
+            report.demand("lost lookups, as a part of all", lost / issued, LOST_PART_MAX)
         report.add("deliveries", "repeated", "delivered again", sum(count - 1 for count in sim.arrived.values() if count > 1))
         report.add("deliveries", "undeliverable", "given up with a word", sim.undeliverable)
         report.demand("wrong deliveries", len(sim.wrong), 0)
-        if checked:
-            report.demand("lost lookups, as a part of all", lost / checked, LOST_PART_MAX)
         report.demand("violations of the protocol", len(sim.violations), 0)
 
     def _run_for(self, duration_s: float, what: str) -> None:

@@ -29,7 +29,7 @@ SESSIONS_S: Final = (8280.0, 1800.0, 300.0)
 SUITES: Final[dict[str, tuple[Plan, ...]]] = {
     "standard": (
         Plan(nodes=10_000, lookups=30_000),
-        *(Plan(session_s=session_s, loss=0.01, minutes=5.0, lookups=30_000) for session_s in reversed(SESSIONS_S)),
+        *(Plan(session_s=session_s, loss=0.01, minutes=3.0, lookups=30_000) for session_s in reversed(SESSIONS_S)),
         Plan(partition=Partition(0.5, 600.0), detectors=False),
         Plan(kill=0.2),
         Plan(layer="groups"),

@@ -97,8 +97,9 @@ class SocketNetwork:
         except BaseException:
             if not isinstance(loop, asyncio.BaseEventLoop):
                 # uvloop has closed the descriptor, and did not tell the socket. That would close it again: by then perhaps
-                # another one's.
+                # another one's. Nor did it tell the protocol, whose connection may have been made already.
                 sock.detach()
+                protocol.connection_lost(None)
             raise
         return protocol
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 #: second value. Too small: a full cluster is hammered; too large: a restarted member idles.
 RETRY_DELAY_S = 0.01
 RETRY_DELAY_S_MAX = 0.25
+#: An idempotent request that went through the ring and was not answered is given again after this time (seconds). Too small:
+#: slow handlers work twice; too large: what was lost on the way costs its caller as much.
+ROUTED_RETRY_S = 5.0
 #: Nobody waits for longer than ten years, and event loops do not take a timer at the end of time.
 TIMEOUT_S_MAX = 10 * 365 * 86400.0
 
@@ -193,7 +196,7 @@ class Requester:
             self._try_another(request_id, pending, now)
         else:
             pending.attempts -= 1
-            self._take_from(pending.member, pending)
+            self._take_from(request_id, pending.member, pending)
             self._dispatch(request_id, pending, now)
 
     def give_to_linked(self, request_id: int, now: float) -> bool:
@@ -209,15 +212,17 @@ class Requester:
         if not others:
             return False
         pending.attempts -= 1
-        self._take_from(member, pending)
+        self._take_from(request_id, member, pending)
         self._send(request_id, pending, choose_near(by_distance(others), self._rng)[0], now)
         return True
 
-    def routed(self, request_id: int) -> None:
-        """A request went through the ring."""
+    def routed(self, request_id: int, now: float) -> None:
+        """A request went through the ring, where nothing tells that it was lost: an idempotent one is given again."""
         pending = self._pending.get(request_id)
         if pending is not None:
             pending.is_routed = True
+            if pending.idempotent:
+                self._retry_times.set(request_id, now + ROUTED_RETRY_S)
 
     def view_changed(self, now: float) -> None:
         """Members came, or a link has room again: give waiting requests another chance."""
@@ -241,7 +246,12 @@ class Requester:
             self._cancel_at_member(request_id, pending)
             self._finish(request_id, pending, error)
         for request_id in self._retry_times.expired(now):
-            self._dispatch(request_id, self._pending[request_id], now)
+            pending = self._pending[request_id]
+            if pending.member is not None:  # it went through the ring
+                pending.lost = pending.member
+                self._try_another(request_id, pending, now)
+            else:
+                self._dispatch(request_id, pending, now)
 
     # -- out
 
@@ -330,16 +340,18 @@ class Requester:
     def _try_another(self, request_id: int, pending: Pending, now: float) -> None:
         member = pending.member
         assert member is not None
-        self._take_from(member, pending)
+        self._take_from(request_id, member, pending)
         pending.tried = [*(pending.tried or ()), member]
         pending.tried_count = max(pending.tried_count, len(pending.tried))
         self._dispatch(request_id, pending, now)
 
-    def _take_from(self, member: Member, pending: Pending) -> None:
+    def _take_from(self, request_id: int, member: Member, pending: Pending) -> None:
         member.in_flight -= 1
         member.peer.awaited -= 1
         pending.member = None
-        pending.is_routed = False
+        if pending.is_routed:
+            pending.is_routed = False
+            self._retry_times.cancel(request_id)
 
     def _sent_to(self, peer: Peer, unsent: Container[int]) -> list[tuple[int, Pending]]:
         """Return the requests that a peer has, or had."""
@@ -381,6 +393,8 @@ class Requester:
         if member is not None:
             member.in_flight -= 1
             member.peer.awaited -= 1
+        if pending.is_routed:
+            self._retry_times.cancel(request_id)
         if pending.is_parked:
             self._unpark(request_id, pending)
 

@@ -99,9 +99,10 @@ class Checks:
         now = self._simulation.now
         if not node.is_running or not node.overlay.is_active() or node.is_leaving or now <= self._disturbed_at:
             return
+        # Who has just started alone, for example, is in a ring of its own, and cannot know the others yet.
         members = {
             other.id: other
-            for other in self._simulation.live_nodes()
+            for other in _ring_of(node, self._simulation.live_nodes())
             if group in other.joined and other.is_running and self._simulation.wires.is_connected(node, other)
         }
         self._casts[number] = _Cast(number, group, node.id, now, members, {})
@@ -293,6 +294,18 @@ def _find_in_ring(active: list[SimulatedNode], found: list[Problem]) -> None:
             missing = sorted(other.hex()[:8] for other in nearest - leaves)
             extra = sorted(other.hex()[:8] for other in leaves - nearest)
             found.append(("leaves", node.index, f"misses {missing} and has {extra}"))
+
+
+def _ring_of(node: SimulatedNode, nodes: list[SimulatedNode]) -> list[SimulatedNode]:
+    """Return the nodes of the ring of a node: those that it is connected with by leaves that have each other."""
+    leaves = {other.id: {info.id for info in other.overlay.leaves()} for other in nodes}
+    found, waiting = {node.id}, [node.id]
+    while waiting:
+        reached = waiting.pop()
+        new = {leaf for leaf in leaves[reached] - found if reached in leaves.get(leaf, ())}
+        found |= new
+        waiting += new
+    return [other for other in nodes if other.id in found]
 
 
 def _root_of(group: GroupId, active: list[SimulatedNode]) -> SimulatedNode:

@@ -90,8 +90,7 @@ class FaultSchedule:
             break_delay_s=(0.0, rng.choice([0.001, 0.2])),
         )
         is_cut = duration_s is not None
-        drawn_s = rng.choice([30.0, 60.0, 120.0])
-        duration_s = drawn_s if duration_s is None else duration_s
+        duration_s = rng.choice([30.0, 60.0, 120.0]) if duration_s is None else duration_s
         beacons = rng.random() < 0.7
         start_s = rng.choice([0.0, 0.0, 3.0, 15.0])
         hidden = rng.choice([0.0, 0.0, 0.0, 0.15])
@@ -325,6 +324,7 @@ class Run:
         self._undo.clear()
         simulation, report = self.simulation, self.report
         simulation.heal()
+        simulation.wires.end_stalls()
         simulation.faults = Faults(latency_s=self.schedule.network.latency_s)
         report.converged_s = simulation.run_until(simulation.is_converged, CONVERGED_S, step_s=0.25)
         nodes = simulation.live_nodes()

@@ -84,6 +84,7 @@ class SimulatedNode:
     is_leaving: bool = False
     is_driven: bool = False  # Whether its outputs are being applied.
     backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = field(default_factory=list)  # What came while it stood still.
+    resumed_at: list[float] = field(default_factory=list)  # When it went on after it had stood still, lately.
     links: dict[NodeId, SimulatedLink] = field(default_factory=dict)
     used: dict[NodeId, float] = field(default_factory=dict)  # Until when the application uses the link to a node.
     connecting: dict[NodeId, float] = field(default_factory=dict)  # Since when the application waits for a link.
@@ -248,6 +249,12 @@ class Wires:
         """Let nothing arrive over a link for a while, then all of it."""
         link.stalled_until = max(link.stalled_until, self._heap.now + duration_s)
         self._heap.schedule(link.stalled_until, self._release, link)
+
+    def end_stalls(self) -> None:
+        """Let everything that waits on stalled links arrive."""
+        for link in self.links():
+            link.stalled_until = min(link.stalled_until, self._heap.now)
+            self._release(link)
 
     def reset(self, link: SimulatedLink) -> None:
         """Lose what is under way; both ends notice, each at its own time."""

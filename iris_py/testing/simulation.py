@@ -40,6 +40,9 @@ AFTER_STOP_S: Final = 5.0
 AFTER_STALL_S: Final = 5.0
 AFTER_CRASHES_S: Final = 10.0
 
+STOPS_S: Final = 10.0
+"""For how long a node that stood still remembers it, at least if nobody answers it."""
+
 CRASHES_S: Final = 5.0
 CRASHES_MAX: Final = 2
 """More crashes than this within CRASHES_S may take the root of a group and all its copies together."""
@@ -146,7 +149,9 @@ class OverlaySimulation:
         node = self.nodes[index]
         if not node.is_stopped:
             return
-        self.checks.disturb(AFTER_STOP_S)
+        # Who stood still doubts itself, and the more so the more often: all of its time-outs grow (overlay/detector.py).
+        node.resumed_at = [when for when in node.resumed_at if self.now - when < STOPS_S] + [self.now]
+        self.checks.disturb(AFTER_STOP_S * len(node.resumed_at))
         node.is_stopped = False
         if not node.is_alive:
             return

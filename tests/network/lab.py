@@ -159,10 +159,9 @@ class Member(Process):
 class Host:
     """One machine of the lab."""
 
-    def __init__(self, namespace: Namespace, site: str, name: str, address: str) -> None:
+    def __init__(self, namespace: Namespace, site: str, address: str) -> None:
         self.namespace = namespace
         self.site = site
-        self.name = name
         self.address = address
 
 
@@ -211,7 +210,7 @@ class Lab(contextlib.ExitStack):
                 "link set eth0 up",
                 f"route add default via 10.77.{number}.1",
             )
-            self.hosts[name] = Host(host, site, name, address)
+            self.hosts[name] = Host(host, site, address)
         return router
 
     def _lay_wire(self) -> None:

@@ -60,18 +60,23 @@ def _knows_all(lab: Lab, member: Member) -> bool:
     return lab.names(member.do("nodes", do="nodes")["ids"]) == ALL
 
 
-def start_asking(lab: Lab, members: Iterable[Member]) -> None:
+def start_asking(members: Iterable[Member]) -> None:
     for member in members:
         member.tell(do="ask", cluster=CLUSTER, interval_s=ASK_INTERVAL_S)
     for member in members:
         member.wait_for("asked")
 
 
-def stop_asking(lab: Lab, members: Iterable[Member]) -> None:
+def stop_asking(members: Iterable[Member]) -> None:
     for member in members:
         member.tell(do="stop")
     for member in members:
         member.wait_for("stopped")
+
+
+def has_asked_since(members: Iterable[Member], since: float) -> bool:
+    """Tell whether a request that each of these began later has ended."""
+    return all(member.asked(CLUSTER)[-1]["began"] > since for member in members)
 
 
 def check_served(member: Member, names: Iterable[str], since: float, until: float) -> None:
@@ -129,24 +134,22 @@ def test_sites_that_are_parted_serve_themselves_and_heal(lab: Lab) -> None:
     lab.populate({CLUSTER: [*A, *B]}, watch=CLUSTER)
     members = list(lab.members.values())
     sides = {name: side for side in (A, B) for name in side}
-    start_asking(lab, members)
+    start_asking(members)
     parted = time.monotonic()
     lab.set_wire(Condition(delay_s=FAR.delay_s, is_cut=True))
     for side in (A, B):
         check_views(lab, (lab.members[name] for name in side), side, parted, DETECTION_S + MARGIN_S)
 
-    def is_over() -> bool:
-        return all(member.asked(CLUSTER)[-1]["began"] > parted + PARTITION_S for member in members)
-
-    lab.until(is_over, "the partition has lasted", within_s=PARTITION_S + DETECTION_S + MARGIN_S)
+    over = parted + PARTITION_S
+    lab.until(lambda: has_asked_since(members, over), "the partition has lasted", within_s=PARTITION_S + DETECTION_S + MARGIN_S)
     for member in members:
-        check_served(member, sides[member.name], parted + DETECTION_S, parted + PARTITION_S)
+        check_served(member, sides[member.name], parted + DETECTION_S, over)
         assert member.view(CLUSTER) == frozenset(sides[member.name])
 
     healed = time.monotonic()
     lab.set_wire(FAR)
     check_views(lab, members, ALL, healed, HEALING_S)
-    stop_asking(lab, members)
+    stop_asking(members)
     for member in members:
         check_served(member, ALL, parted + DETECTION_S, time.monotonic())
         left = healed + HEALING_S - time.monotonic()
@@ -157,18 +160,20 @@ def test_sites_that_are_parted_serve_themselves_and_heal(lab: Lab) -> None:
 def test_a_host_that_is_cut_off_silently_is_lost_and_found_again(lab: Lab) -> None:
     lab.populate({CLUSTER: [*A, *B]}, watch=CLUSTER)
     others = [member for name, member in lab.members.items() if name != "a2"]
-    start_asking(lab, others)
+    start_asking(others)
     cut = time.monotonic()
     lab.cut_off("a2")
     check_views(lab, others, ALL - {"a2"}, cut, DETECTION_S + MARGIN_S)
+    lost = time.monotonic()
     # The lonely one first doubts itself, and so takes longer to give up all others at once.
     check_views(lab, [lab.members["a2"]], ["a2"], cut, HEALING_S)
     back = time.monotonic()
     lab.reconnect("a2")
     check_views(lab, lab.members.values(), ALL, back, HEALING_S)
-    stop_asking(lab, others)
+    lab.until(lambda: has_asked_since(others, back), "all have asked again")
+    stop_asking(others)
     for member in others:
-        check_served(member, ALL, cut + DETECTION_S + MARGIN_S, time.monotonic())
+        check_served(member, ALL, lost, time.monotonic())
     print("requests that failed:", count_failures(others))
 
 

@@ -1,21 +1,36 @@
-"""Whole networks of overlays: join, serve, die, rejoin, storms, outages, partitions, and random faults by seed."""
+"""Whole networks of overlays: join, serve, die, rejoin, storms, outages, partitions, and faults by chance.
+
+What has to hold at all times is checked by the simulation itself (`iris_py/testing/overlay_checks.py`); here is what happens.
+"""
 
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 
 import pytest
 
-from iris_py.testing.simulation import Faults, OverlaySimulation
+from iris_py.testing.overlay_faults import FaultSchedule, Run, run_schedule
+from iris_py.testing.overlay_wires import Faults, Reach
+from iris_py.testing.simulation import OverlaySimulation
 from overlay.config import OverlayConfig
-from overlay.events import Departed, DialRequested, GroupJoined, PeerLost, ProtocolViolated, Settled
-from overlay.ids import GroupId, NodeId
+from overlay.events import (
+    ConnectFailed,
+    Departed,
+    DialRequested,
+    GroupJoined,
+    LinkReleased,
+    PacketReceived,
+    PeerDied,
+    ProtocolViolated,
+    Settled,
+)
+from overlay.group_messages import VIEW_MAX
+from overlay.ids import GroupId
 
 ECHO = GroupId(b"echo".ljust(16))
-NEWS = GroupId(b"news".ljust(16))
+LEAVES = 16
 
 
 def start_members(simulation: OverlaySimulation, count: int) -> list[int]:
@@ -31,14 +46,15 @@ def serve(simulation: OverlaySimulation, index: int) -> None:
     simulation.join_group(index, ECHO, b"%d" % index)
 
 
-def is_complete(simulation: OverlaySimulation) -> bool:
-    """Return whether everyone knows everyone, which this overlay promises and a routed one will not."""
-    nodes = simulation.live_nodes()
-    return all(len(node.overlay.peers()) == len(nodes) - 1 for node in nodes)
-
-
 def violations(simulation: OverlaySimulation) -> list[float]:
     return [when for node in simulation.nodes.values() for when in node.times_of(ProtocolViolated)]
+
+
+def dials(simulation: OverlaySimulation) -> int:
+    return sum(len(node.times_of(DialRequested)) for node in simulation.nodes.values())
+
+
+# Starts
 
 
 def test_a_node_that_is_surely_alone_settles_at_once() -> None:
@@ -61,109 +77,171 @@ def test_joining_takes_a_few_round_trips() -> None:
     simulation.run_for(1.0)
     second = simulation.start_node(remembered=[simulation.address_of(first)], remembered_is_complete=True)
     serve(simulation, second)
-    simulation.run_until(simulation.is_converged, limit_s=0.03)
+    simulation.run_for(0.1)
+    assert simulation.is_converged()
     settled, joined = (simulation.nodes[second].times_of(kind)[0] for kind in (Settled, GroupJoined))
-    assert 1.0 < settled <= joined < 1.02
+    assert 1.0 < settled <= joined < 1.1
 
 
 @pytest.mark.parametrize("means", ["beacons", "seeds", "remembered"])
-def test_fifty_nodes_start_at_once(means: str) -> None:
+@pytest.mark.parametrize("count", [50, 100])
+def test_many_nodes_start_at_once(means: str, count: int) -> None:
     simulation = OverlaySimulation(seed=2)
-    addresses = [simulation.address_of(index) for index in range(50)]
-    for _ in range(50):
+    addresses = [simulation.address_of(index) for index in range(count)]
+    for _ in range(count):
         index = simulation.start_node(
             beacons=means == "beacons",
             seeds=addresses[:3] if means == "seeds" else (),
             remembered=addresses if means == "remembered" else (),
         )
         serve(simulation, index)
-    simulation.run_until(simulation.is_converged, limit_s=2.0)
-    simulation.run_for(3.0)
-    nodes = simulation.live_nodes()
-    dials = sum(len(node.times_of(DialRequested)) for node in nodes)
-    # 1225 links are needed. When two nodes hear of each other at once, both dial; more than twice would be a storm.
-    assert dials <= 2 * 1225 + 50 * 3
-    assert all(len(node.overlay.peers()) == 49 for node in nodes)
-    assert all(node.times_of(GroupJoined) for node in nodes)
+    simulation.run_until(simulation.is_converged, limit_s=10.0, step_s=0.1)
+    simulation.run_for(5.0)
+    assert simulation.is_converged()
+    # Far from everybody to everybody; each has links to its leaves, and some more of the start.
+    assert dials(simulation) < 60 * count
+    assert all(node.times_of(GroupJoined) for node in simulation.live_nodes())
     assert not violations(simulation)
-    assert all(node.overlay.counters.changes_unconfirmed == 0 for node in nodes)
 
 
 def test_a_quiet_network_stays_quiet() -> None:
     simulation = OverlaySimulation(seed=3)
     start_members(simulation, 50)
-    simulation.run_until(simulation.is_converged, limit_s=2.0)
-    simulation.run_for(5.0)
-    dials = sum(len(node.times_of(DialRequested)) for node in simulation.live_nodes())
-    steps = simulation.steps
+    simulation.run_until(simulation.is_converged, limit_s=10.0, step_s=0.1)
+    simulation.run_for(70.0)
+    nodes = simulation.live_nodes()
+    before = [(node.messages, node.datagrams) for node in nodes], dials(simulation)
     simulation.run_for(60.0)
-    assert sum(len(node.times_of(DialRequested)) for node in simulation.live_nodes()) == dials
-    # Each node: 12 beacons, heard by 50, and two refreshes with their acknowledgements.
-    assert simulation.steps - steps < 50 * (20 * 50 + 50)
-    assert simulation.size_errors(49) == []
+    messages = sum(node.messages - old for node, (old, _) in zip(nodes, before[0], strict=True))
+    datagrams = sum(node.datagrams - old for node, (_, old) in zip(nodes, before[0], strict=True))
+    assert messages < 0.75 * 50 * 60  # Half of that is for the group: each renews its membership and its watch.
+    assert datagrams < 4.5 * 50 * 60
+    assert dials(simulation) - before[1] < 8 * 50  # To roots, when memberships are renewed over links that were let go.
+    assert sum(len(node.links) for node in nodes) < 50 * 40
+    assert not [node for node in nodes if node.times_of(PeerDied)]
+
+
+def test_links_of_a_start_that_nobody_needs_are_let_go_unless_the_application_uses_them() -> None:
+    simulation = OverlaySimulation(seed=3)
+    indices = [simulation.start_node() for _ in range(40)]
+    simulation.run_for(1.0)
+    far = [i for i in indices[1:] if simulation.nodes[i].id not in {leaf.id for leaf in simulation.nodes[0].overlay.leaves()}]
+    used = simulation.nodes[far[0]]
+    for index in far:
+        simulation.connect(0, simulation.nodes[index].info)
+    simulation.connect(0, used.info, use_s=500.0)
+    simulation.connect(used.index, simulation.nodes[0].info, use_s=500.0)
+    simulation.run_for(5.0)
+    assert len(simulation.nodes[0].links) == 39
+    simulation.run_for(200.0)
+    assert used.id in simulation.nodes[0].links
+    assert len(simulation.nodes[0].links) < 39
+    assert any(node.times_of(LinkReleased) for node in simulation.live_nodes())
+    assert not [node for node in simulation.live_nodes() if node.times_of(PeerDied)]
+
+
+def test_a_watcher_of_a_large_group_sees_a_sample_and_the_size() -> None:
+    simulation = OverlaySimulation(seed=4)
+    start_members(simulation, 60)
+    simulation.run_until(simulation.is_converged, limit_s=10.0, step_s=0.1)
+    simulation.run_for(20.0)
+    for node in simulation.live_nodes():
+        assert len(node.views[ECHO].members) == VIEW_MAX
+        assert abs(node.views[ECHO].size - 60) <= 2
+
+
+# Deaths
 
 
 def test_nodes_die_and_others_take_their_addresses() -> None:
     simulation = OverlaySimulation(seed=4)
-    start_members(simulation, 50)
-    simulation.run_until(simulation.is_converged, limit_s=2.0)
-    for index in range(0, 50, 5):
+    start_members(simulation, 30)
+    simulation.run_until(simulation.is_converged, limit_s=10.0, step_s=0.1)
+    for index in range(0, 30, 5):
         simulation.crash(index)
-    assert simulation.run_until(simulation.is_converged, limit_s=1.0) < 0.5
-    for index in range(0, 50, 5):
+    simulation.run_until(simulation.is_converged, limit_s=5.0, step_s=0.1)
+    for index in range(0, 30, 5):
         simulation.start_node(index)
         serve(simulation, index)
-    simulation.run_until(simulation.is_converged, limit_s=2.0)
+    simulation.run_until(simulation.is_converged, limit_s=5.0, step_s=0.1)
     simulation.run_for(10.0)
     assert simulation.is_converged()
-    assert simulation.size_errors(60) == []
+
+
+@pytest.mark.parametrize("way", ["crash", "fail", "stop"])
+def test_a_dead_node_is_out_of_every_view_in_time(way: str) -> None:
+    simulation = OverlaySimulation(seed=5)
+    start_members(simulation, 25)
+    simulation.run_until(simulation.is_converged, limit_s=10.0, step_s=0.1)
+    simulation.run_for(10.0)
+    dead = simulation.nodes[7]
+    getattr(simulation, way)(7)
+    others = [node for node in simulation.live_nodes() if node is not dead]
+    limit_s = 0.5 if way == "crash" else 3.0
+    simulation.run_until(lambda: not any(dead.id in node.views[ECHO].members for node in others), limit_s)
+
+
+def test_a_process_that_stood_still_comes_back_by_itself() -> None:
+    simulation = OverlaySimulation(seed=6)
+    start_members(simulation, 25)
+    simulation.run_until(simulation.is_converged, limit_s=10.0, step_s=0.1)
+    simulation.stop(3)
+    simulation.run_for(20.0)
+    assert simulation.is_converged()
+    simulation.resume(3)
+    simulation.run_until(simulation.is_converged, limit_s=10.0, step_s=0.1)
 
 
 def test_the_dead_are_forgotten() -> None:
     simulation = OverlaySimulation(seed=4)
     start_members(simulation, 10)
-    simulation.run_until(simulation.is_converged, limit_s=2.0)
+    simulation.run_until(simulation.is_converged, limit_s=5.0)
     for _ in range(5):
         simulation.crash(9)
         simulation.run_for(5.0)
         simulation.start_node(9)
         simulation.run_for(5.0)
     simulation.crash(8)
-    simulation.run_for(360.0)
-    assert all(node.overlay.table_sizes()["candidates"] == 0 for node in simulation.live_nodes())
+    simulation.run_for(60.0)
+    assert simulation.size_errors("candidates", 0) == []
+    assert simulation.size_errors("waited_for", 0) == []
 
 
 def test_leaving_is_known_to_all_before_it_completes_and_nobody_dials() -> None:
     simulation = OverlaySimulation(seed=5)
-    indices = start_members(simulation, 20)
-    simulation.run_until(simulation.is_converged, limit_s=2.0)
+    indices = start_members(simulation, 15)
+    simulation.run_until(simulation.is_converged, limit_s=5.0)
     simulation.run_for(10.0)
-    before = simulation.now
-    for index in indices[:5]:
+    before, count = simulation.now, dials(simulation)
+    for index in indices[:4]:
         simulation.leave(index)
-    simulation.run_for(0.05)
-    for index in indices[:5]:
-        assert before < simulation.nodes[index].times_of(Departed)[0] < before + 0.02
+    simulation.run_until(lambda: len(simulation.live_nodes()) == 11, limit_s=0.5)
+    for index in indices[:4]:
+        assert before < simulation.nodes[index].times_of(Departed)[0] < before + 0.5
+        for node in simulation.live_nodes():
+            assert simulation.nodes[index].id not in node.views[ECHO].members
     simulation.run_until(simulation.is_converged, limit_s=1.0)
     simulation.run_for(60.0)
-    for node in simulation.live_nodes():
-        assert [when for when in node.times_of(DialRequested) if when > before] == []
-        assert len(node.times_of(PeerLost)) == 5
+    assert dials(simulation) == count
+    assert not [node for node in simulation.live_nodes() if node.times_of(PeerDied)]
 
 
 def test_all_leave_at_once() -> None:
     simulation = OverlaySimulation(seed=6)
     indices = start_members(simulation, 20)
-    simulation.run_until(simulation.is_converged, limit_s=2.0)
+    simulation.run_until(simulation.is_converged, limit_s=5.0)
     for index in indices:
         simulation.leave(index)
-    simulation.run_until(lambda: not simulation.live_nodes(), limit_s=0.1)
+    simulation.run_until(lambda: not simulation.live_nodes(), limit_s=2.0)
+
+
+# Healing
 
 
 def test_total_outage_but_one_heals() -> None:
     simulation = OverlaySimulation(seed=7)
     indices = start_members(simulation, 30)
-    simulation.run_until(simulation.is_converged, limit_s=2.0)
+    simulation.run_until(simulation.is_converged, limit_s=5.0)
     for index in indices[1:]:
         simulation.crash(index)
     simulation.run_for(900.0)
@@ -171,21 +249,22 @@ def test_total_outage_but_one_heals() -> None:
     for index in indices[1:]:
         simulation.start_node(index)
         serve(simulation, index)
-    simulation.run_until(simulation.is_converged, limit_s=2.0)
+    simulation.run_until(simulation.is_converged, limit_s=10.0, step_s=0.1)
 
 
 def test_a_survivor_of_an_outage_without_beacons_finds_its_seed_again() -> None:
-    simulation = OverlaySimulation(seed=8)
+    # Not checked: a node that comes back as the only seed begins alone, and is in a ring of its own until it is looked up.
+    simulation = OverlaySimulation(seed=8, is_checked=False)
     seed = [simulation.address_of(0)]
     for _ in range(3):
         serve(simulation, simulation.start_node(beacons=False, seeds=seed))
-    simulation.run_until(simulation.is_converged, limit_s=2.0)
+    simulation.run_until(simulation.is_converged, limit_s=5.0)
     simulation.crash(0)
     simulation.crash(1)
     simulation.run_for(1200.0)
     simulation.start_node(0, beacons=False, seeds=seed)
     serve(simulation, 0)
-    simulation.run_until(lambda: simulation.is_converged() and len(simulation.nodes[0].overlay.peers()) == 1, limit_s=31.0)
+    simulation.run_until(simulation.is_converged, limit_s=40.0, step_s=0.1)
 
 
 @pytest.mark.parametrize(("duration_s", "beacons"), [(1.0, True), (20.0, True), (20.0, False), (400.0, True)])
@@ -193,120 +272,128 @@ def test_a_partition_heals(duration_s: float, beacons: bool) -> None:
     simulation = OverlaySimulation(seed=9)
     for index in range(20):
         serve(simulation, simulation.start_node(beacons=beacons, seeds=[simulation.address_of(0)] if index else []))
-    simulation.run_until(simulation.is_converged, limit_s=2.0)
+    simulation.run_until(simulation.is_converged, limit_s=5.0)
     simulation.partition([range(10), range(10, 20)])
-    if duration_s > 3.0:
-        simulation.run_until(simulation.is_converged, limit_s=3.0)
+    if duration_s > 10.0:
+        simulation.run_until(simulation.is_converged, limit_s=10.0)  # Each side by itself.
     simulation.run_for(duration_s)
     simulation.heal()
-    simulation.run_until(simulation.is_converged, limit_s=31.0)
-    assert all(len(node.overlay.peers()) == 19 for node in simulation.live_nodes())
+    simulation.run_until(simulation.is_converged, limit_s=30.0, step_s=0.1)
 
 
-def test_two_nodes_that_forgot_each_other_meet_again_through_a_third() -> None:
-    # No beacons, and the partition outlasts the patience of both; only a common peer can help.
-    simulation = OverlaySimulation(seed=10, config=OverlayConfig(forget_s=10.0))
-    for _ in range(2):
-        serve(simulation, simulation.start_node(beacons=False))
-    simulation.run_for(60.0)
-    third = simulation.start_node(beacons=False, seeds=[simulation.address_of(0), simulation.address_of(1)])
-    serve(simulation, third)
+# Links
+
+
+def test_who_cannot_be_dialled_is_reached() -> None:
+    simulation = OverlaySimulation(seed=10)
+    for index in range(30):
+        reach = Reach.HIDDEN if index % 10 == 3 else Reach.WALLED if index % 10 == 6 else Reach.OPEN
+        serve(simulation, simulation.start_node(reach=reach))
+    simulation.run_until(simulation.is_converged, limit_s=20.0, step_s=0.1)
+    nodes = simulation.nodes
+    simulation.connect(0, nodes[13].info)
+    simulation.connect(0, nodes[16].info)
+    simulation.connect(3, nodes[6].info)
+    simulation.run_for(15.0)
+    assert {nodes[13].id, nodes[16].id} <= nodes[0].links.keys()  # They dialled back.
+    if nodes[6].id not in nodes[3].links:
+        assert nodes[3].times_of(ConnectFailed)
+    simulation.send(3, nodes[6].info, b"through the ring")
+    simulation.run_for(2.0)
+    assert len(nodes[6].times_of(PacketReceived)) == 1
+
+
+def test_a_stalled_link_holds_up_its_messages_and_nothing_else() -> None:
+    simulation = OverlaySimulation(seed=11)
+    start_members(simulation, 12)
     simulation.run_until(simulation.is_converged, limit_s=5.0)
-    assert len(simulation.nodes[0].overlay.peers()) == 2
+    links = [(first, second) for first in range(12) for second in range(first) if simulation.stall_link(first, second, 5.0)]
+    assert links
+    simulation.run_for(20.0)
+    assert simulation.is_converged()
+    assert not [node for node in simulation.live_nodes() if node.times_of(PeerDied)]
+
+
+def test_reset_links_are_opened_again_and_kill_nobody() -> None:
+    simulation = OverlaySimulation(seed=11)
+    start_members(simulation, 12)
+    simulation.run_until(simulation.is_converged, limit_s=5.0)
+    for first in range(12):
+        for second in range(first):
+            simulation.reset_link(first, second)
+    simulation.run_for(5.0)
+    assert simulation.is_converged()
+    assert not [node for node in simulation.live_nodes() if node.times_of(PeerDied)]
 
 
 def test_lossy_datagrams_only_delay() -> None:
-    faults = Faults(datagram_lost=0.5, datagram_repeated=0.3, datagram_delay_s_max=0.05)
+    faults = Faults(datagram_lost=0.3, datagram_repeated=0.3, datagram_delay_s_max=0.05)
     simulation = OverlaySimulation(seed=11, faults=faults)
     for _ in range(20):
         start_members(simulation, 1)
         simulation.run_for(0.5)
-    simulation.run_until(simulation.is_converged, limit_s=10.0)
+    simulation.run_until(simulation.is_converged, limit_s=10.0, step_s=0.1)
 
 
-def run_random_faults(seed: int) -> OverlaySimulation:
-    """Phase one: random faults, with the checkers of the simulation. Phase two: no faults, and convergence within a limit."""
-    rng = random.Random(seed)
-    # Which faults happen at all is drawn too: a run with all of them hides what each alone would find.
-    actions = [a for a in ("crash", "leave", "start", "join", "leave_group", "break", "split", "heal") if rng.random() < 0.7]
-    faults = Faults(
-        latency_s=(0.0002, rng.choice([0.001, 0.02, 0.2])),
-        dial_refused=rng.choice([0.0, 0.3]),
-        datagram_lost=rng.choice([0.0, 0.5]),
-        datagram_repeated=rng.choice([0.0, 0.3]),
-        datagram_delay_s_max=rng.choice([0.0, 0.1]),
-        break_delay_s=(0.0, rng.choice([0.01, 1.0])),
-    )
-    simulation = OverlaySimulation(seed, faults=faults)
-    size = rng.randrange(5, 25)
-    seeds = [simulation.address_of(index) for index in range(rng.randrange(3))]
-    for _ in range(size):
-        simulation.start_node(seeds=seeds)
-    left: dict[NodeId, None] = {}
-    for _ in range(60 if actions else 0):
-        apply_fault(simulation, rng, rng.choice(actions), size, seeds, left)
-        simulation.run_for(rng.choice([0.0, 0.01, 0.3, 2.0]))
-    simulation.heal()
-    simulation.faults = Faults(latency_s=faults.latency_s)
-    for index in range(size):
-        if not simulation.nodes[index].is_alive:
-            simulation.start_node(index, seeds=seeds)
-        simulation.watch_group(index, ECHO)
-    simulation.run_until(lambda: simulation.is_converged() and is_complete(simulation), limit_s=35.0)
-    assert not violations(simulation)
-    assert simulation.size_errors(300) == []
-    return simulation
+def test_a_liar_is_cut_off_and_the_others_go_on() -> None:
+    simulation = OverlaySimulation(seed=12)
+    indices = start_members(simulation, 5)
+    simulation.run_until(simulation.is_converged, limit_s=5.0)
+    liar = simulation.nodes[indices[0]]
+    others = [node for node in simulation.live_nodes() if node is not liar and liar.id in node.links]
+    for other in others:
+        simulation.send_raw(liar.index, other.index, b"\xc1 no message at all")
+    simulation.run_for(0.03)
+    assert all(other.times_of(ProtocolViolated) for other in others)
+    # It may come back: the lie may have been an accident.
+    simulation.run_until(simulation.is_converged, limit_s=5.0)
 
 
-def apply_fault(
-    simulation: OverlaySimulation, rng: random.Random, action: str, size: int, seeds: list[str], left: dict[NodeId, None]
-) -> None:
-    index, other = rng.randrange(size), rng.randrange(size)
-    node = simulation.nodes[index]
-    is_alive = node.is_alive
-    group = rng.choice([ECHO, NEWS])
-    if action == "start":
-        if not is_alive:
-            simulation.start_node(index, seeds=seeds)
-            simulation.watch_group(index, group)
-    elif action == "split":
-        border = rng.randrange(size)
-        simulation.partition([range(border), range(border, size)])
-    elif action == "heal":
-        simulation.heal()
-    elif action == "break":
-        simulation.break_link(index, other)
-    elif action == "crash":
-        if is_alive:
-            simulation.crash(index)
-    elif not is_alive or node.id in left:
-        pass
-    elif action == "leave":
-        left[node.id] = None
-        simulation.leave(index)
-    elif action == "join":
-        simulation.watch_group(index, group)
-        simulation.join_group(index, group, rng.randbytes(2))
-    elif action == "leave_group":
-        simulation.leave_group(index, group)
+# Faults by chance
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_random_faults(seed: int) -> None:
-    run_random_faults(seed)
+@pytest.mark.parametrize("seed", range(12))
+def test_schedules_of_faults(seed: int) -> None:
+    report = run_schedule(seed, nodes=6, duration_s=20.0)
+    assert report.virtual_s >= 30.0
+
+
+FOUND = {
+    (26, 5): "a found node was not merged with when its link was reported before its dial",
+    (56, 5): "an older copy that was passed on displaced the owner's own",
+    (135, 5): "watchers ignored the new root when two of them had begun the same epoch",
+    (22, 12): "a root was not told of watchers that only a copy knew",
+    (165, 5): "who sought its place through a neighbour did not learn of that neighbour",
+    (279, 5): "a probe that was lost with its link was waited for, and its receiver believed dead",
+    (6, 12): "directories stayed with nodes that were not their root after rings had merged",
+    (3, 12): "the handover of a directory was displaced by a copy of another root",
+}
+"""Seeds (and nodes) that failed once, within 30 s of faults, and what they found."""
+
+
+@pytest.mark.parametrize(("seed", "nodes"), FOUND, ids=lambda value: str(value))
+def test_what_was_found_stays_fixed(seed: int, nodes: int) -> None:
+    run_schedule(seed, nodes, duration_s=30.0)
+
+
+def test_a_broken_promise_names_the_command_that_shows_it_again() -> None:
+    run = Run(FaultSchedule.draw(5, nodes=5, duration_s=10.0))
+    text = str(run.simulation.error("something"))
+    assert text.startswith("seed 5, 0.000 s, step 0: something")
+    assert "python -m iris_py.testing.soak --seed 5 --nodes 5 --duration 10" in text
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
-    first, second, third = run_random_faults(1), run_random_faults(1), run_random_faults(2)
-    assert first.trace_hash() == second.trace_hash()
-    assert first.steps == second.steps
-    assert first.trace_hash() != third.trace_hash()
+    first, second, third = (run_schedule(seed, nodes=5, duration_s=10.0) for seed in (1, 1, 2))
+    assert (first.trace, first.steps) == (second.trace, second.steps)
+    assert first.trace != third.trace
 
 
 SMALL_RUN = """
-from iris_py.testing.simulation import Faults, OverlaySimulation
+from iris_py.testing.overlay_wires import Faults
+from iris_py.testing.simulation import OverlaySimulation
 from overlay.ids import GroupId
-simulation = OverlaySimulation(seed=5, faults=Faults(datagram_lost=0.2, dial_refused=0.2))
+simulation = OverlaySimulation(seed=5, faults=Faults(datagram_lost=0.2))
 group = GroupId(bytes(16))
 for index in range(12):
     simulation.start_node()
@@ -333,20 +420,3 @@ def test_the_hash_seed_of_python_does_not_matter() -> None:
     ]
     assert len(hashes[0].strip()) == 64
     assert len(set(hashes)) == 1
-
-
-def test_a_liar_is_cut_off_and_the_others_go_on() -> None:
-    simulation = OverlaySimulation(seed=12)
-    indices = start_members(simulation, 5)
-    simulation.run_until(simulation.is_converged, limit_s=2.0)
-    liar = simulation.nodes[indices[0]]
-    for other in simulation.live_nodes()[1:]:
-        simulation.send_raw(liar.index, other.index, b"\xc1 no message at all")
-    simulation.run_for(0.03)
-    for other in simulation.live_nodes()[1:]:
-        assert liar.id not in other.views[ECHO]
-        assert len(other.views[ECHO]) == 4
-    # It may come back: the lie may have been an accident. But the others are in no hurry to dial it.
-    before = simulation.now
-    simulation.run_until(simulation.is_converged, limit_s=1.0)
-    assert all(not [when for when in node.times_of(DialRequested) if when > before] for node in simulation.live_nodes()[1:])

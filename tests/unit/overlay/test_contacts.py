@@ -11,7 +11,7 @@ from overlay.events import DialRequested, LinkReleased
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 
-CONFIG = ContactsConfig(waiting_messages_max=3, waiting_peers_max=4, dials_max=2)
+CONFIG = ContactsConfig(waiting_messages_max=3, waiting_peers_max=4, dials_max=2, link_idle_s=60.0)
 
 
 def node(number: int, *addresses: str) -> NodeInfo:
@@ -96,7 +96,7 @@ def test_too_many_messages_give_the_oldest_back() -> None:
     contacts, peer = make(), node(1)
     for number in range(5):
         contacts.send(peer, bytes([number]), 0.0)
-    assert contacts.events_received() == [ContactFailed(peer, [b"\0"]), ContactFailed(peer, [b"\1"])]
+    assert contacts.events_received() == [ContactFailed(peer, [bytes([number])], is_overflow=True) for number in (0, 1)]
     contacts.link_opened(peer.id, 0.0)
     assert [message for _peer, message in contacts.messages_to_send()] == [b"\2", b"\3", b"\4"]
 
@@ -105,7 +105,7 @@ def test_dials_are_bounded_and_go_in_turn() -> None:
     contacts = make()
     for number in range(1, 6):
         contacts.send(node(number), b"", 0.0)
-    assert contacts.events_received() == [ContactFailed(node(5), [b""])]
+    assert contacts.events_received() == [ContactFailed(node(5), [b""], is_overflow=True)]
     assert [request.peer for request in contacts.requests_to_dial()] == [node(1).id, node(2).id]
     contacts.link_opened(node(2).id, 0.1)
     contacts.dial_failed("10.0.0.1:1", 0.1)
@@ -296,3 +296,13 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
+
+
+def test_no_room_says_nothing_about_a_peer_but_a_failed_dial_does() -> None:
+    contacts, peer = make(), node(1)
+    for number in range(4):
+        contacts.send(peer, bytes([number]), 0.0)
+    assert [event.is_overflow for event in contacts.events_received() if isinstance(event, ContactFailed)] == [True]
+    contacts.dial_failed("10.0.0.1:1", 0.1)
+    contacts.send(peer, b"again", 0.2)  # it rests
+    assert [event.is_overflow for event in contacts.events_received() if isinstance(event, ContactFailed)] == [False, False]

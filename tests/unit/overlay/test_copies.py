@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from overlay.copies import Copies, copy_parts
-from overlay.directory import Directory
+from overlay.directory import Directory, next_epoch
 from overlay.group_messages import (
     COPY_MEMBERS_MAX,
     COPY_REMOVED_MAX,
@@ -116,3 +116,16 @@ def test_parts_of_two_senders_may_alternate() -> None:
         versions += [(sender, copies.receive(sender, part, 1.0)[0]) for sender in (OWNER, other)]
     assert versions == [(OWNER, None), (other, None), (OWNER, directory.version), (other, directory.version)]
     assert copies.held[GROUP].directory.members.keys() == directory.members.keys()
+
+
+def test_what_a_neighbour_passed_on_does_not_displace_what_it_had_itself() -> None:
+    """A node gives its own directory to the root, and then the copy that it held of another one."""
+    copies = Copies(100.0)
+    own, other = Directory(GROUP, 3), Directory(GROUP, next_epoch(3))
+    own.register(record(longest(1)), 100.0)
+    other.register(record(longest(2)), 100.0)
+    for directory in (own, other):
+        for part in copy_parts(directory, []):
+            copies.receive(OWNER, part, 0.0)
+    assert set(copies.held[GROUP].directory.members) == {longest(1).id, longest(2).id}
+    assert copies.held[GROUP].is_mixed

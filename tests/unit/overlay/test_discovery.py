@@ -89,7 +89,8 @@ def test_with_peers_it_only_says_that_it_exists_and_ever_more_rarely() -> None:
     harness.discovery.handle_timeout(10.0, 500)
     ((_, data),) = harness.take()
     assert not decode_beacon(data).wants_answer
-    assert 10.0 + 40.0 <= (harness.discovery.deadline() or 0.0) <= 10.0 + 60.0
+    interval = 500 * CONFIG.beacon_interval_per_peer_s
+    assert 10.0 + 0.8 * interval <= (harness.discovery.deadline() or 0.0) <= 10.0 + 1.2 * interval
 
 
 def test_a_question_is_answered_by_a_lonely_node_at_once_and_not_amplified() -> None:
@@ -206,6 +207,16 @@ def test_junk_is_counted() -> None:
     harness.discovery.receive_datagram(b"junk", source(0), 0.0, 0)
     harness.discovery.receive_datagram(b"", source(0), 0.0, 0)
     assert harness.counters.datagrams_invalid == 2
+
+
+def test_who_took_a_connection_is_waited_for_though_it_is_busy() -> None:
+    harness = Harness(beacons=False, seeds=("198.51.100.1:7000",))
+    harness.dials(0.0)
+    harness.discovery.dial_connected(0.9)
+    harness.discovery.handle_timeout(CONFIG.settle_timeout_s, 0)
+    assert not harness.is_over()
+    harness.discovery.handle_timeout(0.9 + CONFIG.handshake_wait_s, 0)
+    assert harness.is_over()
 
 
 def test_an_answer_is_dialled_at_once_by_who_is_alone_and_later_by_who_is_not() -> None:

@@ -34,6 +34,7 @@ from overlay.group_messages import (
 )
 from overlay.ids import GroupId, NodeId
 from overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo
+from overlay.roots import REVIEW_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -221,6 +222,12 @@ def test_a_copy_becomes_the_directory_when_the_root_dies() -> None:
     assert isinstance(view, View)
     assert view.version >> 32 == 1
     assert view.members == [record]
+    # The copy may not know that a member left.
+    fixture.receive(Told(G, view.version), OTHER, now=2.1)
+    fixture.sent()
+    # The ring of this test takes the question to this node, which is not the member: that one is gone.
+    fixture.layer.handle_timeout(2.0 + REVIEW_S)
+    assert fixture.layer.directory_of(G) == {}
 
 
 def test_a_directory_is_handed_over_before_it_is_said_to_be() -> None:

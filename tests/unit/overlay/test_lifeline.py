@@ -163,6 +163,18 @@ def test_who_died_twice_is_reported_twice() -> None:
     assert harness.take() == [PeerDied(ONE.id), PeerDied(ONE.id)]
 
 
+def test_who_is_a_leaf_again_by_something_late_is_buried_again() -> None:
+    harness = Harness()
+    harness.add_leaf(ONE)
+    harness.run(0.0, 4.0)
+    assert harness.ring.leaves() == []
+    harness.add_leaf(ONE, 4.0)
+    harness.lifeline.leaves_added([ONE], 4.0)
+    harness.take()
+    harness.run(4.0, 6.0)
+    assert harness.ring.leaves() == []
+
+
 def test_who_left_in_good_order_did_not_die() -> None:
     harness = Harness()
     harness.add_leaf(ONE)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from overlay.detector_messages import Ping, encode_detector_message
+from overlay.dials import DIAL_FORGOTTEN_S
 from overlay.errors import StateError
 from overlay.events import (
     Cast,
@@ -23,7 +26,6 @@ from overlay.events import (
 )
 from overlay.ids import GroupId, NodeId
 from overlay.messages import NodeInfo, encode_beacon
-from overlay.overlay import DIAL_FORGOTTEN_S, Overlay
 from overlay.routing_messages import Direct, LeafAck, LeafProbe, Leaving, encode_ring_message
 from tests.unit.overlay.overlays import (
     CONFIG,
@@ -38,6 +40,9 @@ from tests.unit.overlay.overlays import (
     started,
     with_leaf,
 )
+
+if TYPE_CHECKING:
+    from overlay.overlay import Overlay
 
 
 def completions(overlay: Overlay) -> list[Event]:

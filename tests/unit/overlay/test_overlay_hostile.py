@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overlay.detector_messages import Ack, encode_detector_message
+from overlay.dials import DIALS_MAX
 from overlay.errors import AddressError, InfoError, StateError, TooManyGroupsError
 from overlay.events import (
     Settled,
@@ -16,7 +17,7 @@ from overlay.events import (
 from overlay.group_messages import CAST_BYTES_MAX
 from overlay.ids import GroupId, NodeId
 from overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo, encode_beacon
-from overlay.overlay import DIALS_MAX, Overlay
+from overlay.overlay import Overlay
 from overlay.reaching import PACKET_BYTES_MAX
 from overlay.routing_messages import Direct, LeafProbe, encode_ring_message
 from tests.unit.overlay.overlays import (

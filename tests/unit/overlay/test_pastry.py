@@ -17,7 +17,9 @@ from overlay.pastry_events import (
     Delivered,
     HandoverWanted,
     LeavesChanged,
+    LeavesDoubted,
     PeerLeft,
+    PeerSilent,
     PeerViolated,
     Received,
     Undeliverable,
@@ -226,6 +228,37 @@ def test_two_hidden_nodes_are_neighbours_by_relay() -> None:
     first.route(make_key(200), b"x", wires.now)
     wires.settle()
     assert [event.payload for event in wires.of(200, Delivered)] == [b"x"]
+
+
+def test_a_hidden_leaf_that_dies_is_missed_by_another_hidden_one() -> None:
+    wires = make_ring(10)
+    for first in (100, 200):
+        wires.add(first, 10, is_dialable=False)
+    wires.advance(30.0)
+    assert not wires.of(100, PeerSilent)
+    wires.down.add(wires.infos[200].id)
+    wires.advance(10.0)
+    assert [event.info for event in wires.of(100, PeerSilent)] == [wires.infos[200]]
+    assert not wires.of(10, PeerSilent)  # It has a link.
+
+
+def test_a_hidden_leaf_that_leaves_says_so_to_another_hidden_one() -> None:
+    wires = make_ring(10)
+    for first in (100, 200):
+        wires.add(first, 10, is_dialable=False)
+    wires.nodes[wires.infos[200].id].leave(wires.now)
+    wires.settle()
+    assert [event.peer for event in wires.of(100, PeerLeft)] == [wires.infos[200].id]
+    assert wires.nodes[wires.infos[100].id].leaves() == [wires.infos[10]]
+
+
+def test_a_leaf_that_another_leaf_lacks_is_doubted() -> None:
+    wires = make_ring(10, 100, 150, 200)
+    assert not wires.of(10, LeavesDoubted)
+    wires.nodes[wires.infos[100].id].peer_dead(wires.infos[200].id, wires.now)
+    wires.nodes[wires.infos[10].id].ask(wires.infos[100].id, wires.now)
+    wires.settle()
+    assert wires.of(10, LeavesDoubted) == [LeavesDoubted([wires.infos[200].id], wires.infos[100].id)]
 
 
 def test_sending_to_nobody_is_counted() -> None:

@@ -62,6 +62,7 @@ def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
         (["--layer", "groups", "--requesters", "999"], "--requesters 999: choose"),
         (["--layer", "full", "--kill", "0.1"], "--layer full draws its faults from --seed"),
         (["--suite", "sweet"], "--suite sweet: choose one of standard, million, huge"),
+        (["--suite", "standard", "--nodes", "5"], "--suite standard decides what is simulated"),
         (["--json", "/nowhere/at/all"], "--json /nowhere/at/all: there is no such folder"),
     ],
 )

@@ -175,6 +175,37 @@ def test_a_dead_address_does_not_hold_up_the_next(run: Run, monkeypatch: pytest.
     run(main())
 
 
+class Doomed(Peer):
+    """A stream whose dial is given up in the moment that it is made."""
+
+    def __init__(self, dialling: list[asyncio.Task[Doomed]]) -> None:
+        super().__init__()
+        self.dialling = dialling
+        self.ended = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.dialling[0].cancel()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.ended += 1
+
+
+def test_a_dial_that_is_cancelled_when_its_stream_is_made_ends_the_stream(run: Run) -> None:
+    async def main() -> None:
+        network = SocketNetwork()
+        listener = await network.listen(Peer, HERE, 0)
+        dialling: list[asyncio.Task[Doomed]] = []
+        doomed = Doomed(dialling)
+        dialling.append(asyncio.create_task(network.dial(lambda: doomed, *listener.address)))
+        with pytest.raises(asyncio.CancelledError):
+            await dialling[0]
+        await asyncio.sleep(0)
+        assert doomed.ended >= 1, "nobody would ever hear that it is gone"
+        listener.close()
+
+    run(main())
+
+
 def test_a_cancelled_dial_cancels_all_its_attempts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "ATTEMPT_DELAY_S", 0.001)
 

@@ -13,7 +13,7 @@ from iris_py import packets
 from iris_py.errors import IrisError, MemberLost, NodeClosed, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.group import Group, Member, Peer
 from iris_py.packets import CANCEL, REQUEST, Rejection
-from iris_py.patterns.request import RETRY_DELAY_S, RETRY_DELAY_S_MAX, Requester
+from iris_py.patterns.request import RETRY_DELAY_S, RETRY_DELAY_S_MAX, ROUTED_RETRY_S, Requester
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 from security import Keyring, Secret
@@ -600,7 +600,7 @@ def test_what_a_peer_released_is_sent_again_and_counts_as_one_attempt() -> None:
     (member,) = caller.members()
     sent, unsent, routed = caller.request(token=1), caller.request(token=2), caller.request(token=3)
     caller.requester.messages_to_send()
-    caller.requester.routed(routed)
+    caller.requester.routed(routed, 0.0)
     leaving = caller.request(token=4)
     caller.requester.peer_released(member.peer, 1.0, [unsent])
     messages = caller.requester.messages_to_send()
@@ -644,3 +644,27 @@ def test_a_waiting_request_goes_to_a_member_with_a_link_only() -> None:
     assert caller.requester.retries == 0
     assert chosen.in_flight == chosen.peer.awaited == 0
     assert member.in_flight == member.peer.awaited == 1
+
+
+def test_an_idempotent_request_that_is_lost_in_the_ring_is_given_again() -> None:
+    caller = Caller(members=2)
+    lost, once = caller.request(timeout_s=60.0, idempotent=True), caller.request(timeout_s=60.0)
+    first = {request_id: member for _kind, member, request_id in caller.sent()}
+    for request_id in first:
+        caller.requester.routed(request_id, 0.0)
+    caller.requester.handle_timeout(ROUTED_RETRY_S)
+    ((_kind, other, request_id),) = caller.sent()
+    assert (request_id, other) != (lost, first[lost])
+    assert request_id == lost != once
+    assert caller.requester.deadline() == 60.0, "it came by a link this time, which will tell"
+    assert first[lost].in_flight + other.in_flight == 2
+
+
+def test_a_reply_through_the_ring_ends_the_wait_for_it() -> None:
+    caller = Caller(members=1)
+    request_id = caller.request(timeout_s=60.0, idempotent=True)
+    ((_kind, member, _id),) = caller.sent()
+    caller.requester.routed(request_id, 0.0)
+    caller.requester.receive_reply(member.peer, request_id, b"reply", 1.0)
+    assert caller.requester.deadline() is None
+    assert member.in_flight == 0
