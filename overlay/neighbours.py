@@ -202,8 +202,8 @@ class Neighbours:
         """Return a probe to send through the ring to a node that could not be dialled; None if there is no point in it."""
         ring = self._ring
         info, relays = self._probes.get(node, (None, 0))
-        # One with an address that nobody answers at is most likely dead.
-        if info is None or relays >= (1 if info.addresses else RELAYS_MAX):
+        # One with an address was asked directly, too.
+        if info is None or relays >= (RELAYS_MAX - 1 if info.addresses else RELAYS_MAX):
             return None
         self._probes[node] = (info, relays + 1)
         ring.timers.set((Timer.PROBE, node), now + ring.config.probe_timeout_s / RELAYS_MAX)
@@ -211,7 +211,7 @@ class Neighbours:
 
     def probe_timed_out(self, node: NodeId, now: float) -> bytes | None:
         """Handle that a probe was not answered; return what to send through the ring, as `relayed_probe` does."""
-        if self._probes.get(node, (None, 0))[1]:
+        if node not in self._ring.links or self._probes.get(node, (None, 0))[1]:
             data = self.relayed_probe(node, now)
             if data is not None:
                 return data
@@ -351,7 +351,9 @@ class Neighbours:
     def _send_probe(self, info: NodeInfo, now: float) -> None:
         ring = self._ring
         ring.tell(info, self._make_probe())
-        ring.timers.set((Timer.PROBE, info.id), now + ring.config.probe_timeout_s)
+        # One that cannot be dialled, behind a firewall, say, may have been reached through the ring before the dial fails.
+        timeout_s = ring.config.probe_timeout_s
+        ring.timers.set((Timer.PROBE, info.id), now + (timeout_s if info.id in ring.links else timeout_s / RELAYS_MAX))
 
     def _make_probe(self) -> LeafProbe:
         # What a joiner could tell, its leaves told it.

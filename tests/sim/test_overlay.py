@@ -83,8 +83,7 @@ def test_joining_takes_a_few_round_trips() -> None:
     assert 1.0 < settled <= joined < 1.1
 
 
-@pytest.mark.parametrize("means", ["beacons", "seeds", "remembered"])
-@pytest.mark.parametrize("count", [50, 100])
+@pytest.mark.parametrize(("means", "count"), [("beacons", 50), ("beacons", 100), ("seeds", 50), ("remembered", 50)])
 def test_many_nodes_start_at_once(means: str, count: int) -> None:
     simulation = OverlaySimulation(seed=2)
     addresses = [simulation.address_of(index) for index in range(count)]
@@ -352,7 +351,7 @@ def test_a_liar_is_cut_off_and_the_others_go_on() -> None:
 # Faults by chance
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_schedules_of_faults(seed: int) -> None:
     report = run_schedule(seed, nodes=6, duration_s=20.0)
     assert report.virtual_s >= 30.0
@@ -365,8 +364,15 @@ FOUND = {
     (22, 12): "a root was not told of watchers that only a copy knew",
     (165, 5): "who sought its place through a neighbour did not learn of that neighbour",
     (279, 5): "a probe that was lost with its link was waited for, and its receiver believed dead",
-    (6, 12): "directories stayed with nodes that were not their root after rings had merged",
+    (6, 12): "late answers through the ring were not believed",
     (3, 12): "the handover of a directory was displaced by a copy of another root",
+    (81, 5): "a cast of a node in a ring of its own was expected to reach the others",
+    (138, 5): "nobody missed a member that left while its directory moved from one root to the next",
+    (522, 5): "a node that had stood still again and again was expected to bury the others as fast as ever",
+    (41, 12): "a leaf without address and link died, and another such leaf did not miss it",
+    (383, 12): "copies brought back a member that had left in the midst of deaths",
+    (367, 12): "a dead leaf that came back by a late message was not buried again",
+    (515, 12): "the copy that a node passed on displaced the directory that it had handed over before",
 }
 """Seeds (and nodes) that failed once, within 30 s of faults, and what they found."""
 

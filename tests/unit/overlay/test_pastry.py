@@ -252,6 +252,22 @@ def test_a_hidden_leaf_that_leaves_says_so_to_another_hidden_one() -> None:
     assert wires.nodes[wires.infos[100].id].leaves() == [wires.infos[10]]
 
 
+def test_who_is_being_dialled_is_asked_through_the_ring_meanwhile() -> None:
+    wires = make_ring(10, 100)
+    walled = make_info(150)
+    wires.down.add(walled.id)
+    mention = encode_ring_message(LeafProbe(wires.infos[100], [walled], is_active=True))
+    wires.nodes[wires.infos[10].id].receive(wires.infos[100].id, mention, wires.now)
+
+    def relayed() -> int:
+        return sum(isinstance(message, Routed) and message.key == walled.id for _, _, message in wires.sent)
+
+    wires.settle()
+    assert not relayed()
+    wires.advance(CONFIG.probe_timeout_s / 2)
+    assert relayed()
+
+
 def test_a_leaf_that_another_leaf_lacks_is_doubted() -> None:
     wires = make_ring(10, 100, 150, 200)
     assert not wires.of(10, LeavesDoubted)
