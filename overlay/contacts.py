@@ -32,7 +32,7 @@ class ContactFailed(msgspec.Struct, frozen=True):
     is_refused: bool = False
     """Whether nobody listens at any of its addresses."""
     is_overflow: bool = False
-    """Whether it was not even tried: too much waits already. That says nothing about the peer."""
+    """Whether too much waits already, or for too long while the peer is being dialled. That says nothing about the peer."""
 
 
 ContactEvent: TypeAlias = ContactFailed | LinkReleased
@@ -50,6 +50,8 @@ class _Waiting:
     """The address whose dial is under way, or whose link is about to open."""
     is_refused: bool = True
     """Whether nobody listens at the addresses tried so far."""
+    is_late: bool = False
+    """Whether messages do not wait for it any more."""
 
 
 class Contacts:
@@ -67,6 +69,7 @@ class Contacts:
         "_last_used",
         "_local",
         "_messages",
+        "_patience",
         "_requests",
         "_resting",
         "_timeouts",
@@ -87,6 +90,7 @@ class Contacts:
         self._turn: dict[NodeId, None] = {}  # who waits for a free dial
         self._dialling: dict[str, dict[NodeId, None]] = {}
         self._timeouts: DeadlineTable[NodeId] = DeadlineTable()
+        self._patience: DeadlineTable[NodeId] = DeadlineTable()  # of those with messages
         self._resting: DeadlineTable[NodeId] = DeadlineTable()
         self._last_used: dict[NodeId, float] = {}  # of every open link
         self._idle: DeadlineTable[NodeId] = DeadlineTable()
@@ -109,6 +113,11 @@ class Contacts:
             if waiting is None:
                 self._events.append(ContactFailed(peer, [message], is_overflow=self._is_full))
                 return
+        if waiting.is_late:
+            self._events.append(ContactFailed(peer, [message], is_overflow=True))
+            return
+        if not waiting.messages:
+            self._patience.set(node, now + self._config.patience_s)
         waiting.messages.append(message)
         if len(waiting.messages) > self._config.waiting_messages_max:
             self._events.append(ContactFailed(peer, [waiting.messages.pop(0)], is_overflow=True))
@@ -170,6 +179,11 @@ class Contacts:
         """Give up dials that led nowhere, and let go of idle links; harmless if early."""
         for node in self._timeouts.expired(now):
             self._try_next(node, now, is_refused=False)
+        for node in self._patience.expired(now):
+            waiting = self._waiting[node]
+            waiting.is_late = True
+            messages, waiting.messages = waiting.messages, []
+            self._events.append(ContactFailed(waiting.info, messages, is_overflow=True))
         self._resting.expired(now)
         for node in self._idle.expired(now):
             idle_at = self._last_used[node] + self._config.link_idle_s
@@ -200,7 +214,7 @@ class Contacts:
 
     def deadline(self) -> float | None:
         """Return the earliest time to call `handle_timeout`."""
-        deadlines = (self._timeouts.deadline(), self._idle.deadline(), self._resting.deadline())
+        deadlines = (self._timeouts.deadline(), self._patience.deadline(), self._idle.deadline(), self._resting.deadline())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     @property
@@ -260,6 +274,7 @@ class Contacts:
 
     def _forget(self, node: NodeId, waiting: _Waiting) -> None:
         del self._waiting[node]
+        self._patience.cancel(node)
         self._turn.pop(node, None)
         self._end_dial(node, waiting)
 

@@ -25,6 +25,10 @@ class ContactsConfig:
     """When a dial that led to no link is taken for failed. Too small: slow but good paths are given up. Too large: messages to
     a black hole wait as long."""
 
+    patience_s: float = 1.0
+    """How long messages wait for a dial before they are given back, to go another way while it goes on. Too small: under load
+    much goes the long way for nothing. Too large: who is behind a firewall hears late."""
+
     rest_s: float = 1.0
     """How long a peer that could not be reached is not dialled again: messages for it are given back at once. Too small: a dead
     peer that others still name is hammered. Too large: one that listens again is reached the long way for that time."""

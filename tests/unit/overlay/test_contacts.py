@@ -11,7 +11,7 @@ from overlay.events import DialRequested, LinkReleased
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 
-CONFIG = ContactsConfig(waiting_messages_max=3, waiting_peers_max=4, dials_max=2, link_idle_s=60.0)
+CONFIG = ContactsConfig(waiting_messages_max=3, waiting_peers_max=4, dials_max=2, patience_s=30.0, link_idle_s=60.0)
 
 
 def node(number: int, *addresses: str) -> NodeInfo:
@@ -306,3 +306,21 @@ def test_no_room_says_nothing_about_a_peer_but_a_failed_dial_does() -> None:
     contacts.dial_failed("10.0.0.1:1", 0.1)
     contacts.send(peer, b"again", 0.2)  # it rests
     assert [event.is_overflow for event in contacts.events_received() if isinstance(event, ContactFailed)] == [False, False]
+
+
+def test_messages_do_not_wait_long_for_a_dial_that_goes_on() -> None:
+    contacts, peer = make(ContactsConfig(patience_s=1.0, dial_timeout_s=5.0)), node(1)
+    contacts.send(peer, b"1", 0.0)
+    contacts.send(peer, b"2", 0.9)
+    contacts.handle_timeout(0.99)
+    assert contacts.events_received() == []
+    assert contacts.deadline() == 1.0
+    contacts.handle_timeout(1.0)
+    assert contacts.events_received() == [ContactFailed(peer, [b"1", b"2"], is_overflow=True)]
+    contacts.send(peer, b"3", 1.1)
+    assert contacts.events_received() == [ContactFailed(peer, [b"3"], is_overflow=True)]
+    assert len(contacts.requests_to_dial()) == 1, "the dial goes on"
+    contacts.link_opened(peer.id, 2.0)
+    contacts.send(peer, b"4", 2.0)
+    assert contacts.messages_to_send() == [(peer.id, b"4")]
+    assert contacts.deadline() == 2.0 + ContactsConfig().link_idle_s
