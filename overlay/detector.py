@@ -31,6 +31,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from overlay.detector_config import CHECKS_MAX, RELAY_S, RELAYS_MAX, DetectorConfig, DetectorCounters
+from overlay.detector_events import Pinged
 from overlay.detector_messages import (
     INCARNATION_MAX,
     Ack,
@@ -277,7 +278,9 @@ class Detector:
             probing.change_health(1)
         probing.send(Ack(ping.sequence, self._local, self._incarnation), source)
         contact = self._order.contacts.get(ping.sender)
-        if contact is not None and contact.address is None:
+        if contact is None:
+            probing.events.append(Pinged(ping.sender, source))
+        elif contact.address is None:
             self._watch(contact).source = source
         watch = probing.watches.get(ping.sender)
         if watch is None:

@@ -47,4 +47,13 @@ class Dead(msgspec.Struct, frozen=True, gc=False):
     """The peer."""
 
 
-DetectorEvent: TypeAlias = Suspected | Alive | Dead
+class Pinged(msgspec.Struct, frozen=True, gc=False):
+    """Report that a node which is no contact here watches this one: it may know something that is not known here."""
+
+    peer: NodeId
+    """The node."""
+    source: Address
+    """Where its datagram came from."""
+
+
+DetectorEvent: TypeAlias = Suspected | Alive | Dead | Pinged

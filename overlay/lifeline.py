@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from overlay.detector import Detector
 from overlay.detector_config import CHECKS_MAX
-from overlay.detector_events import Alive, Contact, Dead, Suspected
+from overlay.detector_events import Alive, Contact, Dead, Pinged, Suspected
 from overlay.dialling import parse_address
 from overlay.errors import AddressError
 from overlay.events import PeerDied
@@ -156,6 +156,12 @@ class Lifeline:
             ring.peer_doubtful(event.peer, False, now)
             if event.rtt_s is not None:
                 ring.rtt_measured(event.peer, event.rtt_s, now)
+        elif isinstance(event, Pinged):
+            # Its leaf set has us, and ours does not have it: its death was a mistake, or a probe was lost.
+            known = ring.find(event.peer)
+            host, port = event.source
+            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            ring.meet(known or NodeInfo(event.peer, (address,)), now)
         elif isinstance(event, Dead):
             info = self._info_of(event.peer)
             self._checked.pop(event.peer, None)

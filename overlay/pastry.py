@@ -184,6 +184,13 @@ class Pastry:
             self._core.neighbours.probe_with_leaves(info, now)
             self._core.finish_turn(now)
 
+    def meet(self, info: NodeInfo, now: float) -> None:
+        """Handle that a node showed that it lives: it is probed if it belongs into the leaf set and is not there."""
+        ring = self._ring
+        if ring.is_active and ring.leaves.admits(position(info.id)) and ring.revive(info.id):
+            self._core.neighbours.hear((info,), now)
+            self._core.finish_turn(now)
+
     def resume(self, now: float) -> None:
         """Handle that this node stood still: its neighbours may have buried it."""
         if self._ring.is_active:

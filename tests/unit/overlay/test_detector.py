@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from overlay.detector import Detector
 from overlay.detector_config import CHECKS_MAX, CONTACTS_MAX, RELAYS_MAX, DetectorConfig
-from overlay.detector_events import Alive, Contact, Dead, DetectorEvent, Suspected
+from overlay.detector_events import Alive, Contact, Dead, DetectorEvent, Pinged, Suspected
 from overlay.detector_messages import (
     DETECTOR_BYTES_MAX,
     INCARNATION_MAX,
@@ -1009,3 +1009,11 @@ def test_three_times_as_long_is_no_stall_when_nothing_was_due() -> None:
     detector.heard_from(contact(1).id, 50.0)
     detector.set_contacts(contact(1), [], 1000.0)
     assert detector.counters.stalls == 0
+
+
+def test_a_ping_of_who_is_no_contact_is_reported() -> None:
+    harness = Harness()
+    stranger, known = NodeId(b"s" * 16), harness.others[0]
+    harness.give(Ping(1, stranger, LOCAL, None))
+    harness.give(Ping(2, known.id, LOCAL, None))
+    assert [event for event in harness.detector.events_received() if isinstance(event, Pinged)] == [Pinged(stranger, STRANGER)]

@@ -10,7 +10,7 @@ from overlay.config import OverlayConfig
 from overlay.contacts import Contacts
 from overlay.counters import Counters
 from overlay.detector_config import CHECKS_MAX
-from overlay.detector_events import Alive, Dead, Suspected
+from overlay.detector_events import Alive, Dead, Pinged, Suspected
 from overlay.dialling import Dialler
 from overlay.events import Event, PeerDied
 from overlay.group_layer import GroupLayer
@@ -231,3 +231,15 @@ def test_a_lone_node_watches_nobody() -> None:
     assert harness.run(0.0, 4.0) == []
     assert harness.lifeline.detector.datagrams_to_send() == []
     assert harness.lifeline.deadline() == CONFIG.contacts_refresh_s
+
+
+@pytest.mark.parametrize(("source", "address"), [(("198.51.100.7", 7000), "198.51.100.7:7000"), (("::1", 7000), "[::1]:7000")])
+def test_who_pings_and_belongs_into_the_leaf_set_is_probed(source: tuple[str, int], address: str) -> None:
+    harness = Harness()
+    harness.lifeline.handle_detector(Pinged(TWO.id, source), 1.0)
+    ((asked, data),) = harness.ring.messages_to_send()
+    assert asked == NodeInfo(TWO.id, (address,))
+    assert isinstance(decode_ring_message(data), LeafProbe)
+    harness.add_leaf(ONE, 2.0)
+    harness.lifeline.handle_detector(Pinged(ONE.id, source), 3.0)  # it is there
+    assert harness.ring.messages_to_send() == []
