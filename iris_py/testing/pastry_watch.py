@@ -13,7 +13,7 @@ import random
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from overlay.detector import Detector
-from overlay.detector_events import Alive, Contact, Suspected
+from overlay.detector_events import Alive, Contact, Pinged, Suspected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -318,6 +318,8 @@ class DetectorWatch(Watch):
             if event.rtt_s is not None:
                 pastry.rtt_measured(event.peer, event.rtt_s, now)
             return  # It makes a node send nothing.
+        elif isinstance(event, Pinged):
+            pastry.meet(self._network.nodes[event.peer].info, now)
         elif pastry.find(event.peer) is not None:
             self._bury(probed, event.peer, is_silent=True)
         self._network.apply(probed.node)
