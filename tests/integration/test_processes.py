@@ -177,12 +177,12 @@ def test_a_stopped_member_is_out_within_seconds_and_comes_back(loop: Loops, crew
                 assert took >= KEEPALIVE_TIMEOUT_S - KEEPALIVE_INTERVAL_S, "it was given up too early"
                 assert took < 3 * (KEEPALIVE_TIMEOUT_S + KEEPALIVE_INTERVAL_S), "a machine this slow would be new"
                 await load.pass_by(200)
+                await loop.until(lambda: node.statistics().retries > 0)  # views may change before our own link gives up
                 members[1].send_signal(signal.SIGCONT)
                 await find(node, loop, members)
                 await load.pass_by(200)
                 await load.stop()
                 assert load.errors == []
-                assert node.statistics().retries > 0
 
     try:
         loop.run(main())
