@@ -280,8 +280,10 @@ class Detector:
         contact = self._order.contacts.get(ping.sender)
         if contact is None:
             probing.events.append(Pinged(ping.sender, source))
-        elif contact.address is None:
-            self._watch(contact).source = source
+        else:
+            self._order.heard(ping.sender)
+            if contact.address is None:
+                self._watch(contact).source = source
         watch = probing.watches.get(ping.sender)
         if watch is None:
             return

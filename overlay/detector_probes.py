@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from overlay.detector_config import HELPERS_AMONG, SUSPICION_ROUNDS
+from overlay.detector_config import SUSPICION_ROUNDS
 from overlay.detector_events import Alive, Dead, Suspected
 from overlay.detector_messages import SEQUENCE_MAX, Ping, PingRequest, encode_detector_message, pack_address
 from overlay.suspicion import Stage, Watch, probe_timeout_s, smooth_rtt, suspicion_s
@@ -294,7 +294,19 @@ class Probing:
             is_doubtful = other is not None and (other.is_dead or other.stage is Stage.SUSPECTED)
             return contact.id != target and not is_doubtful and self.address_of(contact) is not None
 
-        for helper in self._order.draw_helpers(self._config.helpers, HELPERS_AMONG, is_able):
+        for helper in self._order.draw_helpers(self._helpers_wanted(watch), is_able):
             address = self.address_of(helper)
             assert address is not None
             self.send(request, address)
+
+    def _helpers_wanted(self, watch: Watch) -> int:
+        """Return how many others to ask.
+
+        All who know a node notice its death, and most of what that costs is this: three in each round of each of them made 500
+        datagrams per death. Other suspectors have asked already. The later rounds ask one more, to be sure. And so does
+        everything about contacts that are no leaves: nobody waits for that verdict.
+        """
+        is_first = watch.stage is not Stage.SUSPECTED or watch.round == 1
+        if is_first and self._order.is_near(watch.contact.id):
+            return max(1, self._config.helpers - len(watch.confirmations))
+        return min(self._config.helpers, 0 if watch.confirmations and not is_first else 1)

@@ -16,6 +16,7 @@ from overlay.detector_events import Alive, Contact, Dead, Pinged, Suspected
 from overlay.dialling import parse_address
 from overlay.errors import AddressError
 from overlay.events import PeerDied
+from overlay.lookaround import LookAround
 from overlay.messages import NodeInfo
 
 if TYPE_CHECKING:
@@ -33,14 +34,6 @@ BURIED_S: Final = 5.0
 
 BURIED_MAX: Final = 512
 """Deaths remembered for that; the oldest is forgotten first, and then at worst reported again."""
-
-LOOKED_AT_MAX: Final = 96
-"""Nodes that are asked at once when one fell silent: leaf set, some roots, table. Too small: after a cut, watchers believe old
-roots for longer. Too large: each silent death costs that many pings."""
-
-MANY_S: Final = 5.0
-"""Two that fall silent within this time are taken for a cut. Too small: a cut that is noticed piece by piece looks like single
-deaths. Too large: under churn, single deaths look like a cut."""
 
 
 def datagram_address(info: NodeInfo) -> Address | None:
@@ -87,7 +80,7 @@ class Lifeline:
         self._checked: dict[NodeId, NodeInfo] = {}
         self._buried: dict[NodeId, float] = {}
         self._refresh_at: float | None = None
-        self._silent_at = float("-inf")
+        self._look_around = LookAround(rng)
 
     def refresh(self, now: float) -> None:
         """Tell the detector whom to watch: the right-hand neighbour, the leaf set, the roots of own groups, the table."""
@@ -183,7 +176,7 @@ class Lifeline:
         self.events.append(PeerDied(peer))
         if is_silent:
             self._dialler.look_for(info, now)
-            self._look_around(peer, now)
+            self._ask_others(peer, now)
         else:
             self._dialler.forget(peer)
 
@@ -195,14 +188,11 @@ class Lifeline:
         known = self._known.get(peer)
         return NodeInfo(peer, ()) if known is None else known[0]
 
-    def _look_around(self, silent: NodeId, now: float) -> None:
-        """Ask others at once: who fell silent may be the first of many, and some of them nobody would ask for a minute."""
-        asked = [*self._ring.leaves(), *self._groups.roots()]
-        if now - self._silent_at < MANY_S:
-            # The table too: it is told to others, who would probe the dead in it one after the other.
-            asked += self._ring.known()
-        self._silent_at = now
-        self.detector.look_at(list(dict.fromkeys(info.id for info in asked))[:LOOKED_AT_MAX], silent, now)
+    def _ask_others(self, silent: NodeId, now: float) -> None:
+        """Ask others at once whether they live: who fell silent may be the first of many."""
+        ring = self._ring
+        leaves, roots, table = ([info.id for info in each] for each in (ring.leaves(), self._groups.roots(), ring.known()))
+        self.detector.look_at(self._look_around.whom(silent, leaves, roots, table, now), silent, now)
 
     def is_buried(self, peer: NodeId) -> bool:
         """Return whether a death was reported, and no sign of life came since."""

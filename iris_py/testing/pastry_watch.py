@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from overlay.detector import Detector
 from overlay.detector_events import Alive, Contact, Pinged, Suspected
+from overlay.lookaround import LookAround
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,11 +183,12 @@ class ModelledWatch(Watch):
 class Probed:
     """A node with its detector."""
 
-    __slots__ = ("address", "armed_at", "buried", "contact", "detector", "node", "stuck")
+    __slots__ = ("address", "armed_at", "buried", "contact", "detector", "look_around", "node", "stuck")
 
     def __init__(self, node: SimulatedPastry, detector: Detector, address: Address) -> None:
         self.node = node
         self.detector = detector
+        self.look_around = LookAround(random.Random(node.index))
         self.address = address
         self.contact = Contact(node.info.id, address if node.is_dialable else None)
         self.armed_at = float("inf")
@@ -336,4 +338,6 @@ class DetectorWatch(Watch):
         node.pastry.peer_dead(peer, network.now)
         network.apply(node)
         if is_silent:
-            probed.detector.look_at([info.id for info in node.pastry.leaves()], peer, network.now)
+            leaves = [info.id for info in node.pastry.leaves()]
+            table = (info.id for info in node.pastry.known())
+            probed.detector.look_at(probed.look_around.whom(peer, leaves, (), table, network.now), peer, network.now)

@@ -164,11 +164,12 @@ class Ring:
         return sum(node.detector.counters.refutations for node in self.nodes)
 
 
-def test_a_healthy_ring_accuses_nobody_and_sends_four_datagrams_per_second() -> None:
+def test_a_healthy_ring_accuses_nobody_and_sends_less_than_four_datagrams_per_second() -> None:
     ring = Ring(50, seed=1)
     ring.run_for(300.0)
     assert not any(type(event) in (Suspected, Dead) for node in ring.nodes for _, event in node.log)
-    assert 3.9 < ring.datagrams_per_node_s() <= 4.01
+    # Of two that know each other one asks.
+    assert 3.0 < ring.datagrams_per_node_s() < 3.6
     assert ring.bytes_per_node_s() < 360
 
 
@@ -202,9 +203,9 @@ def test_a_stopped_node_is_dead_to_its_left_neighbour_within_three_seconds(loss:
         when = ring.now
         ring.run_for(8.0)
         delays.append(ring.left_of(stopped).verdicts(ring.nodes[stopped])[0][0] - when)
-        # The news spread: the leaf set looked for itself, where a pass round robin takes 24 s.
+        # The news spread: most leaves looked for themselves, where a pass round robin takes 24 s. The ring tells the others.
         peers = [(stopped + step) % 50 for step in range(-LEAVES // 2, LEAVES // 2 + 1) if step]
-        assert all(ring.nodes[peer].verdicts(ring.nodes[stopped]) for peer in peers)
+        assert sum(bool(ring.nodes[peer].verdicts(ring.nodes[stopped])) for peer in peers) > LEAVES // 2
         assert {peer for _, _, peer in ring.deaths()} == {ring.nodes[stopped].contact.id}
     assert max(delays) <= 3.0
 

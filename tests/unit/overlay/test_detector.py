@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 
 import msgspec
 import pytest
@@ -318,8 +319,9 @@ def test_a_silent_neighbour_is_asked_for_suspected_told_and_buried() -> None:
     requests = [(when, m.accused) for when, m in about if type(m) is PingRequest]
     # Round trips are known to be short, so the first time-out is the minimum.
     rounds = [0.2, 0.6, 0.9, 1.2]
-    assert [when for when, _ in requests] == pytest.approx([when for when in rounds for _ in range(3)])
-    assert [accused for _, accused in requests] == [None] * 3 + [0] * 9
+    # Three helpers, three that hear of the suspicion, and one more for each further round.
+    assert [when for when, _ in requests] == pytest.approx([0.2] * 3 + [0.6] * 3 + [0.9, 1.2])
+    assert [accused for _, accused in requests] == [None] * 3 + [0] * 5
     pings = [(when, m.accused) for when, m in about if type(m) is Ping][:5]
     assert [when for when, _ in pings] == pytest.approx([0.0, *rounds])
     assert [accused for _, accused in pings] == [None, None, 0, 0, 0]
@@ -337,7 +339,37 @@ def test_helpers_are_three_different_living_contacts_out_of_the_first() -> None:
     near = {other.address for other in harness.others[:16]}
     assert len(helpers) >= 6
     assert set(helpers) <= near
-    assert all(len(set(helpers[at : at + 3])) == 3 for at in range(0, len(helpers), 3))
+    assert all(len(set(helpers[at : at + 3])) == 3 for at in (0, 3))
+
+
+def test_who_others_suspect_too_and_who_is_far_costs_fewer_requests() -> None:
+    for others, witnesses, wanted in ((20, 0, [3, 3, 1, 1]), (20, 1, [2, 2]), (20, 3, [1, 1])):
+        harness = Harness(others=others)
+        peer = harness.others[0]
+        harness.silent = {peer.id}
+        for witness in harness.others[5 : 5 + witnesses]:
+            harness.give(PingRequest(1, witness.id, peer.id, *pack_address(peer.address), 0))
+        if not witnesses:
+            harness.detector.check(peer, harness.now)
+        sent = [(when, m) for when, _, m in harness.run_for(2.0) if type(m) is PingRequest and m.target == peer.id]
+        assert list(Counter(when for when, _ in sent).values()) == wanted
+    harness = Harness(others=40)
+    far = harness.others[-1]
+    harness.silent = {far.id}
+    harness.detector.check(far, harness.now)
+    sent = [(when, m) for when, _, m in harness.run_for(2.0) if type(m) is PingRequest and m.target == far.id]
+    assert list(Counter(when for when, _ in sent).values()) == [1, 1, 1, 1]
+
+
+def test_who_asked_is_not_asked_in_the_same_pass() -> None:
+    harness = Harness(others=4)
+    asking = harness.others[1]
+    asked = Counter[NodeId]()
+    for number in range(40):
+        harness.give(Ping(number, asking.id, LOCAL), asking.address or STRANGER)
+        asked.update(m.target for _, _, m in harness.run_for(1.0) if type(m) is Ping)
+    assert asking.id not in asked
+    assert all(asked[other.id] >= 9 for other in harness.others if other is not asking)
 
 
 def test_neither_the_dead_nor_the_silent_one_itself_are_asked_for_help() -> None:
