@@ -220,7 +220,7 @@ class Casts:
             self._expect(group, target, now)
 
     def _expect(self, group: GroupId, target: _Target, now: float) -> None:
-        self._resend.set(group, now + self._config.resend_s * 2**target.attempts)
+        self._resend.set(group, now + self._config.resend_after_s(target.attempts))
         if self._is_active:
             target.attempts += 1
 

@@ -303,10 +303,12 @@ class Probing:
         """Return how many others to ask.
 
         All who know a node notice its death, and most of what that costs is this: three in each round of each of them made 500
-        datagrams per death. Other suspectors have asked already. The later rounds ask one more, to be sure. And so does
-        everything about contacts that are no leaves: nobody waits for that verdict.
+        datagrams per death. The first round of a suspicion spreads the news among the leaves. Before it, other suspectors count
+        as asked; after it, one more is, to be sure. And so it is with contacts that are no leaves: nobody waits for that.
         """
-        is_first = watch.stage is not Stage.SUSPECTED or watch.round == 1
-        if is_first and self._order.is_near(watch.contact.id):
-            return max(1, self._config.helpers - len(watch.confirmations))
-        return min(self._config.helpers, 0 if watch.confirmations and not is_first else 1)
+        wanted = self._config.helpers
+        if not self._order.is_near(watch.contact.id):
+            return min(1, wanted)
+        if watch.stage is not Stage.SUSPECTED:
+            return max(1, wanted - len(watch.confirmations))
+        return wanted if watch.round == 1 else min(0 if watch.confirmations else 1, wanted)

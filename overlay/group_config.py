@@ -14,9 +14,9 @@ class GroupConfig:
     what it sends is lost or fails. Too large: one stalled watcher holds up every start and stop."""
 
     resend_s: float = 1.5
-    """When an unanswered message is sent again, by another way; doubles each time. More than `told_timeout_s`, for so long a
-    root may take to answer. Too small: load when there is too much already. Too large: what a crash swallowed is missing
-    longer."""
+    """When an unanswered message is sent again, by another way; twice, then it doubles each time. More than `told_timeout_s`,
+    for so long a root may take to answer. Too small: load when there is too much already. Too large: what a crash swallowed is
+    missing longer."""
 
     resend_s_max: float = 30.0
     """The longest such wait. Too small: traffic to nodes that are gone. Too large: repair after a long outage takes as long."""
@@ -54,6 +54,14 @@ class GroupConfig:
 
     groups_watched_max: int = 4096
     """Groups watched at once; beyond, watching raises. Too small: gateways run out. Too large: memory."""
+
+    def resend_after_s(self, attempts: int) -> float:
+        """Return how long to wait for an answer, after so many earlier attempts.
+
+        The second wait is not longer than the first: of two losses in a row most are chance, and with two waits of 1.5 s
+        whoever watches or joins in a bad moment is still served in about 3 s.
+        """
+        return min(self.resend_s_max, self.resend_s * 2.0 ** max(0, attempts - 1))
 
     @property
     def expiry_s(self) -> float:

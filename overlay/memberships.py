@@ -223,9 +223,8 @@ class Memberships:
         self._expect(group, membership, now)
 
     def _expect(self, group: GroupId, membership: _Membership, now: float) -> None:
-        delay = min(self._config.resend_s_max, self._config.resend_s * 2**membership.attempts)
+        self._resend.set(group, now + self._config.resend_after_s(membership.attempts))
         membership.attempts = min(membership.attempts + 1, 16)
-        self._resend.set(group, now + delay)
 
     def _next_renewal(self, now: float) -> float:
         return now + self._config.renew_s * (0.9 + 0.2 * self._rng.random())

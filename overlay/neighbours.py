@@ -54,6 +54,7 @@ class Neighbours:
         "_acknowledged",
         "_exchange_right",
         "_given_up",
+        "_has_lost_neighbour",
         "_heard",
         "_is_doubted",
         "_owed",
@@ -69,7 +70,7 @@ class Neighbours:
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
         self.is_searching = False
-        # Set for Pastry to take: the search is closed; a node of another ring has entered.
+        # Set for Pastry to take: the search is closed; a node of another ring has entered, or the neighbour died.
         self.has_closed = False
         self.has_news = False
         # Probes that were not answered yet, and how often they went through the ring because nobody could dial.
@@ -85,6 +86,8 @@ class Neighbours:
         self._owed: dict[NodeId, NodeInfo] = {}
         self._repair_attempts = 0
         self._is_doubted = False
+        # The right-hand neighbour died, whom this node alone watches closely.
+        self._has_lost_neighbour = False
         self._exchange_right = False
 
     def hear(self, infos: Iterable[NodeInfo], now: float) -> None:
@@ -169,13 +172,23 @@ class Neighbours:
             self._ring.timers.cancel((Timer.HANDOVER, node))
             self._acknowledge(info)
 
-    def lose(self, node: NodeId, now: float) -> None:
-        """Handle that a node is dead or left."""
+    def lose(self, node: NodeId, now: float, *, is_told: bool) -> None:
+        """Handle that a node is dead or left.
+
+        Args:
+            node: Who is gone.
+            now: The time.
+            is_told: Whether it told its leaves itself.
+        """
         ring = self._ring
         self._owed.pop(node, None)
         self._acknowledged.pop(node, None)
         self._given_up.pop(node, None)
         self._unanswered.pop(node, None)
+        right = ring.leaves.right
+        if right and right[0].id == node and not is_told:
+            # The detectors of its other leaves ask it once in a while only, or when they happen to be told.
+            self._has_lost_neighbour = self.has_news = True
         was_leaf = ring.leaves.remove(node)
         self.give_up(node, now)
         if was_leaf and not ring.is_left:
@@ -282,9 +295,12 @@ class Neighbours:
                 ring.tell(row[ring.rng.randrange(len(row))], RowAsk(ring.local, number))
 
     def spread_news(self, now: float) -> None:
-        """Show the leaf set to its edges, which may not have heard of those who entered."""
+        """Show the leaf set to its edges, which may not have heard of those who entered; to all when the neighbour died."""
         leaves = self._ring.leaves
         told = {info.id: info for side in (leaves.left, leaves.right) for info in (side[:1] + side[-1:])}
+        if self._has_lost_neighbour:
+            self._has_lost_neighbour = False
+            told = {info.id: info for info in leaves.members()}
         for info in told.values():
             self.probe_with_leaves(info, now)
 

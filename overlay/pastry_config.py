@@ -52,7 +52,7 @@ class PastryConfig:
     repair missed stays wrong for longer."""
 
     news_delay_s: float = 0.2
-    """How long changes by a merge are collected before the leaves at the edges are told. Too small: more messages for the same
+    """How long changes by a merge, or a death, are collected before leaves are told. Too small: more messages for the same
     news. Too large: two rings zip more slowly."""
 
     hints_interval_s: float = 5.0

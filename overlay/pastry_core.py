@@ -231,7 +231,7 @@ class Core:
         ring.doubtful.pop(peer, None)
         ring.table.remove(peer)
         self.joining.drop_contact(peer)
-        self.neighbours.lose(peer, now)
+        self.neighbours.lose(peer, now, is_told=until == NEVER)
         self.router.hop_failed(peer, now)
         self.finish_turn(now)
 

@@ -310,8 +310,7 @@ class Roots:
             if root is None or root.successor is not None:
                 continue
             for kind, follower in root.flush():
-                delay = min(self._config.resend_s_max, self._config.resend_s * 2**follower.attempts)
-                self._timers.set((kind, group, follower.info.id), now + delay)
+                self._timers.set((kind, group, follower.info.id), now + self._config.resend_after_s(follower.attempts))
             root.release_casts(now, self._config.replay_s)
             if root.held:
                 self._timers.set((_HELD, group, _NOBODY), root.held[0].deadline)

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from overlay.ids import GroupId, NodeId
     from overlay.messages import NodeInfo
 
-MASK_S: Final = 5.0
-"""How long a member that is dead from here is left out of the view, if the root does not agree: by then the ring knows."""
+MASK_S: Final = 3.0
+"""How long a member that is dead from here is left out of the view, if the root does not agree: by then the ring knows. Too
+small: the dead come back for a moment. Too large: who only stood still is missing here, though all others ask it."""
 
 
 class _Watch:
@@ -284,9 +285,8 @@ class Watches:
         self._expect(group, watch, now)
 
     def _expect(self, group: GroupId, watch: _Watch, now: float) -> None:
-        delay = min(self._config.resend_s_max, self._config.resend_s * 2**watch.attempts)
+        self._resend.set(group, now + self._config.resend_after_s(watch.attempts))
         watch.attempts = min(watch.attempts + 1, 16)
-        self._resend.set(group, now + delay)
 
     def _next_renewal(self, now: float) -> float:
         return now + self._config.renew_s * (0.9 + 0.2 * self._rng.random())

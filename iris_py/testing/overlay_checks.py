@@ -100,9 +100,12 @@ class Checks:
         if not node.is_running or not node.overlay.is_active() or node.is_leaving or now <= self._disturbed_at:
             return
         # Who has just started alone, for example, is in a ring of its own, and cannot know the others yet.
+        ring = _ring_of(node, self._simulation.live_nodes())
+        if not {other.id for other in _nearest(node, ring)} <= {info.id for info in node.overlay.leaves()}:
+            return  # It is just entering the ring of the others, who know it already.
         members = {
             other.id: other
-            for other in _ring_of(node, self._simulation.live_nodes())
+            for other in ring
             if group in other.joined and other.is_running and self._simulation.wires.is_connected(node, other)
         }
         self._casts[number] = _Cast(number, group, node.id, now, members, {})
@@ -280,20 +283,28 @@ class Checks:
 
 def _find_in_ring(active: list[SimulatedNode], found: list[Problem]) -> None:
     """Find leaf sets that are not the nearest on either side. The nodes are in the order of their ids."""
-    count = len(active)
-    half = 8
     for place, node in enumerate(active):
         if node.is_leaving:
             continue
-        if count <= 2 * half + 1:
-            nearest = {other.id for other in active if other is not node}
-        else:
-            nearest = {active[(place + step) % count].id for step in range(-half, half + 1) if step}
+        nearest = {other.id for other in _nearest_at(place, active)}
         leaves = {info.id for info in node.overlay.leaves()}
         if leaves != nearest:
             missing = sorted(other.hex()[:8] for other in nearest - leaves)
             extra = sorted(other.hex()[:8] for other in leaves - nearest)
             found.append(("leaves", node.index, f"misses {missing} and has {extra}"))
+
+
+def _nearest_at(place: int, ring: list[SimulatedNode]) -> list[SimulatedNode]:
+    """Return whom a node should have as leaves. The nodes are in the order of their ids."""
+    count, half = len(ring), 8
+    steps = range(1, count) if count <= 2 * half + 1 else [step for step in range(-half, half + 1) if step]
+    return [ring[(place + step) % count] for step in steps]
+
+
+def _nearest(node: SimulatedNode, ring: list[SimulatedNode]) -> list[SimulatedNode]:
+    """Return whom a node should have as leaves in a ring."""
+    ordered = sorted(ring, key=lambda other: other.id)
+    return _nearest_at(ordered.index(node), ordered)
 
 
 def _ring_of(node: SimulatedNode, nodes: list[SimulatedNode]) -> list[SimulatedNode]:

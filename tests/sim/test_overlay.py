@@ -373,6 +373,7 @@ FOUND = {
     (383, 12): "copies brought back a member that had left in the midst of deaths",
     (367, 12): "a dead leaf that came back by a late message was not buried again",
     (515, 12): "the copy that a node passed on displaced the directory that it had handed over before",
+    (1012, 50): "a member that stood still for three seconds was left out of a view for five more",
 }
 """Seeds (and nodes) that failed once, within 30 s of faults, and what they found."""
 

@@ -343,7 +343,7 @@ def test_helpers_are_three_different_living_contacts_out_of_the_first() -> None:
 
 
 def test_who_others_suspect_too_and_who_is_far_costs_fewer_requests() -> None:
-    for others, witnesses, wanted in ((20, 0, [3, 3, 1, 1]), (20, 1, [2, 2]), (20, 3, [1, 1])):
+    for others, witnesses, wanted in ((20, 0, [3, 3, 1, 1]), (20, 1, [2, 3]), (20, 3, [1, 3])):
         harness = Harness(others=others)
         peer = harness.others[0]
         harness.silent = {peer.id}

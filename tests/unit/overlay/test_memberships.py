@@ -81,7 +81,7 @@ def test_an_unanswered_join_completes_after_its_bound_and_is_tried_again() -> No
     for tenth in range(10, 600):
         fixture.members.handle_timeout(tenth / 10)
         times += [tenth / 10] * len(fixture.sent())
-    assert times[:4] == [1.5, 4.5, 10.5, 22.5]
+    assert times[:4] == [1.5, 3.0, 6.0, 12.0]
 
 
 def test_a_leave_completes_when_it_is_applied() -> None:

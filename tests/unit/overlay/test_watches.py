@@ -88,7 +88,10 @@ def test_an_unanswered_watch_is_asked_again() -> None:
     assert fixture.watches.deadline() == CONFIG.resend_s
     fixture.watches.handle_timeout(CONFIG.resend_s)
     assert fixture.sent() == [ASK]
-    assert fixture.watches.deadline() == 3 * CONFIG.resend_s
+    assert fixture.watches.deadline() == 2 * CONFIG.resend_s
+    fixture.watches.handle_timeout(2 * CONFIG.resend_s)
+    assert fixture.sent() == [ASK]
+    assert fixture.watches.deadline() == 4 * CONFIG.resend_s
 
 
 def test_a_root_that_is_none_any_more_is_ignored() -> None:
