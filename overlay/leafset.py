@@ -234,3 +234,22 @@ class LeafSet:
             kept.update((self._local - distance) % RING for distance in self._left.distances)
             for place in [place for place in self._infos if place not in kept]:
                 del self._infos[place]
+
+
+def span(owner: int, members: Iterable[int], half: int) -> tuple[int, int]:
+    """Return how far the leaf set of another node reaches clockwise, and how far counter-clockwise.
+
+    Who has fewer than fit on one side has the whole ring. Else a side that is short may be filled with members of the other
+    one, the long way round; these say nothing about what lies between.
+    """
+    members = list(members)
+    if len(members) < half:
+        return RING, RING
+    ahead, behind = [], []
+    for place in members:
+        distance = clockwise(owner, place)
+        if distance < _FAR:
+            ahead.append(distance)
+        else:
+            behind.append(RING - distance)
+    return max(sorted(ahead)[:half], default=0), max(sorted(behind)[:half], default=0)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from overlay.ids import RING, clockwise, position
-from overlay.leafset import LeafSet
+from overlay.leafset import span
 from overlay.pastry_events import HandoverWanted, LeavesDoubted, PeerSilent
 from overlay.ring import Timer
 from overlay.routing_messages import LEAVES_TOLD_MAX, LeafAck, LeafProbe, RowAsk, encode_ring_message
@@ -313,7 +313,7 @@ class Neighbours:
         return self._ring.leaves.members()[:LEAVES_TOLD_MAX]
 
     def _compare(self, other: NodeInfo, leaves: list[NodeInfo], now: float) -> None:
-        """Doubt leaves that another leaf does not have although it should.
+        """Doubt leaves that another leaf does not have although it has some beyond them.
 
         The detector asks most leaves rarely: who it is that dies is noticed by its neighbour. But that may be told by a refused
         dial, say, and then it tells nobody else.
@@ -321,11 +321,11 @@ class Neighbours:
         ring = self._ring
         if not ring.is_active or position(other.id) not in ring.leaves:
             return
-        theirs = LeafSet(position(other.id), ring.config.leaf_half)
-        for info in leaves:
-            theirs.add(info)
-        places = [(position(info.id), info) for info in ring.leaves.members() if info.id != other.id]
-        doubted = [info for place, info in places if place not in theirs and theirs.admits(place)]
+        owner, told = position(other.id), {position(info.id) for info in leaves}
+        ahead, behind = span(owner, told, ring.config.leaf_half)
+        lacking = [(position(info.id), info) for info in ring.leaves.members() if position(info.id) not in told]
+        doubted = [info for place, info in lacking if clockwise(owner, place) < ahead or clockwise(place, owner) < behind]
+        doubted = [info for info in doubted if info.id != other.id]
         if doubted:
             ring.emit(LeavesDoubted([info.id for info in doubted], other.id))
         for info in doubted:

@@ -18,7 +18,7 @@ from overlay.ids import ID_BYTES, RING, NodeId, position
 from overlay.messages import NodeInfo
 from overlay.pastry import Pastry
 from overlay.pastry_config import PastryConfig
-from overlay.pastry_events import Activated, HandoverWanted, LeavesChanged, PeerViolated
+from overlay.pastry_events import Activated, HandoverWanted, LeavesChanged, LeavesDoubted, PeerViolated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -238,6 +238,8 @@ class PastryNetwork:
             self.watch.leaves_changed(node)
         elif isinstance(event, LeavesChanged):
             self.watch.leaves_changed(node)
+        elif isinstance(event, LeavesDoubted):
+            self.watch.leaves_doubted(node, event)
         elif isinstance(event, HandoverWanted):
             node.pastry.handover_done(event.to, self.now)
         elif isinstance(event, PeerViolated):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from iris_py.testing.pastry_network import SimulatedPastry
     from overlay.detector_events import Address, DetectorEvent
     from overlay.ids import NodeId
+    from overlay.pastry_events import LeavesDoubted
 
 REMEMBERED_MAX: Final = 16
 """Peers that a node keeps to look for after a partition; more only cost dials, one that answers is enough."""
@@ -90,6 +91,9 @@ class Watch:
 
     def leaves_changed(self, node: SimulatedPastry) -> None:
         """Handle that a node has other neighbours, or became active."""
+
+    def leaves_doubted(self, node: SimulatedPastry, event: LeavesDoubted) -> None:
+        """Handle that another node's leaves say that some of a node's are gone."""
 
     def message_received(self, node: SimulatedPastry, peer: NodeId) -> None:
         """Handle a sign of life."""
@@ -229,6 +233,12 @@ class DetectorWatch(Watch):
         right = pastry.right_neighbour()
         contacts = [by_id[info.id].contact for info in (*pastry.leaves(), *pastry.known())]
         probed.detector.set_contacts(by_id[right.id].contact if right is not None else None, contacts, self._network.now)
+        self._drive(probed)
+
+    def leaves_doubted(self, node: SimulatedPastry, event: LeavesDoubted) -> None:
+        """Ask those leaves."""
+        probed = self._by_id[node.info.id]
+        probed.detector.look_at(event.leaves, event.witness, self._network.now)
         self._drive(probed)
 
     def message_received(self, node: SimulatedPastry, peer: NodeId) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overlay.ids import ID_BYTES, RING, NodeId, position, ring_distance
-from overlay.leafset import LeafSet
+from overlay.leafset import LeafSet, span
 from overlay.messages import NodeInfo
 
 HALF = 3
@@ -128,3 +128,12 @@ def test_neighbours_alternate() -> None:
     assert not leaves.is_neighbour(1020)
     assert leaves.is_edge(970)
     assert not leaves.is_edge(980)
+
+
+def test_the_span_of_a_leaf_set_ends_where_it_is_filled_the_long_way_round() -> None:
+    place = [1 + 10 * step for step in range(30)]
+    # Of its right side the one in front died, so that side holds the farthest of the left one.
+    members = [place[at] for at in range(2, 10)] + [place[at] for at in range(11, 18)]
+    assert span(place[10], members, half=8) == (70, 80)
+    assert span(place[10], members[:7], half=8) == (RING, RING)
+    assert span(place[10], members[:8], half=8) == (0, 80)
