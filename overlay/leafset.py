@@ -121,6 +121,14 @@ class LeafSet:
         distance = clockwise(self._local, place)
         return self._right.admits(distance, self._half) or self._left.admits(RING - distance, self._half)
 
+    def admits_without(self, place: int, others: Collection[int]) -> bool:
+        """Return whether a node is a member, or would be one if some others were none."""
+        distance = clockwise(self._local, place)
+        left_out = {clockwise(self._local, other) for other in others}
+        ahead = sum(there < distance for there in self._right.distances if there not in left_out)
+        behind = sum(there < RING - distance for there in self._left.distances if RING - there not in left_out)
+        return place in self._infos or min(ahead, behind) < self._half
+
     def add(self, info: NodeInfo) -> bool:
         """Add a node that is known to live; return whether it is new. Whoever is displaced is dropped."""
         place = position(info.id)

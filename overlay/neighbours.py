@@ -319,13 +319,16 @@ class Neighbours:
         dial, say, and then it tells nobody else.
         """
         ring = self._ring
-        if not ring.is_active or position(other.id) not in ring.leaves:
+        if not ring.is_active:
             return
         owner, told = position(other.id), {position(info.id) for info in leaves}
         ahead, behind = span(owner, told, ring.config.leaf_half)
-        lacking = [(position(info.id), info) for info in ring.leaves.members() if position(info.id) not in told]
-        doubted = [info for place, info in lacking if clockwise(owner, place) < ahead or clockwise(place, owner) < behind]
-        doubted = [info for info in doubted if info.id != other.id]
+        lacking = {position(info.id): info for info in ring.leaves.members() if position(info.id) not in told}
+        places = [place for place in lacking if clockwise(owner, place) < ahead or clockwise(place, owner) < behind]
+        doubted = [lacking[place] for place in places if place != owner]
+        # It need not be a leaf here: perhaps the very one that is dead keeps it out.
+        if not ring.leaves.admits_without(owner, places):
+            return
         if doubted:
             ring.emit(LeavesDoubted([info.id for info in doubted], other.id))
         for info in doubted:

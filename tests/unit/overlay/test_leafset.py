@@ -137,3 +137,14 @@ def test_the_span_of_a_leaf_set_ends_where_it_is_filled_the_long_way_round() -> 
     assert span(place[10], members, half=8) == (70, 80)
     assert span(place[10], members[:7], half=8) == (RING, RING)
     assert span(place[10], members[:8], half=8) == (0, 80)
+
+
+def test_who_is_kept_out_by_others_alone_is_admitted_without_them() -> None:
+    leaves = LeafSet(100, half=2)
+    for place in (101, 102, 99, 98):
+        leaves.add(make_info(place))
+    assert leaves.admits_without(101, [])
+    assert not leaves.admits_without(103, [])
+    assert leaves.admits_without(103, [102])
+    assert leaves.admits_without(97, [99])
+    assert not leaves.admits_without(97, [101, 102])
