@@ -125,9 +125,11 @@ class LeafSet:
         """Return whether a node is a member, or would be one if some others were none."""
         distance = clockwise(self._local, place)
         left_out = {clockwise(self._local, other) for other in others}
-        ahead = sum(there < distance for there in self._right.distances if there not in left_out)
-        behind = sum(there < RING - distance for there in self._left.distances if RING - there not in left_out)
-        return place in self._infos or min(ahead, behind) < self._half
+        if distance < _FAR:
+            nearer = sum(there < distance for there in self._right.distances if there not in left_out)
+        else:
+            nearer = sum(there < RING - distance for there in self._left.distances if RING - there not in left_out)
+        return place in self._infos or nearer < self._half
 
     def add(self, info: NodeInfo) -> bool:
         """Add a node that is known to live; return whether it is new. Whoever is displaced is dropped."""
