@@ -57,6 +57,7 @@ class Neighbours:
         "_has_lost_neighbour",
         "_heard",
         "_is_doubted",
+        "_is_to_repeat",
         "_owed",
         "_probes",
         "_repair_attempts",
@@ -88,6 +89,7 @@ class Neighbours:
         self._is_doubted = False
         # The right-hand neighbour died, whom this node alone watches closely.
         self._has_lost_neighbour = False
+        self._is_to_repeat = False
         self._exchange_right = False
 
     def hear(self, infos: Iterable[NodeInfo], now: float) -> None:
@@ -294,6 +296,13 @@ class Neighbours:
             if row:
                 ring.tell(row[ring.rng.randrange(len(row))], RowAsk(ring.local, number))
 
+    def gather_news(self, now: float) -> None:
+        """Spread news soon, and once more when those who hear it have settled: two rings that zip have no right edges yet."""
+        self._is_to_repeat = True
+        timers, config = self._ring.timers, self._ring.config
+        if (Timer.NEWS, None) not in timers:
+            timers.set((Timer.NEWS, None), now + config.news_delay_s)
+
     def spread_news(self, now: float) -> None:
         """Show the leaf set to its edges, which may not have heard of those who entered; to all when the neighbour died."""
         leaves = self._ring.leaves
@@ -303,6 +312,9 @@ class Neighbours:
             told = {info.id: info for info in leaves.members()}
         for info in told.values():
             self.probe_with_leaves(info, now)
+        if self._is_to_repeat:
+            self._is_to_repeat = False
+            self._ring.timers.set((Timer.NEWS, None), now + self._settled_check_s())
 
     def become_active(self) -> None:
         """Forget what matters while joining only."""
@@ -416,7 +428,10 @@ class Neighbours:
             for is_right in leaves.short_sides:
                 leaves.settle(is_right=is_right)
             # Believed, not known: after a mass failure those asked were repairing themselves.
-            ring.timers.set((Timer.NEWS, None), now + ring.config.settled_check_s * ring.rng.uniform(0.8, 1.2))
+            ring.timers.set((Timer.NEWS, None), now + self._settled_check_s())
         self._repair_attempts = 0
         self.is_searching = False
         self.has_closed = True
+
+    def _settled_check_s(self) -> float:
+        return self._ring.config.settled_check_s * self._ring.rng.uniform(0.8, 1.2)

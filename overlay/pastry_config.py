@@ -44,7 +44,7 @@ class PastryConfig:
     for the end of the ring. Too large: keys in such a gap wait longer."""
 
     settled_check_s: float = 5.0
-    """When a leaf set that was believed to lack nobody, after repairs that found nobody, is compared with its edges once more.
+    """When a leaf set is compared with its edges once more, after news, or after repairs that found nobody to fill it.
     Too small: they are still repairing. Too large: what a mass failure left wrong stays so for longer."""
 
     exchange_interval_s: float = 60.0

@@ -201,8 +201,7 @@ class Core:
                     self._unwrap(message.payload, now, message.source.id)
         if neighbours.has_news:
             neighbours.has_news = False
-            if (Timer.NEWS, None) not in ring.timers:
-                ring.timers.set((Timer.NEWS, None), now + ring.config.news_delay_s)
+            neighbours.gather_news(now)
 
     def _unwrap(self, data: bytes, now: float, source: NodeId | None = None) -> None:
         """Handle a link message that came through the ring."""

@@ -33,6 +33,10 @@ class PacedRun(Run):
 
 def run_full(plan: Plan, pace: Pace) -> Report:
     """Simulate whole overlays; return what was measured, also if somebody interrupts it."""
+    if plan.kill or plan.partition is not None:
+        from iris_py.cli.simulate_disaster import run_disaster
+
+        return run_disaster(plan, pace)
     report = Report(plan)
     run = PacedRun(FaultSchedule.draw(plan.seed, plan.nodes, plan.minutes * 60), pace)
     run.simulation.hint = ""  # It would name another command; this one with the same options does the same.

@@ -15,8 +15,11 @@ LAYERS: Final = ("ring", "groups", "full")
 NODES: Final = 1000
 NODES_FULL: Final = 50  # of the layer full, where each does much more
 
-NODES_MAX: Final = {"ring": 200_000, "groups": 5_000, "full": 500}
+NODES_MAX: Final = {"ring": 200_000, "groups": 5_000, "full": 2_000}
 """By layer. Idle nodes of the ring take 35 KB each; the other two layers are larger, and slower by as much."""
+
+SCHEDULE_NODES_MAX: Final = 500
+"""Of the layer full with random faults, where everything is compared with the truth four times per second."""
 
 DETECTOR_NODES_MAX: Final = 2_000
 """Up to here real failure detectors run by default: they send four datagrams per node and second."""
@@ -87,9 +90,14 @@ class Plan:
                 raise ConfigurationError("--layer groups knows only --kill: its ring is perfect; try --layer full")
 
         if self.layer == "full":
-            said = {"--kill": self.kill, "--partition": self.partition, "--session-s": self.session_s, "--loss": self.loss}
-            if any(said.values()) or self.zones:
-                raise ConfigurationError("--layer full draws its faults from --seed: say --nodes, --minutes and --seed only")
+            has_disaster = bool(self.kill) or self.partition is not None
+            if self.session_s is not None or self.zones or (self.loss and not has_disaster):
+                raise ConfigurationError(
+                    "--layer full draws its faults from --seed: say --nodes, --minutes and --seed only,"
+                    " or --kill or --partition with --loss"
+                )
+            if not has_disaster:
+                _within("--nodes", self.nodes, 2, SCHEDULE_NODES_MAX)
 
     @property
     def has_detectors(self) -> bool:
@@ -109,7 +117,7 @@ class Plan:
             words.append(f"{self.loss:.1%} loss")
         if self.zones:
             words.append(f"{self.zones} zones")
-        if self.layer == "full":
+        if self.layer == "full" and not self.kill and self.partition is None:
             words.append(f"{_duration(60 * self.minutes)} of faults")
         if self.kill:
             words.append(f"{self.kill:.0%} killed")

@@ -40,6 +40,10 @@ SUITES: Final[dict[str, tuple[Plan, ...]]] = {
     "million": tuple(
         Plan(session_s=session_s, loss=0.01, minutes=5.0, lookups=334_000, seed=2) for session_s in reversed(SESSIONS_S)
     ),
+    "disasters": (
+        Plan(layer="full", nodes=1_000, partition=Partition(0.5, 600.0)),
+        Plan(layer="full", nodes=1_000, kill=0.2),
+    ),
     "huge": (Plan(nodes=100_000, lookups=100_000),),
 }
 

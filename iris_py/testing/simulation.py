@@ -428,7 +428,8 @@ class OverlaySimulation:
                 node.joined[event.group] = self.now
             else:
                 node.left[event.group] = self.now
-            self.checks.check_told(node, event.group, asked_at)
+            if self._is_checked:
+                self.checks.check_told(node, event.group, asked_at)
 
     def _on_departed(self, node: SimulatedNode, event: events.Departed) -> None:
         node.is_alive = False

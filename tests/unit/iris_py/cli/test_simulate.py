@@ -60,8 +60,10 @@ def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
         (["--layer", "groups", "--loss", "0.1"], "--layer groups knows only --kill"),
         (["--layer", "groups", "--members", "0"], "--members 0: choose"),
         (["--layer", "groups", "--requesters", "999"], "--requesters 999: choose"),
-        (["--layer", "full", "--kill", "0.1"], "--layer full draws its faults from --seed"),
-        (["--suite", "sweet"], "--suite sweet: choose one of standard, million, huge"),
+        (["--layer", "full", "--loss", "0.1"], "--layer full draws its faults from --seed"),
+        (["--layer", "full", "--kill", "0.1", "--zones", "2"], "--layer full draws its faults from --seed"),
+        (["--layer", "full", "--nodes", "501"], "--nodes 501: choose a value from 2 to 500"),
+        (["--suite", "sweet"], "--suite sweet: choose one of standard, million, disasters, huge"),
         (["--suite", "standard", "--nodes", "5"], "--suite standard decides what is simulated"),
         (["--json", "/nowhere/at/all"], "--json /nowhere/at/all: there is no such folder"),
     ],
@@ -188,6 +190,15 @@ def test_whole_overlays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not report.is_good
     assert [check.found for check in report.checks] == ["a view is wrong"]
     assert report.value("faults", "crash") == 2
+
+
+def test_whole_overlays_survive_a_kill_and_a_cut() -> None:
+    report = run_quietly(Plan(layer="full", nodes=40, kill=0.2, partition=Partition(0.5, 15.0), loss=0.01, seed=5))
+    assert report.is_good, report.checks
+    assert report.value("kill", "nodes") == 8
+    assert report.value("partition", "nodes") == 16
+    assert 0 < (report.value("kill", "reachable_s") or 0) <= (report.value("kill", "repaired_s") or 0)
+    assert (report.value("partition", "repair_s") or 0) > 0
 
 
 @pytest.mark.parametrize("layer", ["ring", "groups", "full"])
