@@ -375,6 +375,7 @@ FOUND = {
     (515, 12): "the copy that a node passed on displaced the directory that it had handed over before",
     (1012, 50): "a member that stood still for three seconds was left out of a view for five more",
     (2020, 50): "the last leaf of a dead node, kept from knowing its neighbour by it, kept it for half a minute",
+    (2044, 50): "a late acknowledgement made a root believe that the sample which was on its way had arrived",
 }
 """Seeds (and nodes) that failed once, within 30 s of faults, and what they found."""
 
