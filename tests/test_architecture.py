@@ -36,9 +36,9 @@ IMPURE = {
     "threading",
     "time",
 }
-OUTER = ("net", "cli", "testing")
-OUTER_MODULES = {"client", "serving", "broadcasts", "membership", "surveys", "config", "runner", "sync"}
-OUTER_MODULES |= {"publishing", "subscriptions"}
+OUTER = ("net", "cli", "testing", "sync")
+OUTER_MODULES = {"client", "serving", "broadcasts", "membership", "surveys", "config", "runner"}
+OUTER_MODULES |= {"publishing", "subscriptions", "threads"}
 
 #: Only these touch sockets, and only these know uvloop.
 SOCKET_FOLDER = "iris_py/net"

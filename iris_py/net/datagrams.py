@@ -111,6 +111,10 @@ class SocketDatagrams(ReceivedDatagrams):
         if self._sock is not None:
             self._sock.close()
 
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of its sockets."""
+        return [] if self._closed else [stream.socket.fileno() for stream in self._streams]
+
     async def _open(self) -> None:
         """Add the shared end, if it works, and the own one; log once what does not work."""
         own, self._sock = self._sock, None

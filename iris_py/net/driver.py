@@ -154,6 +154,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._reading_pauses == 0 and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
+    def descriptors(self) -> list[int]:
+        """Return the descriptor of the socket, while it is surely open: later the number may be another's."""
+        if self._transport is None or self._transport.is_closing():
+            return []
+        return [self._transport.get_extra_info("socket").fileno()]
+
     def abort(self) -> None:
         """Drop the stream at once."""
         if self._transport is not None:
@@ -267,6 +273,13 @@ class Driver:
         for task in tasks:
             task.cancel()
         return tasks
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of all open sockets; none on a simulated network. For the child of a fork to let go of."""
+        found = [descriptor for connection in self._connections.values() for descriptor in connection.descriptors()]
+        for end in (self._listener, self._datagrams):
+            found += [] if end is None else end.descriptors()
+        return found
 
     # -- in
 

@@ -55,6 +55,9 @@ class Listener(Protocol):
     def close(self) -> None:
         """Accept no more streams; those already accepted live on. May be called again."""
 
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of its sockets; none of a simulated one."""
+
 
 class DatagramSocket(Protocol):
     """Datagrams that may get lost, doubled and reordered: to one address, or to everyone in a group."""
@@ -89,6 +92,9 @@ class DatagramSocket(Protocol):
 
     def close(self) -> None:
         """Stop sending and receiving. May be called again."""
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of its sockets; none of a simulated one."""
 
 
 class Network(Protocol):

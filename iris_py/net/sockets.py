@@ -48,6 +48,10 @@ class SocketListener:
         """Accept no more streams; those already accepted live on. May be called again."""
         self._server.close()
 
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of its sockets."""
+        return [sock.fileno() for sock in self._server.sockets]
+
 
 class SocketNetwork:
     """The network of this machine: implements :class:`iris_py.net.network.Network`."""

@@ -208,6 +208,10 @@ class MemoryListener:
         if self._host._listeners.get(self._address) is self:
             del self._host._listeners[self._address]
 
+    def descriptors(self) -> list[int]:
+        """Return none."""
+        return []
+
     def _accept(self, transport: MemoryTransport) -> None:
         """Take the last step of a handshake; who closed meanwhile refuses it."""
         if self._host._listeners.get(self._address) is self:
@@ -344,6 +348,10 @@ class MemoryDatagrams(ReceivedDatagrams):
         """Stop sending and receiving. May be called again."""
         self._die()
         self._changed.set()
+
+    def descriptors(self) -> list[int]:
+        """Return none."""
+        return []
 
     @property
     def _interface(self) -> str:

@@ -1,0 +1,66 @@
+"""Iris without ``await``: the names of :mod:`iris_py`, for programs of plain functions and threads.
+
+Every name, argument and error is that of :mod:`iris_py`, less :func:`iris_py.run`; what is awaited there is called here, and
+waits::
+
+    import iris_py.sync as iris
+
+    with iris.connect() as node:
+        print(node.request("databases", b"SELECT 1"))
+
+What is awaited there without being called, as a survey is, has a method ``wait`` here. The nodes of a process share one event
+loop in a thread of its own. Everything may be used from every thread; an interrupt ends what waits; docs/sync.md has the rest.
+"""
+
+from iris_py.config import Config
+from iris_py.errors import (
+    ConfigurationError,
+    HandshakeError,
+    IrisError,
+    MemberLost,
+    MessageTooLarge,
+    NodeClosed,
+    NoMembers,
+    Overloaded,
+    RemoteError,
+    RequestTimeout,
+    SlowSubscriber,
+)
+from iris_py.messages import Message, Request
+from iris_py.surveys import Answers, SurveyFailure, SurveyReply
+from iris_py.sync.handlers import Handler
+from iris_py.sync.members import Members
+from iris_py.sync.membership import Membership
+from iris_py.sync.node import Node, connect
+from iris_py.sync.subscription import Subscription
+from iris_py.sync.survey import Survey
+from iris_py.views import Member, Statistics
+
+__all__ = [
+    "Answers",
+    "Config",
+    "ConfigurationError",
+    "Handler",
+    "HandshakeError",
+    "IrisError",
+    "Member",
+    "MemberLost",
+    "Members",
+    "Membership",
+    "Message",
+    "MessageTooLarge",
+    "NoMembers",
+    "Node",
+    "NodeClosed",
+    "Overloaded",
+    "RemoteError",
+    "Request",
+    "RequestTimeout",
+    "SlowSubscriber",
+    "Statistics",
+    "Subscription",
+    "Survey",
+    "SurveyFailure",
+    "SurveyReply",
+    "connect",
+]

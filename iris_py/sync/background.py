@@ -1,0 +1,330 @@
+"""The event loop behind :mod:`iris_py.sync`: one per process, in a daemon thread, started when it is first used.
+
+Theory of operation. Every call from a thread becomes a task of the loop and a :class:`concurrent.futures.Future` that the
+thread waits for. Three things can end a program in the middle of that, and each has its rule:
+
+* **An interrupt** (Ctrl-C) ends the wait, not the task. So whoever stops waiting cancels the task, and does not wait for that
+  either. The future decides who was first: what was opened for nobody is closed again.
+* **The end of the interpreter.** It waits for no daemon thread. Nodes that are still open are closed by an ``atexit``
+  function, within ``EXIT_TIMEOUT_S`` whatever their handlers do.
+* **A fork.** The child has the memory of the loop and not its thread: whoever waits for it would wait for ever. So what
+  belongs to it refuses to work there, and the child gets a loop of its own at the next use. The child also has the sockets.
+  It lets go of them, for as long as it held them nobody would see the parent die.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextvars
+import inspect
+import os
+import sys
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from iris_py.errors import ConfigurationError, NodeClosed
+from iris_py.runner import loop_factory
+from iris_py.threads import DaemonExecutor
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+    from concurrent.futures import Future
+
+    from iris_py.client import Node
+    from iris_py.opening import Closable
+
+Argument = TypeVar("Argument")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+AnyClosable = TypeVar("AnyClosable", bound="Closable")
+
+#: How long all of the closing at the end of the program may take. Too small: peers find out by a broken link; too large: who
+#: ends a program wonders whether it hangs.
+EXIT_TIMEOUT_S = 5.0
+#: How long handlers that run at the end of the program may go on; it leaves the rest of the above for telling everybody.
+EXIT_DRAIN_S = 2.0
+#: How long the closing of nodes may take in all; those that are not closed by then are cut off, as if the program had crashed.
+EXIT_CLOSE_S = 3.5
+#: How long the thread of the loop may take to end after it was told to. Only a handler inside the loop that never returns
+#: takes longer, and that is left behind.
+JOIN_TIMEOUT_S = 1.0
+#: Threads for the handlers and callbacks of all nodes of a process. One that waits costs some ten KiB; more than these work
+#: no faster, but a thousand registrations of slow handlers must not starve each other.
+THREADS_MAX = 1024
+
+
+class Background:
+    """An event loop in a daemon thread. Its methods may be called from every thread; see :func:`background`.
+
+    Attributes:
+        loop: The event loop.
+        executor: Where handlers and callbacks run.
+    """
+
+    def __init__(self) -> None:
+        self.loop = (loop_factory() or asyncio.new_event_loop)()
+        self.executor = DaemonExecutor(THREADS_MAX, "iris-handler")
+        self._owner = os.getpid()
+        self._is_inherited = False
+        self._is_over = False
+        self._nodes: dict[Closable, Node] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._thread = threading.Thread(target=self._serve, name="iris-loop", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing is left to be closed: this process is a fork of its own, or the program ends."""
+        return self._is_inherited or self._is_over
+
+    # -- calls
+
+    def check(self) -> None:
+        """Raise unless it can be used in this process.
+
+        Raises:
+            ConfigurationError: This process is a fork of the one that it belongs to.
+            NodeClosed: The program ends.
+        """
+        if self._is_inherited:
+            raise ConfigurationError(
+                f"this belongs to process {self._owner}, and process {os.getpid()} is a fork of it. "
+                "Make a node of its own after the fork, with iris_py.sync.connect()."
+            )
+        if self._is_over:
+            raise NodeClosed
+
+    def call(self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        """Call a plain function in the loop; return what it returns."""
+        return self._wait(_call(function, *args, **kwargs))
+
+    def wait(
+        self, function: Callable[Arguments, Awaitable[Result]], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result:
+        """Call a function in the loop and await what it returns; return the result of that. An interrupt cancels it."""
+        return self._wait(_await(function, *args, **kwargs))
+
+    def open(
+        self, function: Callable[Arguments, Awaitable[AnyClosable]], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> AnyClosable:
+        """As :meth:`wait`, for what has to be closed again if the waiting was interrupted at the very moment it was open."""
+        return self._wait(_await(function, *args, **kwargs), self._discard)
+
+    def submit(
+        self, function: Callable[Arguments, Awaitable[Result]], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Future[Result]:
+        """As :meth:`wait`, but return a future at once. To cancel that cancels the task."""
+        self.check()
+        return self._submit(_await(function, *args, **kwargs), None)
+
+    def soon(self, function: Callable[[], object]) -> None:
+        """Call a function in the loop, some time soon; never waits, never raises."""
+        if not self._is_inherited:
+            try:
+                self.loop.call_soon_threadsafe(function)
+            except RuntimeError:
+                pass  # the loop is closed: the program ends
+
+    # -- handlers
+
+    async def in_thread(self, function: Callable[[Argument], Result], argument: Argument) -> Result:
+        """Call a function in a thread, in the context of the calling task. To cancel that does not stop what has begun."""
+        context = contextvars.copy_context()
+        return await asyncio.wrap_future(self.executor.submit(lambda: context.run(_contain, function, argument)))
+
+    # -- nodes
+
+    async def keep(self, open_node: Callable[[], Awaitable[Node]]) -> Node:
+        """Open a node, to be closed at the latest when the program ends."""
+        node = await open_node()
+        self._nodes[node] = node
+        return node
+
+    async def close(self, node: Node, timeout: float) -> None:
+        """Close a node."""
+        await node.close(timeout=timeout)
+        self._nodes.pop(node, None)
+
+    # -- the end
+
+    def shut_down(self) -> None:
+        """Close all nodes and end the loop and its thread, within a bound."""
+        self._is_over = True
+        closing = self._submit(self._close_all(), None)
+        concurrent.futures.wait([closing], EXIT_TIMEOUT_S)
+        self.soon(self.loop.stop)
+        self._thread.join(JOIN_TIMEOUT_S)
+        if not self._thread.is_alive():
+            self.loop.close()
+
+    def disown(self) -> None:
+        """Make it useless in the child of a fork, and let go of its sockets there."""
+        self._is_inherited = True
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for node in self._nodes.values():
+            for descriptor in node._driver.descriptors():
+                # Not closed but replaced: the number stays taken, so whatever still closes it closes nobody else's, and what
+                # it asks of the epoll that both processes share is about no socket of the parent.
+                os.dup2(null, descriptor, inheritable=False)
+        os.close(null)
+
+    # --
+
+    def _serve(self) -> None:
+        self.loop.run_forever()
+
+    def _wait(self, coroutine: Coroutine[object, object, Result], discard: Callable[[Result], None] | None = None) -> Result:
+        try:
+            self.check()
+            _refuse_event_loops()
+        except BaseException:
+            coroutine.close()
+            raise
+        future = self._submit(coroutine, discard)
+        try:
+            return future.result()
+        except BaseException:
+            if not future.cancel() and discard is not None and future.exception() is None:
+                discard(future.result())  # it was open, and then the interrupt came
+            raise
+        finally:
+            del future  # it may hold the exception, whose traceback holds this frame
+
+    def _submit(self, coroutine: Coroutine[object, object, Result], discard: Callable[[Result], None] | None) -> Future[Result]:
+        future: Future[Result] = concurrent.futures.Future()
+        # The context of this thread goes along: it holds, for example, the trace that this call is a part of.
+        self.loop.call_soon_threadsafe(self._start, coroutine, future, discard)
+        return future
+
+    def _start(
+        self,
+        coroutine: Coroutine[object, object, Result],
+        future: Future[Result],
+        discard: Callable[[Result], None] | None,
+    ) -> None:
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._finish, future, discard))
+        future.add_done_callback(lambda done: self.soon(task.cancel) if done.cancelled() else None)
+
+    def _finish(self, future: Future[Result], discard: Callable[[Result], None] | None, task: asyncio.Task[Result]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if not future.set_running_or_notify_cancel():
+            if discard is not None and error is None and not task.cancelled():
+                discard(task.result())
+        elif task.cancelled():
+            future.set_exception(NodeClosed())  # nobody else cancels
+        elif error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(task.result())
+
+    def _discard(self, opened: Closable) -> None:
+        self.soon(lambda: self._start(self._end(opened), concurrent.futures.Future(), None))
+
+    async def _end(self, opened: Closable) -> None:
+        await opened._end()
+        self._nodes.pop(opened, None)
+
+    async def _close_all(self) -> None:
+        """Close all nodes and end all tasks, the politest way first."""
+        own = asyncio.current_task()
+        under_way = [task for task in self._tasks if task is not own]
+        for task in under_way:
+            if not task.cancelling():  # a second time would cut off what a cancelled one still has to close
+                task.cancel()
+        closings = [self.loop.create_task(self.close(node, EXIT_DRAIN_S)) for node in self._nodes.values()]
+        await _bounded(under_way + closings, EXIT_CLOSE_S)
+        for node in self._nodes.values():
+            node._driver.abort()
+        rest = [task for task in asyncio.all_tasks() if task is not own]
+        for task in rest:
+            task.cancel()
+        await _bounded(rest, JOIN_TIMEOUT_S)
+        await self.loop.shutdown_asyncgens()
+
+
+async def _bounded(tasks: list[asyncio.Task[Any]], timeout_s: float) -> None:
+    """Wait until all tasks have ended, whatever came of them, or until the time has run out."""
+    if tasks:
+        await asyncio.wait(tasks, timeout=timeout_s)
+
+
+async def _call(function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    return function(*args, **kwargs)
+
+
+async def _await(function: Callable[Arguments, Awaitable[Result]], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    awaitable = function(*args, **kwargs)
+    assert inspect.isawaitable(awaitable)
+    return await awaitable
+
+
+def _contain(function: Callable[[Argument], Result], argument: Argument) -> Result:
+    """Call a function. A future cannot carry StopIteration: whoever waits for it would wait for ever."""
+    try:
+        return function(argument)
+    except StopIteration as exc:
+        raise RuntimeError("the handler raised StopIteration") from exc
+
+
+def _refuse_event_loops() -> None:
+    """Raise if an event loop runs in this thread: to wait here would stop it, or wait for itself."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise ConfigurationError(
+        "iris_py.sync waits, and an event loop runs in this thread, which would stand still. "
+        "Use iris_py.connect() and await there, or call this from another thread, as with asyncio.to_thread()."
+    )
+
+
+# -- one for the process
+
+_lock = threading.Lock()
+_current: Background | None = None
+_inherited: list[Background] = []
+
+
+def background() -> Background:
+    """Return the event loop of this process; starts it at the first call."""
+    global _current
+    with _lock:
+        if _current is None:
+            _current = Background()
+            if "multiprocessing.process" in sys.modules:
+                _close_with_worker()
+        return _current
+
+
+def _close_with_worker() -> None:
+    """See that nodes are closed at the end of a process of :mod:`multiprocessing`, which runs no ``atexit`` functions."""
+    from multiprocessing import parent_process, util
+
+    if parent_process() is not None:
+        util.Finalize(None, _shut_down, exitpriority=0)
+
+
+def _shut_down() -> None:
+    if _current is not None and not _current._is_over:
+        _current.shut_down()
+
+
+def _handle_fork() -> None:
+    """This is the child of a fork."""
+    global _current, _lock
+    _lock = threading.Lock()  # some other thread of the parent may have held it
+    inherited, _current = _current, None
+    if inherited is not None:
+        _inherited.append(inherited)  # its loop must not be collected: it believes that it runs
+        inherited.disown()
+
+
+atexit.register(_shut_down)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_handle_fork)

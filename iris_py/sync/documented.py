@@ -1,0 +1,33 @@
+"""Descriptions of the synchronous API: those of the other one, so there is one text and it cannot be out of date."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Documented = TypeVar("Documented")
+
+#: How the descriptions of the other API read here.
+WORDS = (
+    ("Use with ``await`` or ``async with``", "Use what it returns as it is, or in a ``with`` statement"),
+    ("``await`` it for", "call its ``wait`` for"),
+    ("``await`` it until", "call its ``wait`` to wait until"),
+    ("``async for", "``for"),
+    ("A plain function runs in the event loop and must return at once.", "A plain function runs in a thread."),
+)
+
+
+def documented_as(original: object) -> Callable[[Documented], Documented]:
+    """Describe something as its original in the other API is described."""
+    text = inspect.getdoc(original)
+    for theirs, ours in WORDS:
+        text = text and text.replace(theirs, ours)
+
+    def describe(copy: Documented) -> Documented:
+        copy.__doc__ = text
+        return copy
+
+    return describe

@@ -1,0 +1,94 @@
+"""Handlers of plain functions, and how the event loop calls them: in threads."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, TypeAlias
+
+from iris_py import serving
+from iris_py.serving import THREADS_MAX
+from iris_py.sync.documented import documented_as
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from iris_py.messages import Message, Request
+    from iris_py.serving import RequestFunction
+    from iris_py.subscriptions import Callback
+    from iris_py.sync.background import Background
+
+AnyHandler: TypeAlias = "Handler | serving.Handler | RequestFunction"
+
+
+class Handler:
+    """What a member does. Override what the cluster is asked to do. The methods run in threads, many at once.
+
+    A handler of the other API, :class:`iris_py.Handler`, is as welcome: it runs in the event loop, where this API cannot be
+    used.
+    """
+
+    def on_request(self, request: Request) -> bytes:
+        """Answer a request.
+
+        What this raises reaches the caller as a :exc:`~iris_py.RemoteError`. When the caller gives up nobody is told, as
+        threads cannot be cancelled; ``request.time_left_s`` says how long he waits.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} does not answer requests")
+
+    def on_survey(self, request: Request) -> bytes | None:
+        """Answer a survey, as every other member does; None says that this one has no answer. By default as a request.
+
+        What this raises is counted among the failures of the survey.
+        """
+        return self.on_request(request)
+
+    @documented_as(serving.Handler.on_broadcast)
+    def on_broadcast(self, message: Message) -> None: ...
+
+
+class InThreads(serving.Handler):
+    """Calls the methods of a handler in threads."""
+
+    def __init__(self, handler: Handler, loop: Background) -> None:
+        self._handler = handler
+        self._background = loop
+
+    async def on_request(self, request: Request) -> bytes:
+        return await self._background.in_thread(self._handler.on_request, request)
+
+    async def on_survey(self, request: Request) -> bytes | None:
+        return await self._background.in_thread(self._handler.on_survey, request)
+
+    async def on_broadcast(self, message: Message) -> None:
+        await self._background.in_thread(self._handler.on_broadcast, message)
+
+
+def adapt(handler: AnyHandler, loop: Background, *, inline: bool) -> serving.Handler | RequestFunction:
+    """Return a handler that the event loop can run; what it cannot is left to it, which says so."""
+    if isinstance(handler, Handler):
+        return InThreads(handler, loop)
+    if isinstance(handler, serving.Handler) or not callable(handler) or inline or serving.is_async_function(handler):
+        return handler
+    function = handler
+
+    async def on_request(request: Request) -> bytes:
+        reply = await loop.in_thread(function, request)
+        return await reply if inspect.isawaitable(reply) else reply
+
+    return on_request
+
+
+def adapt_callback(callback: Callback | None, loop: Background) -> Callback | None:
+    if callback is None or not callable(callback) or inspect.iscoroutinefunction(callback):
+        return callback
+    function = callback
+
+    async def receive(message: Message) -> object:
+        result: Awaitable[object] | object = await loop.in_thread(function, message)
+        return await result if inspect.isawaitable(result) else result
+
+    return receive
+
+
+def default_concurrency(handler: AnyHandler) -> int:
+    return THREADS_MAX if isinstance(handler, Handler) else serving.default_concurrency(handler)

@@ -1,0 +1,198 @@
+"""The node, as a program of plain functions and threads holds it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_py import client, starting
+from iris_py.client import TIMEOUT_S
+from iris_py.membership import DRAIN_TIMEOUT_S
+from iris_py.patterns.subscribing import QUEUE_BYTES
+from iris_py.patterns.subscribing import QUEUE_MESSAGES as SUBSCRIPTION_QUEUE_MESSAGES
+from iris_py.serving import QUEUE_MESSAGES
+from iris_py.surveys import SURVEY_TIMEOUT_S
+from iris_py.sync.background import background
+from iris_py.sync.closing import Closable
+from iris_py.sync.documented import documented_as
+from iris_py.sync.handlers import adapt, adapt_callback, default_concurrency
+from iris_py.sync.members import Members
+from iris_py.sync.membership import Membership
+from iris_py.sync.subscription import Subscription
+from iris_py.sync.survey import Survey
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from iris_py.config import Config
+    from iris_py.subscriptions import Callback
+    from iris_py.sync.background import Background
+    from iris_py.sync.handlers import AnyHandler
+    from iris_py.views import Member, Statistics
+    from security import Keyring, Secret
+
+
+class Node(Closable):
+    """A member of a network. Made by :func:`connect`; all methods may be called from every thread, also at the same time.
+
+    Each waits until it is done. An interrupt (Ctrl-C) ends the waiting and cancels what was under way. A handler or callback
+    that is a plain function runs in a thread, and may use the node.
+    """
+
+    def __init__(self, inner: client.Node, loop: Background) -> None:
+        self._inner = inner
+        self._background = loop
+
+    # -- what it is
+
+    @property
+    @documented_as(client.Node.id)
+    def id(self) -> str:
+        return self._inner.id
+
+    @property
+    @documented_as(client.Node.address)
+    def address(self) -> str:
+        return self._inner.address
+
+    @property
+    @documented_as(client.Node.zone)
+    def zone(self) -> str:
+        return self._inner.zone
+
+    @property
+    @documented_as(client.Node.network)
+    def network(self) -> str:
+        return self._inner.network
+
+    @documented_as(client.Node.nodes)
+    def nodes(self) -> tuple[Member, ...]:
+        return self._background.call(self._inner.nodes)
+
+    @documented_as(client.Node.statistics)
+    def statistics(self) -> Statistics:
+        return self._background.call(self._inner.statistics)
+
+    @documented_as(client.Node.members)
+    def members(self, cluster: str) -> Members:
+        return Members(cluster, self._background.call(self._inner.members, cluster), self._background)
+
+    # -- clusters
+
+    @documented_as(client.Node.join)
+    def join(
+        self,
+        cluster: str,
+        handler: AnyHandler,
+        *,
+        concurrency: int | None = None,
+        queue_messages: int = QUEUE_MESSAGES,
+        inline: bool = False,
+    ) -> Membership:
+        inner = self._background.open(
+            self._inner.join,
+            cluster,
+            adapt(handler, self._background, inline=inline),
+            concurrency=default_concurrency(handler) if concurrency is None else concurrency,
+            queue_messages=queue_messages,
+            inline=inline,
+        )
+        return Membership(inner, self._background)
+
+    @documented_as(client.Node.request)
+    def request(self, cluster: str, payload: bytes, *, timeout: float = TIMEOUT_S, idempotent: bool = False) -> bytes:
+        return self._background.wait(self._inner.request, cluster, payload, timeout=timeout, idempotent=idempotent)
+
+    def request_future(
+        self, cluster: str, payload: bytes, *, timeout: float = TIMEOUT_S, idempotent: bool = False
+    ) -> Future[bytes]:
+        """Ask as :meth:`request` does, without waiting, so that many requests are under way at once.
+
+        Returns:
+            A future of the reply, which may be awaited by :func:`asyncio.wrap_future` as well. To cancel it cancels the
+            request. It holds every error that :meth:`request` raises.
+
+        Raises:
+            ConfigurationError: The node was inherited over a fork.
+        """
+        return self._background.submit(self._inner.request, cluster, payload, timeout=timeout, idempotent=idempotent)
+
+    @documented_as(client.Node.broadcast)
+    def broadcast(self, cluster: str, payload: bytes) -> int:
+        return self._background.wait(self._inner.broadcast, cluster, payload)
+
+    @documented_as(client.Node.survey)
+    def survey(
+        self, cluster: str, payload: bytes, *, timeout: float = SURVEY_TIMEOUT_S, stop_after: int | None = None
+    ) -> Survey:
+        inner = self._background.call(self._inner.survey, cluster, payload, timeout=timeout, stop_after=stop_after)
+        return Survey(inner, self._background)
+
+    # -- topics
+
+    @documented_as(client.Node.publish)
+    def publish(self, topic: str, payload: bytes) -> int:
+        return self._background.wait(self._inner.publish, topic, payload)
+
+    @documented_as(client.Node.try_publish)
+    def try_publish(self, topic: str, payload: bytes) -> int:
+        return self._background.call(self._inner.try_publish, topic, payload)
+
+    @documented_as(client.Node.subscribe)
+    def subscribe(
+        self,
+        pattern: str,
+        callback: Callback | None = None,
+        *,
+        policy: str = "drop_oldest",
+        queue_messages: int = SUBSCRIPTION_QUEUE_MESSAGES,
+        queue_bytes: int = QUEUE_BYTES,
+    ) -> Subscription:
+        inner = self._background.open(
+            self._inner.subscribe,
+            pattern,
+            adapt_callback(callback, self._background),
+            policy=policy,
+            queue_messages=queue_messages,
+            queue_bytes=queue_bytes,
+        )
+        return Subscription(inner, self._background)
+
+    # -- the end
+
+    @documented_as(client.Node.close)
+    def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
+        if not self._background.is_gone:
+            self._background.wait(self._background.close, self._inner, timeout)
+
+    _end = close
+
+
+@documented_as(starting.connect)
+def connect(
+    *,
+    network: str | None = None,
+    secret: Secret | str | bytes | None = None,
+    keyring: Keyring | None = None,
+    listen: str | None = None,
+    seeds: Sequence[str] | None = None,
+    zone: str | None = None,
+    discovery: bool | None = None,
+    config: Config | Path | str | None = None,
+) -> Node:
+    loop = background()
+    inner = loop.open(
+        loop.keep,
+        lambda: starting.connect(
+            network=network,
+            secret=secret,
+            keyring=keyring,
+            listen=listen,
+            seeds=seeds,
+            zone=zone,
+            discovery=discovery,
+            config=config,
+        ),
+    )
+    return Node(inner, loop)

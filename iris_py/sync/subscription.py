@@ -1,0 +1,142 @@
+"""Subscriptions: taken message by message, in batches, or by a callback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections import deque
+from typing import TYPE_CHECKING
+
+from iris_py import subscriptions
+from iris_py.membership import DRAIN_TIMEOUT_S
+from iris_py.sync.closing import Closable
+from iris_py.sync.documented import documented_as
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Self
+
+    from iris_py.messages import Message
+    from iris_py.sync.background import Background
+
+#: What a loop over a subscription takes from its queue at once. One message each time would cost a change of threads for every
+#: message; much more would wait outside the bounds of the queue, and be old when it is looked at.
+TAKEN_MESSAGES_MAX = 256
+TAKEN_BYTES_MAX = 1024 * 1024
+
+
+class Subscription(Closable):
+    """What was published to the topics that match a pattern, as :meth:`Node.subscribe` returns it.
+
+    ``for message in subscription`` gives one message after the other, ``for batch in subscription.batches()`` all that are
+    there at once, and :meth:`take` the same without waiting for ever. Both loops end when it is closed, in whatever thread,
+    and raise :exc:`SlowSubscriber` once it was cut off, after what it still held, and :exc:`NodeClosed` when the node was
+    closed. The first takes up to ``TAKEN_MESSAGES_MAX`` messages, or 1 MiB, out of the queue at once; several threads may
+    share it, and each message comes to one of them.
+    """
+
+    def __init__(self, inner: subscriptions.Subscription, loop: Background) -> None:
+        self._inner = inner
+        self._background = loop
+        self._taken: deque[Message] = deque()  # filled by the event loop, so an interrupt loses nothing
+
+    @property
+    @documented_as(subscriptions.Subscription.pattern)
+    def pattern(self) -> str:
+        return self._inner.pattern
+
+    @property
+    @documented_as(subscriptions.Subscription.policy)
+    def policy(self) -> str:
+        return self._inner.policy
+
+    @property
+    @documented_as(subscriptions.Subscription.dropped)
+    def dropped(self) -> Mapping[str, int]:
+        return self._inner.dropped
+
+    @property
+    @documented_as(subscriptions.Subscription.queued_messages)
+    def queued_messages(self) -> int:
+        return self._inner.queued_messages + len(self._taken)
+
+    @property
+    @documented_as(subscriptions.Subscription.queued_bytes)
+    def queued_bytes(self) -> int:
+        return self._inner.queued_bytes + sum(len(message.payload) for message in self._taken.copy())
+
+    def __repr__(self) -> str:
+        return f"<Subscription to {self.pattern!r}: {self.queued_messages} messages wait>"
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        while True:
+            self._background.check()
+            try:
+                return self._taken.popleft()
+            except IndexError:
+                if not self._background.wait(self._fill, TAKEN_MESSAGES_MAX, TAKEN_BYTES_MAX):
+                    raise StopIteration from None
+
+    @documented_as(subscriptions.Subscription.batches)
+    def batches(self) -> Iterator[list[Message]]:
+        while True:
+            self._background.check()
+            batch = self._drain()
+            if batch:
+                yield batch
+            elif not self._background.wait(self._fill):
+                return
+
+    def take(self, *, timeout: float | None = None) -> list[Message]:
+        """Take all messages that are there, or wait for the first.
+
+        Args:
+            timeout: Seconds to wait at most; None to wait for ever.
+
+        Returns:
+            The messages; none when the time ran out, or when the subscription was closed.
+
+        Raises:
+            SlowSubscriber: It was cut off, and what it held has been taken.
+            NodeClosed: The node was closed.
+        """
+        self._background.check()
+        if not self._taken or self._inner.queued_messages:
+            self._background.wait(self._fill_within, 0 if self._taken else timeout)
+        return self._drain()
+
+    @documented_as(subscriptions.Subscription.close)
+    def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
+        if not self._background.is_gone:
+            self._background.wait(self._inner.close, timeout=timeout)
+
+    leave = close
+    _end = close
+
+    def _drain(self) -> list[Message]:
+        batch: list[Message] = []
+        try:
+            while True:  # other threads may take from it too
+                batch.append(self._taken.popleft())
+        except IndexError:
+            return batch
+
+    # -- in the event loop
+
+    async def _fill(self, messages_max: float = math.inf, bytes_max: float = math.inf) -> bool:
+        """Take messages, at least one; returns False when there will never be one."""
+        async for message in self._inner:
+            self._taken.append(message)
+            bytes_max -= len(message.payload)
+            if bytes_max <= 0 or len(self._taken) >= messages_max or not self._inner.queued_messages:
+                return True
+        return False
+
+    async def _fill_within(self, timeout: float | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._fill()

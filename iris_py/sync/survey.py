@@ -1,0 +1,53 @@
+"""Surveys: replies as they arrive, or all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_py import surveys
+from iris_py.sync.documented import documented_as
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from iris_py.surveys import Answers, SurveyReply
+    from iris_py.sync.background import Background
+
+
+@documented_as(surveys.Survey)
+class Survey:
+    def __init__(self, inner: surveys.Survey, loop: Background) -> None:
+        self._inner = inner
+        self._background = loop
+
+    @property
+    @documented_as(surveys.Survey.answers)
+    def answers(self) -> Answers:
+        return self._background.call(lambda: self._inner.answers)
+
+    def wait(self) -> Answers:
+        """Wait until it has ended; return all that came.
+
+        Raises:
+            NoMembers: Nobody serves that name.
+            RequestTimeout: Who serves it could not be found out in time. Members that do not answer raise nothing.
+            NodeClosed: The node was closed.
+        """
+        return self._background.wait(lambda: self._inner)
+
+    @documented_as(surveys.Survey.cancel)
+    def cancel(self) -> None:
+        self._background.call(self._inner.cancel)
+
+    def __iter__(self) -> Iterator[SurveyReply]:
+        replies = self._background.call(self._inner.__aiter__)
+        try:
+            while True:
+                yield self._background.wait(replies.__anext__)
+        except StopAsyncIteration:
+            return
+        finally:
+            self._background.soon(self._inner.cancel)
+
+    def __repr__(self) -> str:
+        return repr(self._inner)

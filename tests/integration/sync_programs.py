@@ -1,0 +1,257 @@
+"""Programs that use the synchronous API, and that are ended, interrupted and forked by test_sync_processes.py.
+
+Usage: sync_programs.py NAME. Whatever a program has to say is a line of its standard output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import iris_py
+import iris_py.sync as iris
+
+
+def say(*words: object) -> None:
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())  # at once: parent and child share the pipe
+
+
+def open_sockets() -> set[str]:
+    found = set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{descriptor}")
+        except FileNotFoundError:
+            continue
+        if target.startswith("socket:"):
+            found.add(target)
+    return found
+
+
+class Stuck(iris_py.Handler):
+    """Runs in the event loop, and never answers."""
+
+    async def on_request(self, request: iris.Request) -> bytes:
+        say("begun")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            say("cancelled")
+        return b""
+
+
+def stuck_thread(_request: iris.Request) -> bytes:
+    say("begun")
+    threading.Event().wait()
+    return b""
+
+
+def echo(request: iris.Request) -> bytes:
+    return request.payload
+
+
+# -- the end of the program
+
+
+def exit_without_close() -> None:
+    node, other = iris.connect(), iris.connect()
+    node.join("echo", echo)
+    node.subscribe("news", say)
+    say(other.request("echo", b"hello").decode())
+
+
+def exit_during_request() -> None:
+    """A daemon thread waits for a handler that never returns."""
+    node, other = iris.connect(), iris.connect()
+    begun = threading.Event()
+
+    def serve(_request: iris.Request) -> bytes:
+        begun.set()
+        threading.Event().wait()
+        return b""
+
+    node.join("stuck", serve)
+    threading.Thread(target=other.request, args=("stuck", b""), kwargs={"timeout": 1000}, daemon=True).start()
+    begun.wait()
+    say("ends")
+    # The thread would tell of its error; that is no part of what is tested here.
+    threading.excepthook = lambda _arguments: None
+
+
+def exit_during_iteration() -> None:
+    """A thread loops over a subscription for ever."""
+    node = iris.connect()
+    subscription = node.subscribe("news")
+
+    def read() -> None:
+        with contextlib.suppress(iris.NodeClosed):
+            for message in subscription:
+                say(message.payload.decode())
+                waiting.set()
+
+    waiting = threading.Event()
+    threading.Thread(target=read, daemon=True).start()
+    node.publish("news", b"one")
+    waiting.wait()
+
+
+def exit_with_a_loop_that_hangs() -> None:
+    """A handler blocks the event loop itself: nothing can be closed, and the program ends all the same."""
+    node, other = iris.connect(), iris.connect()
+    begun = threading.Event()
+
+    def block(_request: iris.Request) -> bytes:
+        begun.set()
+        threading.Event().wait()
+        return b""
+
+    node.join("block", block, inline=True)
+    other.request_future("block", b"", timeout=1000)
+    begun.wait()
+    say("ends")
+
+
+def exit_with_error() -> None:
+    with iris.connect() as node, node.join("echo", echo):
+        node.request("nobody", b"")
+
+
+# -- interrupts
+
+
+def interrupt_request() -> None:
+    with iris.connect() as node, iris.connect() as other, node.join("stuck", Stuck()):
+        try:
+            other.request("stuck", b"", timeout=1000)
+        except KeyboardInterrupt:
+            say("interrupted")
+        with node.join("echo", echo):
+            say(other.request("echo", b"goes on").decode())
+
+
+def interrupt_iteration() -> None:
+    with iris.connect() as node, node.subscribe("news") as news:
+        node.publish("news", b"one")
+        try:
+            for message in news:
+                say(message.payload.decode())
+        except KeyboardInterrupt:
+            say("interrupted")
+        node.publish("news", b"two")
+        say(next(news).payload.decode())
+
+
+def interrupt_survey() -> None:
+    with iris.connect() as node, iris.connect() as other, node.join("stuck", Stuck()):
+        try:
+            for reply in other.survey("stuck", b"", timeout=1000):
+                say(reply)
+        except KeyboardInterrupt:
+            say("interrupted")
+
+
+def interrupt_connect() -> None:
+    """A seed that accepts and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+
+        def accept() -> None:
+            listener.accept()[0].detach()  # open until the program ends
+            say("begun")
+
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            iris.connect(seeds=[address], discovery=False)
+        except KeyboardInterrupt:
+            say("interrupted")
+
+
+def interrupt_unhandled() -> None:
+    with iris.connect() as node, iris.connect() as other, node.join("stuck", stuck_thread):
+        other.request("stuck", b"", timeout=1000)
+
+
+# -- forks
+
+
+def fork() -> None:
+    """The child cannot use what it inherited, has none of its sockets, and a node of its own works."""
+    with iris.connect() as node, iris.connect() as other, node.join("echo", echo) as membership, node.subscribe("a") as news:
+        other.request("echo", b"a link is there")
+        before = open_sockets()
+        child = os.fork()
+        if child == 0:
+            say("inherited", len(before & open_sockets()))
+            for use in (lambda: other.request("echo", b""), lambda: other.request_future("echo", b""), lambda: next(news)):
+                try:
+                    use()
+                except iris.ConfigurationError as exc:
+                    say("refused", f"{os.getppid()}" in str(exc))
+            membership.leave()
+            with iris.connect() as own:
+                say(own.request("echo", b"by the child").decode())
+            return  # through the ends of the with statements, and of the interpreter
+        say("status", os.waitpid(child, 0)[1])
+        say(other.request("echo", b"by the parent").decode())
+        other.publish("a", b"still subscribed")
+        say(next(news).payload.decode())
+
+
+def fork_and_exit_without_close() -> None:
+    node = iris.connect()
+    node.join("echo", echo)
+    child = os.fork()
+    if child == 0:
+        own = iris.connect()
+        own.join("child", echo)
+        say(own.request("echo", b"by the child").decode())
+        return
+    say("status", os.waitpid(child, 0)[1])
+
+
+def fork_and_die() -> None:
+    """The parent dies while its child lives: the peers are to see it at once."""
+    node = iris.connect()
+    node.join("echo", echo)
+    if os.fork() == 0:
+        say("child", os.getpid())
+        sys.stdin.read()
+        os._exit(0)
+    say("parent", node.id)
+    threading.Event().wait()
+
+
+def fork_before_use() -> None:
+    """The usual worker: the parent has never used it."""
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        say(sorted(pool.map(work, [b"a", b"b", b"c"])))
+
+
+def work(payload: bytes) -> bytes:
+    with iris.connect() as node, node.join("echo", echo):
+        return node.request("echo", payload)
+
+
+def fork_by_multiprocessing() -> None:
+    """Nodes of a worker are closed when it ends, though such a process runs no atexit functions."""
+    with iris.connect() as node, node.join("echo", echo):
+        worker = multiprocessing.get_context("fork").Process(target=work_without_close)
+        worker.start()
+        worker.join()
+        say("exit code", worker.exitcode)
+        say("nodes", [path.name == node.id for path in Path(os.environ["XDG_STATE_HOME"]).rglob("*") if path.is_file()])
+        say(node.request("echo", b"by the parent").decode())
+
+
+def work_without_close() -> None:
+    say(iris.connect().request("echo", b"by the worker").decode())
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
