@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py
+import iris_py.sync
 import iris_py.testing
 import security
 
@@ -55,6 +56,7 @@ TESTING = {
     "OverlaySimulation",
     "Record",
     "VirtualLoop",
+    "VirtualNetwork",
     "run",
 }
 
@@ -72,7 +74,7 @@ def test_nothing_else_looks_public() -> None:
     assert visible == PUBLIC
 
 
-@pytest.mark.parametrize("module", [iris_py, iris_py.testing, security], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [iris_py, iris_py.sync, iris_py.testing, security], ids=lambda module: module.__name__)
 def test_every_public_name_is_documented(module: types.ModuleType) -> None:
     undocumented = []
     for name in module.__all__:

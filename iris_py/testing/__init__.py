@@ -1,8 +1,13 @@
 """Test programs that use Iris, and Iris itself: real nodes, or cores alone, on a simulated network under a virtual clock.
 
-* :class:`NodeSimulation`: complete nodes, as an application holds them. Start here.
+* :class:`VirtualNetwork`: nodes as an application holds them, and faults. Start here; docs/testing.md has examples.
+* ``iris_py.testing.fixtures``: the same, and networks on real sockets that do not meet, as fixtures of pytest.
+* :func:`run` and :class:`VirtualLoop`: an event loop whose clock jumps instead of waiting.
+
+What Iris itself is tested with has more handles, and changes more easily:
+
+* :class:`NodeSimulation`: the same nodes, with their hosts, and a hash of every byte on the wire.
 * :class:`MemoryNetwork`: the network that they run on; any node takes it in place of sockets.
-* :class:`VirtualLoop` and :func:`run`: an event loop whose clock jumps instead of waiting.
 * :class:`OverlaySimulation`: overlays without nodes around them, in larger numbers, with :class:`Faults`.
 """
 
@@ -11,6 +16,7 @@ from iris_py.testing.network import MemoryHost, MemoryNetwork, Record
 from iris_py.testing.nodes import NodeSimulation
 from iris_py.testing.overlay_wires import Faults
 from iris_py.testing.simulation import OverlaySimulation
+from iris_py.testing.virtual import VirtualNetwork
 
 __all__ = [
     "ClockError",
@@ -23,5 +29,6 @@ __all__ = [
     "OverlaySimulation",
     "Record",
     "VirtualLoop",
+    "VirtualNetwork",
     "run",
 ]

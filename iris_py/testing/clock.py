@@ -32,6 +32,9 @@ TURNS_PER_INSTANT_MAX = 1_000_000
 #: Virtual seconds for the ``finally`` blocks of the tasks which are cancelled at the end of :func:`run`.
 CLEANUP_S = 3_600.0
 
+#: Virtual seconds that :func:`run` allows unless it is told otherwise: whatever a test waits for, it is not an hour.
+LIMIT_S = 3_600.0
+
 #: Tasks that a :class:`DeadlockError` names; more would not help to read it.
 TASKS_NAMED_MAX = 20
 
@@ -171,12 +174,12 @@ class _Selector:
         return []
 
 
-def run(main: Coroutine[Any, Any, _T], *, limit_s: float) -> _T:
+def run(main: Coroutine[Any, Any, _T], *, limit_s: float = LIMIT_S) -> _T:
     """Run a coroutine on a new virtual loop whose clock starts at 0, as ``asyncio.run`` does on a real one.
 
     Args:
         main: The coroutine.
-        limit_s: The virtual time it may take.
+        limit_s: The virtual time that it may take, in seconds.
 
     Raises:
         DeadlockError: It waits for something that cannot happen any more.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT_S = 60
+LINES_MAX = 60
 
 
 @pytest.fixture
@@ -54,6 +57,96 @@ def test_service_discovery(environment: dict[str, str]) -> None:
 
     assert sorted(line.split(" at ")[0] for line in lines[:-1]) == ["mail 2.4", "mail 2.5", "print 1.0"]
     assert lines[-1] == "mail is served by 2 of 3 nodes"
+
+
+def test_sync_request(environment: dict[str, str]) -> None:
+    lines = run("sync_request.py", environment).splitlines()
+
+    digests = [hashlib.sha256(name).hexdigest()[:8] for name in (b"ada", b"grace", b"barbara", b"frances")]
+    assert [line.split(" by ")[0] for line in lines[:-1]] == [
+        f"one: {digests[0]}",
+        *(f"many: {digest}" for digest in digests[1:]),
+    ]
+    assert lines[-1] == "none: nobody"
+
+
+class Terminal:
+    """A terminal in which an example runs."""
+
+    def __init__(self, environment: dict[str, str], example: str, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(EXAMPLES / example), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            bufsize=0,
+        )
+
+    def type(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line.encode() + b"\n")
+
+    def read(self) -> str:
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], TIMEOUT_S)
+        assert readable, "it prints nothing"
+        return self.process.stdout.readline().decode().strip()
+
+    def end(self) -> str:
+        """Type an empty line, which ends it; return what was printed and not yet read."""
+        out, errors = self.process.communicate(b"\n", timeout=TIMEOUT_S)
+        assert (self.process.returncode, errors) == (0, b"")
+        return out.decode()
+
+
+def test_chat_room(environment: dict[str, str]) -> None:
+    visitors: list[Terminal] = []
+    try:
+        visitors.append(ada := Terminal(environment, "chat_room.py", "ada"))
+        assert ada.read() == "you are in the lobby"
+        visitors.append(grace := Terminal(environment, "chat_room.py", "grace", "lobby"))
+        assert ada.read() == "[lobby] grace is here"
+        assert grace.read() == "you are in the lobby"
+        ada.type("hello grace")
+        assert grace.read() == "[lobby] ada says: hello grace"
+        grace.type("/kitchen")
+        assert ada.read() == "[lobby] grace goes"
+        assert grace.read() == "you are in the kitchen"
+        ada.type("/kitchen")
+        assert grace.read() == "[kitchen] ada is here"
+        assert ada.read() == "you are in the kitchen"
+        grace.type("tea?")
+        assert ada.read() == "[kitchen] grace says: tea?"
+        assert grace.end() == ""
+        assert ada.read() == "[kitchen] grace goes home"
+        assert ada.end() == ""
+    finally:
+        for visitor in visitors:
+            visitor.process.kill()
+            visitor.process.communicate()
+
+
+def test_cache_invalidation_reaches_every_process(environment: dict[str, str]) -> None:
+    terminals: list[Terminal] = []
+    try:
+        terminals.append(first := Terminal(environment, "cache_invalidation.py"))
+        first.type("motd")
+        assert sorted([first.read(), first.read()]) == ["forget 'motd': gone", "told 1 caches"]
+        terminals.append(second := Terminal(environment, "cache_invalidation.py"))
+        second.type("motd")
+        assert first.read() == "forget 'motd': was not here"
+        assert sorted([second.read(), second.read()]) == ["forget 'motd': gone", "told 2 caches"]
+        assert second.end() == ""
+        assert first.end() == ""
+    finally:
+        for terminal in terminals:
+            terminal.process.kill()
+            terminal.process.communicate()
+
+
+def test_every_example_is_short() -> None:
+    assert [path.name for path in EXAMPLES.glob("*.py") if len(path.read_text().splitlines()) >= LINES_MAX] == []
 
 
 def test_every_example_is_tested() -> None:

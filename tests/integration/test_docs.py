@@ -1,0 +1,72 @@
+"""The programs in the documentation run, and do what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 100
+
+
+def programs(document: str) -> dict[str, str]:
+    """Return the Python programs of a document that begin with the name of their file."""
+    blocks = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL)
+    return dict(blocks)
+
+
+def write(files: Mapping[str, str], directory: Path) -> None:
+    directory.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (directory / name).write_text(text)
+
+
+def run(arguments: list[str], directory: Path) -> str:
+    """Run Python in a directory; nothing may go wrong."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=directory, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+    return done.stdout.decode()
+
+
+def test_the_tests_of_testing_md_pass(home: Path) -> None:
+    files = programs("testing.md")
+    assert set(files) == {"conftest.py", "test_failover.py", "test_with_fixtures.py"}
+    write(files, home / "project")
+    out = run(["-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider"], home / "project")
+    assert "7 passed" in out
+
+
+@pytest.mark.parametrize("document", ["testing.md", "sync.md"])
+def test_programs_are_typed(home: Path, document: str) -> None:
+    files = programs(document)
+    assert files
+    write(files, home / "project")
+    mypy = ["-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(home / "cache"), *files]
+    assert run(mypy, home / "project") == ""
+
+
+def test_the_programs_of_sync_md_run(home: Path) -> None:
+    files = programs("sync.md")
+    write(files, home / "project")
+    assert files
+    for name in files:
+        run(["-X", "dev", "-W", "error", name], home / "project")
+
+
+def test_fixtures_are_not_loaded_where_nobody_asks_for_them(home: Path) -> None:
+    """Nothing of Iris is imported by a pytest that does not use it, and nothing of pytest by a program that uses Iris."""
+    write({"test_other.py": "import sys\n\ndef test_it() -> None:\n    assert 'iris_py' not in sys.modules\n"}, home / "other")
+    assert "1 passed" in run(["-m", "pytest", "-q", "-p", "no:cacheprovider"], home / "other")
+    run(["-c", "import iris_py.testing, sys; assert 'pytest' not in sys.modules"], home / "other")
