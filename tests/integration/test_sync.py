@@ -242,6 +242,13 @@ def test_to_leave_the_loop_ends_the_survey(pair: Pair) -> None:
             break
         assert ended.wait(PATIENCE_S)
         ended.clear()
+        replies = iter(pair.first.survey("mixed", b"?", timeout=1000))
+        next(replies)
+        with pytest.raises(KeyboardInterrupt) as interrupt:  # whose traceback keeps alive what the loop held
+            replies.throw(KeyboardInterrupt)  # type: ignore[attr-defined] # it is a generator
+        assert ended.wait(PATIENCE_S)
+        assert interrupt.tb is not None
+        ended.clear()
         survey = pair.first.survey("mixed", b"?", timeout=1000)
         next(iter(survey))
         survey.cancel()
