@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import serving
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from iris_py.serving import RequestFunction
     from iris_py.subscriptions import Callback
     from iris_py.sync.background import Background
+
+#: The callback that runs in this context: if it closes its own subscription, it must not wait for its own end.
+current_callback: ContextVar[object] = ContextVar("current_callback", default=None)
 
 AnyHandler: TypeAlias = "Handler | serving.Handler | RequestFunction"
 
@@ -79,11 +83,13 @@ def adapt(handler: AnyHandler, loop: Background, *, inline: bool) -> serving.Han
 
 
 def adapt_callback(callback: Callback | None, loop: Background) -> Callback | None:
+    """Return a callback that the event loop can run; what it cannot is left to it, which says so."""
     if callback is None or not callable(callback) or inspect.iscoroutinefunction(callback):
         return callback
     function = callback
 
     async def receive(message: Message) -> object:
+        current_callback.set(receive)
         result: Awaitable[object] | object = await loop.in_thread(function, message)
         return await result if inspect.isawaitable(result) else result
 

@@ -149,15 +149,16 @@ class Node(Closable):
         queue_messages: int = SUBSCRIPTION_QUEUE_MESSAGES,
         queue_bytes: int = QUEUE_BYTES,
     ) -> Subscription:
+        adapted = adapt_callback(callback, self._background)
         inner = self._background.open(
             self._inner.subscribe,
             pattern,
-            adapt_callback(callback, self._background),
+            adapted,
             policy=policy,
             queue_messages=queue_messages,
             queue_bytes=queue_bytes,
         )
-        return Subscription(inner, self._background)
+        return Subscription(inner, adapted, self._background)
 
     # -- the end
 

@@ -12,12 +12,14 @@ from iris_py import subscriptions
 from iris_py.membership import DRAIN_TIMEOUT_S
 from iris_py.sync.closing import Closable
 from iris_py.sync.documented import documented_as
+from iris_py.sync.handlers import current_callback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Self
 
     from iris_py.messages import Message
+    from iris_py.subscriptions import Callback
     from iris_py.sync.background import Background
 
 #: What a loop over a subscription takes from its queue at once. One message each time would cost a change of threads for every
@@ -36,8 +38,9 @@ class Subscription(Closable):
     share it, and each message comes to one of them.
     """
 
-    def __init__(self, inner: subscriptions.Subscription, loop: Background) -> None:
+    def __init__(self, inner: subscriptions.Subscription, callback: Callback | None, loop: Background) -> None:
         self._inner = inner
+        self._callback = callback
         self._background = loop
         self._taken: deque[Message] = deque()  # filled by the event loop, so an interrupt loses nothing
 
@@ -111,7 +114,11 @@ class Subscription(Closable):
 
     @documented_as(subscriptions.Subscription.close)
     def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
-        if not self._background.is_gone:
+        if self._background.is_gone:
+            return
+        if self._callback is not None and current_callback.get() is self._callback:
+            self._background.submit(self._inner.close, timeout=timeout)  # it would wait for itself
+        else:
             self._background.wait(self._inner.close, timeout=timeout)
 
     leave = close

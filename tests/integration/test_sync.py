@@ -345,6 +345,23 @@ def test_callbacks_run_in_a_thread_one_at_a_time_and_may_use_the_node(pair: Pair
     assert received == [(str(number).encode(), True) for number in range(50)]
 
 
+def test_a_callback_may_close_its_own_subscription(pair: Pair) -> None:
+    closed = threading.Event()
+    received: list[bytes] = []
+
+    def take(message: iris.Message) -> None:
+        received.append(message.payload)
+        news.close(timeout=1000)  # it does not wait for this callback to end
+        closed.set()
+
+    news = pair.first.subscribe("news", take)
+    pair.second.publish("news", b"one")
+    assert closed.wait(PATIENCE_S)
+    news.close(timeout=PATIENCE_S)  # somebody else does
+    assert pair.second.publish("news", b"two") == 0
+    assert received == [b"one"]
+
+
 def test_an_async_callback_runs_in_the_event_loop(pair: Pair) -> None:
     done = threading.Event()
     names: list[str] = []

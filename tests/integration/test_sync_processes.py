@@ -25,7 +25,8 @@ class Program:
 
     def __init__(self, name: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-X", "dev", str(PROGRAMS), name],
+            # Newer versions of Python warn of every fork beside threads: that is what is tested here.
+            [sys.executable, "-X", "dev", "-W", "ignore:This process:DeprecationWarning", str(PROGRAMS), name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
