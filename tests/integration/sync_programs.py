@@ -1,6 +1,6 @@
 """Programs that use the synchronous API, and that are ended, interrupted and forked by test_sync_processes.py.
 
-Usage: sync_programs.py NAME. Whatever a program has to say is a line of its standard output.
+Usage: sync_programs.py NAME [asyncio|uvloop]. Whatever a program has to say is a line of its standard output.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ def say(*words: object) -> None:
     os.write(1, (" ".join(map(str, words)) + "\n").encode())  # at once: parent and child share the pipe
 
 
-def open_sockets() -> set[str]:
+def network_sockets() -> set[str]:
+    """Return the sockets that others could see; an event loop may have one for itself."""
     found = set()
-    for descriptor in os.listdir("/proc/self/fd"):
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
         try:
             target = os.readlink(f"/proc/self/fd/{descriptor}")
         except FileNotFoundError:
-            continue
+            continue  # of the listing itself
         if target.startswith("socket:"):
-            found.add(target)
+            with socket.socket(fileno=os.dup(descriptor)) as sock:
+                if sock.family in (socket.AF_INET, socket.AF_INET6):
+                    found.add(target)
     return found
 
 
@@ -184,10 +187,11 @@ def fork() -> None:
     """The child cannot use what it inherited, has none of its sockets, and a node of its own works."""
     with iris.connect() as node, iris.connect() as other, node.join("echo", echo) as membership, node.subscribe("a") as news:
         other.request("echo", b"a link is there")
-        before = open_sockets()
+        before = network_sockets()
+        assert before
         child = os.fork()
         if child == 0:
-            say("inherited", len(before & open_sockets()))
+            say("inherited", len(before & network_sockets()))
             for use in (lambda: other.request("echo", b""), lambda: other.request_future("echo", b""), lambda: next(news)):
                 try:
                     use()
@@ -254,4 +258,6 @@ def work_without_close() -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[2:] == ["asyncio"]:
+        sys.modules["uvloop"] = None  # type: ignore[assignment] # importing it fails
     globals()[sys.argv[1]]()

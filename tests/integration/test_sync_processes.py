@@ -23,10 +23,10 @@ PATIENCE_S = 60.0
 class Program:
     """One of sync_programs.py, with its output line by line."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, loop: str) -> None:
         self.process = subprocess.Popen(
             # Newer versions of Python warn of every fork beside threads: that is what is tested here.
-            [sys.executable, "-X", "dev", "-W", "ignore:This process:DeprecationWarning", str(PROGRAMS), name],
+            [sys.executable, "-X", "dev", "-W", "ignore:This process:DeprecationWarning", str(PROGRAMS), name, loop],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -55,12 +55,12 @@ class Program:
         self.process.communicate()
 
 
-@pytest.fixture
-def start(home: Path) -> Iterator[Callable[[str], Program]]:
+@pytest.fixture(params=["uvloop", "asyncio"])
+def start(request: pytest.FixtureRequest, home: Path) -> Iterator[Callable[[str], Program]]:
     started: list[Program] = []
 
     def begin(name: str) -> Program:
-        started.append(Program(name))
+        started.append(Program(name, request.param))
         return started[-1]
 
     yield begin
