@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from iris_py.errors import ConfigurationError, NodeClosed
 from iris_py.runner import loop_factory
-from iris_py.threads import DaemonExecutor
+from iris_py.sync.threads import DaemonExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, wait
 
 import pytest
 
-from iris_py.threads import DaemonExecutor
+from iris_py.sync.threads import DaemonExecutor
 
 PATIENCE_S = 60.0
 
@@ -89,7 +89,7 @@ def test_a_function_that_never_returns_does_not_hold_up_the_interpreter() -> Non
     """The executor of the standard library does: that is what this one is for."""
     program = (
         "import threading\n"
-        "from iris_py.threads import DaemonExecutor\n"
+        "from iris_py.sync.threads import DaemonExecutor\n"
         "begun = threading.Event()\n"
         "DaemonExecutor(1, 'x').submit(lambda: (begun.set(), threading.Event().wait()))\n"
         "begun.wait()\n"
