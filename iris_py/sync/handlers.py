@@ -7,7 +7,6 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import serving
-from iris_py.serving import THREADS_MAX
 from iris_py.sync.documented import documented_as
 
 if TYPE_CHECKING:
@@ -97,4 +96,5 @@ def adapt_callback(callback: Callback | None, loop: Background) -> Callback | No
 
 
 def default_concurrency(handler: AnyHandler) -> int:
-    return THREADS_MAX if isinstance(handler, Handler) else serving.default_concurrency(handler)
+    """Return how many requests a handler runs at once unless it is told otherwise."""
+    return serving.default_concurrency(handler.on_request if isinstance(handler, Handler) else handler)
