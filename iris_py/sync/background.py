@@ -1,10 +1,10 @@
 """The event loop behind :mod:`iris_py.sync`: one per process, in a daemon thread, started when it is first used.
 
-Theory of operation. Every call from a thread becomes a task of the loop and a :class:`concurrent.futures.Future` that the
-thread waits for. Three things can end a program in the middle of that, and each has its rule:
+Theory of operation. Every call from a thread becomes a task of the loop, and the thread waits for its end. Three things can end
+a program in the middle of that, and each has its rule:
 
 * **An interrupt** (Ctrl-C) ends the wait, not the task. So whoever stops waiting cancels the task, and does not wait for that
-  either. The future decides who was first: what was opened for nobody is closed again.
+  either. The loop decides who was first: what was opened for nobody is closed again.
 * **The end of the interpreter.** It waits for no daemon thread. Nodes that are still open are closed by an ``atexit``
   function, within ``EXIT_TIMEOUT_S`` whatever their handlers do.
 * **A fork.** The child has the memory of the loop and not its thread: whoever waits for it would wait for ever. So what
@@ -23,7 +23,7 @@ import os
 import sys
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from iris_py.errors import ConfigurationError, NodeClosed
 from iris_py.runner import loop_factory
@@ -54,6 +54,63 @@ JOIN_TIMEOUT_S = 1.0
 #: Threads for the handlers and callbacks of all nodes of a process. One that waits costs some ten KiB; more than these work
 #: no faster, but a thousand registrations of slow handlers must not starve each other.
 THREADS_MAX = 1024
+
+
+class Call(Generic[Result]):
+    """One call of a thread that waits for its end.
+
+    The thread may be interrupted between any two steps, and would leave locked what it holds at that moment. So it shares
+    none with the loop: it waits until ``ended`` is released, and everything else is done by the loop, which nothing interrupts.
+
+    Args:
+        function: Makes the coroutine.
+        discard: Given the result if nobody waits for it any more.
+
+    Attributes:
+        ended: A lock that is held until there is a result.
+        task: What runs; None before it has begun.
+        is_given_up: Whether nobody waits any more.
+    """
+
+    def __init__(
+        self, function: Callable[[], Coroutine[object, object, Result]], discard: Callable[[Result], None] | None = None
+    ) -> None:
+        self.function = function
+        self.ended = threading.Lock()
+        self.ended.acquire()
+        self.task: asyncio.Task[Result] | None = None
+        self.is_given_up = False
+        self._discard = discard
+        self._is_ended = False
+
+    def end(self, task: asyncio.Task[Result]) -> None:
+        """In the loop: the task has ended."""
+        self._is_ended = True
+        if self.is_given_up:
+            self._drop(task)
+        else:
+            self.ended.release()
+
+    def give_up(self) -> None:
+        """In the loop: nobody waits any more."""
+        self.is_given_up = True
+        if self.task is None:
+            return
+        if self._is_ended:
+            self._drop(self.task)
+        else:
+            self.task.cancel()
+
+    def result(self) -> Result:
+        """In the thread, after the end: return or raise what came of it."""
+        assert self.task is not None
+        if self.task.cancelled():
+            raise NodeClosed  # nobody else cancels what is waited for
+        return self.task.result()
+
+    def _drop(self, task: asyncio.Task[Result]) -> None:
+        if not task.cancelled() and task.exception() is None and self._discard is not None:
+            self._discard(task.result())
 
 
 class Background:
@@ -99,26 +156,26 @@ class Background:
 
     def call(self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         """Call a plain function in the loop; return what it returns."""
-        return self._wait(_call(function, *args, **kwargs))
+        return self._wait(Call(lambda: _call(function, *args, **kwargs)))
 
     def wait(
         self, function: Callable[Arguments, Awaitable[Result]], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Result:
         """Call a function in the loop and await what it returns; return the result of that. An interrupt cancels it."""
-        return self._wait(_await(function, *args, **kwargs))
+        return self._wait(Call(lambda: _await(function, *args, **kwargs)))
 
     def open(
         self, function: Callable[Arguments, Awaitable[AnyClosable]], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> AnyClosable:
         """As :meth:`wait`, for what has to be closed again if the waiting was interrupted at the very moment it was open."""
-        return self._wait(_await(function, *args, **kwargs), self._discard)
+        return self._wait(Call(lambda: _await(function, *args, **kwargs), self._discard))
 
     def submit(
         self, function: Callable[Arguments, Awaitable[Result]], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Future[Result]:
         """As :meth:`wait`, but return a future at once. To cancel that cancels the task."""
         self.check()
-        return self._submit(_await(function, *args, **kwargs), None)
+        return self._submit(lambda: _await(function, *args, **kwargs))
 
     def soon(self, function: Callable[[], object]) -> None:
         """Call a function in the loop, some time soon; never waits, never raises."""
@@ -153,7 +210,7 @@ class Background:
     def shut_down(self) -> None:
         """Close all nodes and end the loop and its thread, within a bound."""
         self._is_over = True
-        closing = self._submit(self._close_all(), None)
+        closing = self._submit(self._close_all)
         concurrent.futures.wait([closing], EXIT_TIMEOUT_S)
         self.soon(self.loop.stop)
         self._thread.join(JOIN_TIMEOUT_S)
@@ -176,55 +233,44 @@ class Background:
     def _serve(self) -> None:
         self.loop.run_forever()
 
-    def _wait(self, coroutine: Coroutine[object, object, Result], discard: Callable[[Result], None] | None = None) -> Result:
+    def _wait(self, call: Call[Result]) -> Result:
+        self.check()
+        _refuse_event_loops()
         try:
-            self.check()
-            _refuse_event_loops()
+            # The context of this thread goes along: it holds, for example, the trace that this call is a part of.
+            self.loop.call_soon_threadsafe(self._begin, call)
+            call.ended.acquire()
         except BaseException:
-            coroutine.close()
+            self.soon(call.give_up)
             raise
-        future = self._submit(coroutine, discard)
         try:
-            return future.result()
-        except BaseException:
-            if not future.cancel() and discard is not None and future.exception() is None:
-                discard(future.result())  # it was open, and then the interrupt came
-            raise
+            return call.result()
         finally:
-            del future  # it may hold the exception, whose traceback holds this frame
+            del call  # it may hold the exception, whose traceback holds this frame
 
-    def _submit(self, coroutine: Coroutine[object, object, Result], discard: Callable[[Result], None] | None) -> Future[Result]:
+    def _begin(self, call: Call[Result]) -> None:
+        if not call.is_given_up:
+            call.task = self._spawn(call.function())
+            call.task.add_done_callback(call.end)
+
+    def _submit(self, function: Callable[[], Coroutine[object, object, Result]]) -> Future[Result]:
         future: Future[Result] = concurrent.futures.Future()
-        # The context of this thread goes along: it holds, for example, the trace that this call is a part of.
-        self.loop.call_soon_threadsafe(self._start, coroutine, future, discard)
+        self.loop.call_soon_threadsafe(self._begin_future, function, future)
         return future
 
-    def _start(
-        self,
-        coroutine: Coroutine[object, object, Result],
-        future: Future[Result],
-        discard: Callable[[Result], None] | None,
-    ) -> None:
-        task = self.loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._finish, future, discard))
+    def _begin_future(self, function: Callable[[], Coroutine[object, object, Result]], future: Future[Result]) -> None:
+        task = self._spawn(function())
+        task.add_done_callback(partial(_end_future, future))
         future.add_done_callback(lambda done: self.soon(task.cancel) if done.cancelled() else None)
 
-    def _finish(self, future: Future[Result], discard: Callable[[Result], None] | None, task: asyncio.Task[Result]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if not future.set_running_or_notify_cancel():
-            if discard is not None and error is None and not task.cancelled():
-                discard(task.result())
-        elif task.cancelled():
-            future.set_exception(NodeClosed())  # nobody else cancels
-        elif error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(task.result())
+    def _spawn(self, coroutine: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def _discard(self, opened: Closable) -> None:
-        self.soon(lambda: self._start(self._end(opened), concurrent.futures.Future(), None))
+        self._spawn(self._end(opened))
 
     async def _end(self, opened: Closable) -> None:
         await opened._end()
@@ -246,6 +292,17 @@ class Background:
             task.cancel()
         await _bounded(rest, JOIN_TIMEOUT_S)
         await self.loop.shutdown_asyncgens()
+
+
+def _end_future(future: Future[Result], task: asyncio.Task[Result]) -> None:
+    """Hand the end of a task to whoever has its future."""
+    error: BaseException | None = NodeClosed() if task.cancelled() else task.exception()  # nobody else cancels
+    if not future.set_running_or_notify_cancel():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(task.result())
 
 
 async def _bounded(tasks: list[asyncio.Task[Any]], timeout_s: float) -> None:

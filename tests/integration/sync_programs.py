@@ -9,6 +9,8 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
+import random
+import signal
 import socket
 import sys
 import threading
@@ -173,6 +175,35 @@ def interrupt_connect() -> None:
             iris.connect(seeds=[address], discovery=False)
         except KeyboardInterrupt:
             say("interrupted")
+
+
+class Alarm(BaseException):
+    """An interrupt by the clock."""
+
+
+def interrupt_at_any_moment() -> None:
+    """Thousands of interrupts, wherever they hit; what counts is that everything works afterwards."""
+
+    def ring(_number: int, _frame: object) -> None:
+        if is_armed:  # one that comes late is none
+            raise Alarm
+
+    signal.signal(signal.SIGALRM, ring)
+    moments = random.Random(1)
+    interrupts = 0
+    is_armed = False
+    with iris.connect() as node, iris.connect() as other, node.join("echo", echo):
+        while interrupts < 3000:
+            try:
+                is_armed = True
+                signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.00002, 0.0005))
+                other.request("echo", b"")
+                is_armed = False
+            except Alarm:
+                is_armed = False
+                interrupts += 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        say(other.request("echo", b"works").decode())
 
 
 def interrupt_unhandled() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import iris_py
 import iris_py.sync as iris
-from iris_py.sync.background import Background, background
+from iris_py.sync.background import Background, Call, background
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -491,11 +491,15 @@ def test_what_was_opened_for_nobody_is_closed_again(home: Path) -> None:
 
     loop = Background()
     try:
-        loop._discard(loop.open(loop.keep, connect))
+        call = Call(lambda: loop.keep(connect), loop._discard)
+        loop.soon(lambda: loop._begin(call))
+        assert call.ended.acquire(timeout=PATIENCE_S)
+        loop.soon(call.give_up)
         wait_until_closed()
-        future = loop._submit(loop.keep(connect_though_cancelled), loop._discard)
+        call = Call(lambda: loop.keep(connect_though_cancelled), loop._discard)
+        loop.soon(lambda: loop._begin(call))
         assert begun.wait(PATIENCE_S)
-        assert future.cancel()
+        loop.soon(call.give_up)
         wait_until_closed()
     finally:
         loop.shut_down()

@@ -124,6 +124,12 @@ def test_an_interrupt_ends_the_waiting_and_cancels(
     assert remembered(home) == []
 
 
+def test_interrupts_at_any_moment_leave_the_loop_alive(start: Callable[[str], Program]) -> None:
+    """One that hits a thread in possession of a lock that the loop needs would stop everything, for ever."""
+    code, said, _ = start("interrupt_at_any_moment").finish()
+    assert (code, said) == (0, ["works"])
+
+
 def test_an_interrupt_ends_a_program_whose_handler_never_returns(start: Callable[[str], Program], home: Path) -> None:
     """Twice: the first one ends the request, and leaving the cluster waits for the handler."""
     program = start("interrupt_unhandled")
