@@ -6,8 +6,7 @@ import math
 import random
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.simulate_pace import Interrupted
-from iris_py.cli.simulate_report import Report
+from iris_py.cli.simulate_trial import Trial
 from iris_py.testing.overlay_wires import Faults
 from iris_py.testing.simulation import OverlaySimulation
 from overlay.ids import ID_BYTES, GroupId
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
     from iris_py.cli.simulate_pace import Pace
     from iris_py.cli.simulate_plan import Partition, Plan
+    from iris_py.cli.simulate_report import Report
     from iris_py.testing.overlay_wires import SimulatedNode
     from overlay.ids import NodeId
 
@@ -42,21 +42,14 @@ STEP_S: Final = 0.25
 
 def run_disaster(plan: Plan, pace: Pace) -> Report:
     """Simulate a disaster; return what was measured, also if somebody interrupts it."""
-    disaster = Disaster(plan, pace)
-    try:
-        disaster.run()
-    except Interrupted:
-        disaster.report.is_interrupted = True
-    return disaster.report
+    return Disaster(plan, pace).carry_out()
 
 
-class Disaster:
+class Disaster(Trial):
     """One network of whole overlays with many groups, and what befalls it."""
 
     def __init__(self, plan: Plan, pace: Pace) -> None:
-        self.report = Report(plan)
-        self._plan = plan
-        self._pace = pace
+        super().__init__(plan, pace)
         self._rng = random.Random(plan.seed)  # noqa: S311 - simulated
         # The checks of random schedules know bounds for single faults only.
         self._sim = OverlaySimulation(plan.seed, faults=Faults(datagram_lost=plan.loss), is_checked=False)
@@ -64,21 +57,17 @@ class Disaster:
         self._groups = [GroupId(self._rng.randbytes(ID_BYTES)) for _ in range(count)]
 
     def run(self) -> None:
-        """Do all that is planned.
-
-        Raises:
-            Interrupted: Somebody wants it to end.
-        """
+        """Do all that is planned."""
         self._start()
         self._form_groups()
-        if self._plan.kill:
-            self._kill(self._plan.kill)
-        if self._plan.partition is not None:
-            self._split(self._plan.partition)
+        if self.plan.kill:
+            self._kill(self.plan.kill)
+        if self.plan.partition is not None:
+            self._split(self.plan.partition)
         self._report_tables()
 
     def _start(self) -> None:
-        sim, count = self._sim, self._plan.nodes
+        sim, count = self._sim, self.plan.nodes
         for index in range(count):
             seeds = self._rng.sample(range(index), min(SEEDS, index))
             sim.start_node(seeds=[sim.address_of(other) for other in seeds], beacons=False)
@@ -87,7 +76,7 @@ class Disaster:
         self._await("starting, the last", sim.is_converged, HEALED_S_MAX)
 
     def _form_groups(self) -> None:
-        sim, rng, nodes = self._sim, self._rng, range(self._plan.nodes)
+        sim, rng, nodes = self._sim, self._rng, range(self.plan.nodes)
         for number, group in enumerate(self._groups):
             size = max(1, int(LARGE_PART * len(nodes))) if number == 0 else rng.randint(1, min(MEMBERS_MAX, len(nodes)))
             for index in rng.sample(nodes, size):
@@ -96,13 +85,12 @@ class Disaster:
                 sim.watch_group(index, group)
         self._run_for(SETTLE_S, "joining groups")
         self.report.add("groups", "groups", "groups", len(self._groups))
-        self.report.demand(
-            "groups formed", self._await("joining groups, the last", sim.is_converged, HEALED_S_MAX), HEALED_S_MAX
-        )
+        formed_s = SETTLE_S + self._await("joining groups, the last", sim.is_converged, HEALED_S_MAX)
+        self.report.demand("groups formed", formed_s, HEALED_S_MAX, " s")
 
     def _kill(self, part: float) -> None:
         sim, report = self._sim, self.report
-        victims = self._rng.sample(range(self._plan.nodes), round(part * self._plan.nodes))
+        victims = self._rng.sample(range(self.plan.nodes), round(part * self.plan.nodes))
         for index in victims:
             if self._rng.random() < 0.5:
                 sim.crash(index)
@@ -148,7 +136,7 @@ class Disaster:
         self.report.demand("entries of a node", sizes["leaves"] + sizes["table"], ENTRIES_MAX)
 
     def _run_for(self, duration_s: float, what: str) -> None:
-        self._pace.run_for(self._sim, duration_s, what, self._plan.nodes)
+        self._pace.run_for(self._sim, duration_s, what, self.plan.nodes)
 
     def _await(self, what: str, condition: Callable[[], bool], limit_s: float) -> float:
         """Let time pass until something is so; return how long it took, infinity if it never was."""

@@ -8,8 +8,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from iris_py.balancer import MemberLoad, choose_near
-from iris_py.cli.simulate_pace import Interrupted
 from iris_py.cli.simulate_report import Check, Report
+from iris_py.cli.simulate_trial import Trial
 from iris_py.testing.group_simulation import GroupSimulation
 from overlay.group_io import SendTo
 from overlay.group_messages import FANOUT_MAX, CastDown, decode_group_message
@@ -44,12 +44,7 @@ SETTLE_S: Final = 3.0
 
 def run_groups(plan: Plan, pace: Pace) -> Report:
     """Simulate groups; return what was measured, also if somebody interrupts it."""
-    trial = _Trial(plan, pace)
-    try:
-        trial.run()
-    except Interrupted:
-        trial.report.is_interrupted = True
-    return trial.report
+    return _Trial(plan, pace).carry_out()
 
 
 class _Load(MemberLoad):
@@ -94,23 +89,17 @@ class _Trees(GroupSimulation):
         super()._apply_output(node, output)
 
 
-class _Trial:
+class _Trial(Trial):
     def __init__(self, plan: Plan, pace: Pace) -> None:
-        self.report = Report(plan)
-        self._plan = plan
-        self._pace = pace
+        super().__init__(plan, pace)
         self._sim = _Trees(plan.seed)
         self._rng = random.Random(plan.seed)  # noqa: S311 - a simulation wants a seeded generator
         self._total = plan.members + plan.subscribers + plan.requesters
         self._nodes: list[SimulatedNode] = []
 
     def run(self) -> None:
-        """Do all that is planned.
-
-        Raises:
-            Interrupted: Somebody wants it to end.
-        """
-        sim, plan, report = self._sim, self._plan, self.report
+        """Do all that is planned."""
+        sim, plan, report = self._sim, self.plan, self.report
         for number in range(self._total):
             self._nodes.append(sim.start_node())
             if number % 20 == 0:
@@ -173,7 +162,7 @@ class _Trial:
     def _request(self, members: list[SimulatedNode]) -> None:
         """Let requesters ask members they know, as a node does: the less loaded of two."""
         sim, rng = self._sim, self._rng
-        requesters = self._nodes[-self._plan.requesters :]
+        requesters = self._nodes[-self.plan.requesters :]
         for node in requesters:
             sim.watch(node, CLUSTER)
         self._run_for(2.0, "watching")

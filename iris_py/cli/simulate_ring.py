@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.simulate_pace import Interrupted
 from iris_py.cli.simulate_report import Check, Report, percentile
+from iris_py.cli.simulate_trial import Trial
 from iris_py.testing.pastry_simulation import PastrySimulation
 
 if TYPE_CHECKING:
@@ -40,30 +40,18 @@ FAULT_LOOKUPS_MAX: Final = 2000
 
 def run_ring(plan: Plan, pace: Pace) -> Report:
     """Simulate a ring; return what was measured, also if somebody interrupts it."""
-    trial = _Trial(plan, pace)
-    try:
-        trial.run()
-    except Interrupted:
-        trial.report.is_interrupted = True
-    trial.finish()
-    return trial.report
+    return _Trial(plan, pace).carry_out()
 
 
-class _Trial:
+class _Trial(Trial):
     def __init__(self, plan: Plan, pace: Pace) -> None:
-        self.plan = plan
-        self.report = Report(plan)
-        self._pace = pace
+        super().__init__(plan, pace)
         self._sim = PastrySimulation(plan.seed, zones=plan.zones, loss=plan.loss, has_detectors=plan.has_detectors)
         self._quiet_end: int | None = None  # Lookups delivered before the first fault; those after meet dead hops.
         self._has_grown = False
 
     def run(self) -> None:
-        """Do all that is planned.
-
-        Raises:
-            Interrupted: Somebody wants it to end.
-        """
+        """Do all that is planned."""
         plan = self.plan
         self._grow()
         if plan.session_s is not None:
