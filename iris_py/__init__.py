@@ -17,6 +17,8 @@ from iris_py.errors import (
     RemoteError,
     RequestTimeout,
     SlowSubscriber,
+    TunnelBroken,
+    TunnelClosed,
 )
 from iris_py.membership import Membership
 from iris_py.messages import Message, Request
@@ -25,6 +27,7 @@ from iris_py.serving import Handler
 from iris_py.starting import connect
 from iris_py.subscriptions import Subscription
 from iris_py.surveys import Answers, Survey, SurveyFailure, SurveyReply
+from iris_py.tunnels import Tunnel
 from iris_py.views import Member, Members, Statistics
 
 __all__ = [
@@ -53,6 +56,9 @@ __all__ = [
     "Survey",
     "SurveyFailure",
     "SurveyReply",
+    "Tunnel",
+    "TunnelBroken",
+    "TunnelClosed",
     "connect",
     "run",
 ]

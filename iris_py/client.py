@@ -24,9 +24,12 @@ from iris_py.node_events import DialRefused, RoomMade, SubscriptionReady, Subscr
 from iris_py.opening import Closable, Opening
 from iris_py.patterns.service import BroadcastReceived, Registration, RegistrationDrained, RequestCancelled, RequestStarted
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
+from iris_py.patterns.tunnel import WINDOW_BYTES
+from iris_py.patterns.tunnel_table import TunnelChanged, TunnelOpened, TunnelStarted
 from iris_py.publishing import SENT_PER_TURN_MAX, Publishing
-from iris_py.serving import QUEUE_MESSAGES, THREADS_MAX, Handler, Server, default_concurrency
+from iris_py.serving import QUEUE_MESSAGES, THREADS_MAX, Handler, Server, default_concurrency, serves_tunnels
 from iris_py.surveys import Survey, Surveying
+from iris_py.tunnels import TUNNELS, Tunneling, check_window
 from iris_py.views import Member, Members, Statistics, describe
 from overlay.errors import OverlayError
 from overlay.events import Departed, GroupJoined, GroupLeft, Settled
@@ -51,7 +54,7 @@ TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 2.0
 
 
-class Node(Publishing, Surveying, Closable):
+class Node(Publishing, Surveying, Tunneling, Closable):
     """A member of a network. Made by :func:`iris_py.connect`; all methods belong to the event loop that made it."""
 
     def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
@@ -121,6 +124,8 @@ class Node(Publishing, Surveying, Closable):
         concurrency: int | None = None,
         queue_messages: int = QUEUE_MESSAGES,
         inline: bool = False,
+        tunnels: int = TUNNELS,
+        tunnel_window_bytes: int = WINDOW_BYTES,
     ) -> Opening[Membership]:
         """Take part in a cluster. Use with ``await`` or ``async with``; when it returns, everybody knows.
 
@@ -131,6 +136,8 @@ class Node(Publishing, Surveying, Closable):
             concurrency: Requests that run at once; by default 128, or 32 for a plain function.
             queue_messages: Requests that wait beyond those; more are told that this member is full.
             inline: Run a plain function in the event loop itself: fastest, and only for one that returns at once.
+            tunnels: Tunnels that are served at once; more are told that this member is full.
+            tunnel_window_bytes: What a caller may send through each before any of it is received: 4 KiB to 1 GiB.
 
         Raises:
             ConfigurationError: An argument is wrong.
@@ -140,9 +147,13 @@ class Node(Publishing, Surveying, Closable):
         if not callable(handler) and not isinstance(handler, Handler):
             raise ConfigurationError(f"a handler is an iris_py.Handler or a function, not {handler!r}.")
         concurrency = default_concurrency(handler) if concurrency is None else concurrency
-        if concurrency < 1 or queue_messages < 0:
-            raise ConfigurationError("concurrency must be at least 1 and queue_messages at least 0.")
-        return Opening(self._join(self._group(cluster), handler, concurrency, queue_messages, inline))
+        if concurrency < 1 or queue_messages < 0 or tunnels < 0:
+            raise ConfigurationError("concurrency must be at least 1, queue_messages and tunnels at least 0.")
+        check_window("tunnel_window_bytes", tunnel_window_bytes)
+        registration = Registration(self._group(cluster), None, concurrency, queue_messages)
+        registration.tunnels = tunnels if serves_tunnels(handler) else 0
+        registration.window_bytes = tunnel_window_bytes
+        return Opening(self._join(registration, handler, inline))
 
     async def request(self, cluster: str, payload: bytes, *, timeout: float = TIMEOUT_S, idempotent: bool = False) -> bytes:
         """Ask one member of a cluster, and return its reply.
@@ -274,6 +285,7 @@ class Node(Publishing, Surveying, Closable):
             self._close_subscriptions()
             self._core.requester.close(NodeClosed())
             self._core.surveyor.close(NodeClosed())
+            self._core.tunnels.close()
             self._core.depart(self._loop.time())
             self._driver.transmit()
             await self._departed
@@ -289,8 +301,9 @@ class Node(Publishing, Surveying, Closable):
         self._driver.abort()
         self._core.requester.close(NodeClosed())
         self._core.surveyor.close(NodeClosed())
+        self._core.tunnels.close()
         self.handle_outcomes(self._core.outcomes_received())
-        self.handle_events(list(self._core.surveyor.events_received()))
+        self.handle_events([*self._core.surveyor.events_received(), *self._core.tunnels.events_received()])
         self._closing = self._loop.create_task(self._driver.close(0.0))
         self._close_subscriptions()
         for membership in self._memberships.values():
@@ -306,11 +319,9 @@ class Node(Publishing, Surveying, Closable):
 
     # -- parts of the patterns
 
-    async def _join(
-        self, group: Group, handler: Handler | RequestFunction, concurrency: int, queue_messages: int, inline: bool
-    ) -> Membership:
+    async def _join(self, registration: Registration, handler: Handler | RequestFunction, inline: bool) -> Membership:
         self._check_open()  # again: an Opening may be awaited much later than it was made
-        registration = Registration(group, None, concurrency, queue_messages)
+        group = registration.group
         server = Server(
             self._core,
             self._driver.wake,
@@ -411,6 +422,13 @@ class Node(Publishing, Surveying, Closable):
             elif isinstance(event, SurveyAnswered | SurveyAsked | SurveyEnded):
                 assert isinstance(event.token, Survey)
                 event.token.handle_event(event)
+            elif isinstance(event, TunnelChanged):
+                self._handle_tunnel_changed(event)
+            elif isinstance(event, TunnelStarted):
+                assert event.end.registration is not None
+                self._membership(event.end.registration)._server.start_tunnel(event.end)
+            elif isinstance(event, TunnelOpened):
+                self._handle_tunnel_opened(event)
             elif isinstance(event, SubscriptionReady):
                 self._handle_ready(event.queue)
             elif isinstance(event, SubscriptionTold):

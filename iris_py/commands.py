@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.service import Registration, Service
     from iris_py.patterns.subscribing import SubscriptionQueue
     from iris_py.patterns.survey import Surveyor
+    from iris_py.patterns.tunnel_table import Tunnels
     from overlay.ids import GroupId
     from overlay.messages import NodeInfo
     from overlay.overlay import Overlay
@@ -29,6 +30,7 @@ class Commands:
     surveyor: Surveyor
     service: Service
     pubsub: PubSub
+    tunnels: Tunnels
     groups: Groups
     _local: Peer
     _outbound: Outbound
@@ -65,6 +67,15 @@ class Commands:
         """Start a survey; see :class:`~iris_py.patterns.survey.Surveyor`. Raises as :meth:`request` does."""
         self._rare_deadline_changed = True
         return self.surveyor.survey(self._group_to_ask(cluster, payload, now), payload, timeout_s, stop_after, token, now)
+
+    def open_tunnel(self, cluster: str, timeout_s: float, window_bytes: int, token: object, now: float) -> int:
+        """Ask for a tunnel; ``TunnelOpened`` or an outcome with ``token`` follows. Returns its id, to cancel it by.
+
+        Raises:
+            ValueError: The name is empty or too long.
+        """
+        group = self._group_to_ask(cluster, b"", now)
+        return self.requester.open_tunnel(group, self.tunnels.offer(group, window_bytes), timeout_s, token, now)
 
     def _group_to_ask(self, cluster: str, payload: bytes, now: float) -> Group:
         packets.check_size(payload)
@@ -149,7 +160,7 @@ class Commands:
 
     def _forget_idle_group(self, now: float) -> None:
         pending = self.requester.groups_pending() | self.surveyor.groups_pending()
-        pending |= self.pubsub.groups_joined()
+        pending |= self.pubsub.groups_joined() | self.tunnels.groups()
         oldest = self.groups.oldest(lambda group: not self.service.serves(group) and group not in pending)
         if oldest is not None:
             self.groups.forget(oldest)

@@ -10,6 +10,8 @@
   * :exc:`MemberLost`: the member went away while it held the request; it may have been executed.
   * :exc:`RemoteError`: the handler at the member failed.
   * :exc:`MessageTooLarge`: larger than ``max_message_bytes``; nothing was sent.
+  * :exc:`TunnelClosed`: a tunnel has ended cleanly; everything that was sent before was delivered.
+  * :exc:`TunnelBroken`: a tunnel has broken; the rest of what was sent may be missing.
   * :exc:`SlowSubscriber`: a subscription was too slow and is cut off, as its policy asks.
   * :exc:`NodeClosed`: this node was closed, by you.
 
@@ -30,6 +32,8 @@ __all__ = [
     "RemoteError",
     "RequestTimeout",
     "SlowSubscriber",
+    "TunnelBroken",
+    "TunnelClosed",
 ]
 
 
@@ -63,11 +67,19 @@ class NoMembers(IrisError):
     Attributes:
         cluster: The name that was asked for.
         nodes: How many other nodes of the network this node knows.
+        without_tunnels: How many members were asked for a tunnel, and have a handler that serves none.
     """
 
-    def __init__(self, cluster: str, nodes: int) -> None:
+    def __init__(self, cluster: str, nodes: int, *, without_tunnels: int = 0) -> None:
         self.cluster = cluster
         self.nodes = nodes
+        self.without_tunnels = without_tunnels
+        if without_tunnels:
+            super().__init__(
+                f"no member of {cluster!r} serves tunnels ({without_tunnels} asked). "
+                "Give Node.join() a handler with an on_tunnel() method."
+            )
+            return
         known = "no other node of the network is known" if nodes == 0 else f"{nodes} other node{'s' * (nodes != 1)} known"
         super().__init__(
             f"nobody serves the cluster {cluster!r} ({known}). "
@@ -153,16 +165,22 @@ class RemoteError(IrisError):
 
 
 class MessageTooLarge(IrisError):
-    """The message is larger than a message may be; nothing was sent.
+    """The message is larger than a message may be; nothing was sent. Or, of a tunnel, than it was to be received.
 
     Attributes:
-        size_bytes: Its size.
+        size_bytes: Its size; of one that was to be received, what had arrived of it.
         limit_bytes: The largest size allowed.
     """
 
-    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+    def __init__(self, size_bytes: int, limit_bytes: int, *, is_received: bool = False) -> None:
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
+        if is_received:
+            super().__init__(
+                f"a message of at least {size_bytes} bytes is over the limit of {limit_bytes} and was left out. "
+                "Take such messages with receive_into() or receive_chunks(), or allow more with max_bytes=."
+            )
+            return
         super().__init__(f"a message of {size_bytes} bytes is over the limit of {limit_bytes}. Split it.")
 
 
@@ -184,6 +202,47 @@ class SlowSubscriber(IrisError):
         super().__init__(
             f"the subscription to {topic!r} was too slow: more than {queue_messages} messages or {queue_bytes} bytes waited, "
             f"and its policy is {policy}. Subscribe again, and take messages faster, in batches, or with a larger queue."
+        )
+
+
+class TunnelClosed(IrisError):
+    """A tunnel has ended cleanly: everything that was sent before was delivered.
+
+    Attributes:
+        cluster: The name of the cluster that it was opened to.
+        member: The id (hex) of the node at the other end.
+        is_ours: Whether this side has ended it, and so can send nothing more.
+    """
+
+    def __init__(self, cluster: str, member: str, *, is_ours: bool = False) -> None:
+        self.cluster = cluster
+        self.member = member
+        self.is_ours = is_ours
+        who = "this side" if is_ours else f"the other side ({member[:8]})"
+        super().__init__(f"the tunnel of {cluster!r} was ended by {who}. Open another one with node.tunnel() to send more.")
+
+
+class TunnelBroken(IrisError):
+    """A tunnel has broken: the rest of what was sent, in either direction, may be missing.
+
+    Attributes:
+        cluster: The name of the cluster that it was opened to.
+        member: The id (hex) of the node at the other end.
+        reason: What broke it.
+        type: The name of the exception's class that the other side's program ended with; empty if it was not that.
+        text: The text of that exception.
+    """
+
+    def __init__(self, cluster: str, member: str, reason: str, type: str = "", text: str = "") -> None:  # noqa: A002 - as RemoteError
+        self.cluster = cluster
+        self.member = member
+        self.reason = reason
+        self.type = type
+        self.text = text
+        cause = f" ({type}: {text})" if type else ""
+        super().__init__(
+            f"the tunnel of {cluster!r} to {member[:8]} broke: {reason}{cause}. What was under way may be missing: "
+            "open another one with node.tunnel(), and begin again or where the other side says that it stands."
         )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import packets
 from iris_py.casts import CastAssembler
-from iris_py.lanes import CONTROL, MULTICAST, UNICAST
+from iris_py.lanes import CONTROL, MULTICAST, TUNNEL, UNICAST
 from security import AuthenticationError, ReplayError
 
 if TYPE_CHECKING:
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from iris_py.patterns.request import Requester
     from iris_py.patterns.service import Service
     from iris_py.patterns.survey import Surveyor
+    from iris_py.patterns.tunnel_table import Tunnels
     from overlay.ids import GroupId, NodeId
+
+_TUNNEL = bytes((TUNNEL,))
 
 #: Takes a message: (group, peer, id, argument, payload, now).
 Receiver: TypeAlias = "Callable[[Group, Peer, int, int, bytes, float], None]"
@@ -33,6 +36,7 @@ class Inbound:
         surveyor: Who gets answers to surveys.
         service: Who gets requests, surveys and broadcasts.
         pubsub: Who gets publications.
+        tunnels: Who gets what belongs to tunnels.
         receive_control: Takes a message of the overlay: (peer, message, now).
         count_drop: Counts what is dropped, by reason.
 
@@ -47,6 +51,7 @@ class Inbound:
         surveyor: Surveyor,
         service: Service,
         pubsub: PubSub,
+        tunnels: Tunnels,
         receive_control: Callable[[NodeId, bytes, float], None],
         count_drop: Callable[[str], object],
     ) -> None:
@@ -55,6 +60,7 @@ class Inbound:
         self._surveyor = surveyor
         self._service = service
         self._pubsub = pubsub
+        self._tunnels = tunnels
         self._receive_control = receive_control
         self._count_drop = count_drop
         self._assembler = CastAssembler(count_drop)
@@ -69,10 +75,13 @@ class Inbound:
         self.receivers[packets.DECLINE] = self._receive_decline
         self.receivers[packets.PAUSE] = self._receive_pause
         self.receivers[packets.RESUME] = self._receive_resume
+        self.receivers[packets.TUNNEL_OPEN] = tunnels.receive_open
+        self.receivers[packets.TUNNEL_ACCEPT] = self._receive_tunnel_accept
         # The peer takes back what it sent on a link that this side closes as idle.
         self._receivers_released = list(self.receivers)
         self._receivers_released[packets.REQUEST] = self._refuse_request
         self._receivers_released[packets.SURVEY] = self._refuse_request
+        self._receivers_released[packets.TUNNEL_OPEN] = self._refuse_request
         # Only broadcasts and surveys are for everybody.
         self._receivers_cast: list[Receiver] = [self._receive_unknown] * packets.KINDS
         self._receivers_cast[packets.BROADCAST] = self._receive_broadcast
@@ -91,7 +100,10 @@ class Inbound:
             link.active_at = now
             group = self._groups.get(group_id)
             if group is None:
-                self._count_drop("unknown_group")
+                if kind == TUNNEL:
+                    self._tunnels.receive_chunk(peer, group_id, sealed)
+                else:
+                    self._count_drop("unknown_group")
                 continue
             try:
                 if kind == UNICAST:
@@ -106,7 +118,10 @@ class Inbound:
                 self._receive_body(receivers, group, peer, body, now)
 
     def receive_routed(self, peer: Peer, payload: bytes, now: float) -> bool:
-        """Take a packet that a peer sent through the ring; returns whether it was authentic."""
+        """Take a packet that a peer sent through the ring; returns whether it is surely that peer's."""
+        if payload[:1] == _TUNNEL:
+            self._tunnels.receive_routed(peer, payload, now)
+            return False  # its header is not authentic
         decoded = packets.decode_routed(payload)
         if decoded is None or decoded[0] not in (UNICAST, MULTICAST):
             self._count_drop("malformed")
@@ -203,7 +218,8 @@ class Inbound:
         self._surveyor.receive_answer(group, peer, packets.DECLINE, message_id, argument, payload)
 
     def _receive_cancel(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
-        self._service.receive_cancel(peer, message_id)
+        if not self._tunnels.receive_cancel(peer, message_id):
+            self._service.receive_cancel(peer, message_id)
 
     def _receive_broadcast(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
         if not self._service.serves(group):
@@ -218,6 +234,11 @@ class Inbound:
 
     def _receive_resume(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
         self._pubsub.receive_resume(group, peer)
+
+    def _receive_tunnel_accept(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float
+    ) -> None:
+        self._tunnels.receive_accept(group, peer, message_id, payload, now)
 
     def _receive_unknown(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
         self._count_drop("unknown_kind")

@@ -10,7 +10,7 @@ import struct
 from collections import deque
 from typing import TypeAlias
 
-HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST, FRAGMENT, FRAGMENT_END = range(9)
+HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST, FRAGMENT, FRAGMENT_END, TUNNEL = range(10)
 PACKET_KINDS = frozenset((UNICAST, MULTICAST))
 
 FRAME = struct.Struct(">BI")
@@ -34,11 +34,13 @@ class Lanes:
 
     Attributes:
         queued_bytes: The packets and overlay messages that wait, without the headers of their frames.
+        tunnel_bytes: The chunks of tunnels that wait.
         is_unanswered: Whether packets were taken; the link takes it back when it hears something.
     """
 
     def __init__(self) -> None:
         self.queued_bytes = 0
+        self.tunnel_bytes = 0
         self.is_unanswered = False
         self._control: Parts = []
         self._parts: Parts = []
@@ -47,20 +49,23 @@ class Lanes:
         self._full: deque[tuple[Parts, int]] = deque()
         # (FRAGMENT or FRAGMENT_END, piece, kind of the whole, how many interactive records go before it)
         self._bulk: deque[tuple[int, bytes | memoryview, int, int]] = deque()
+        self._chunks: deque[tuple[bytes, bytes]] = deque()  # of tunnels; they share the bulk lane with large frames
+        self._is_chunks_turn = False
         self._bulk_kinds = [0] * 9  # large frames in the bulk lane by kind
         self._interactive_sent = 0  # records' worth of interactive frames that were sent
         self._interactive_since_bulk = 0
         self._pong_waits = False
 
     def __bool__(self) -> bool:
-        return bool(self._parts or self._control or self._full or self._bulk)
+        return bool(self._parts or self._control or self._full or self._bulk or self._chunks)
 
     def clear(self) -> None:
         """Forget everything."""
         self._full.clear()
         self._bulk.clear()
+        self._chunks.clear()
         self._parts, self._control = [], []
-        self._parts_bytes = self.queued_bytes = 0
+        self._parts_bytes = self.queued_bytes = self.tunnel_bytes = 0
 
     def add_signal(self, kind: int, body: bytes = b"") -> None:
         """Queue a frame of the link itself, in the control lane."""
@@ -94,14 +99,22 @@ class Lanes:
         self._parts += (PACKET.pack(kind, size, group, nonce), sealed)
         self._parts_bytes = parts_bytes
 
+    def add_tunnel(self, tunnel_id: bytes, sealed: bytes) -> None:
+        """Queue a chunk of a tunnel, in the bulk lane: chunks and large frames take turns there."""
+        size = len(tunnel_id) + len(sealed)
+        self.tunnel_bytes += size
+        self._chunks.append((FRAME.pack(TUNNEL, size) + tunnel_id, sealed))
+
     def take_record(self) -> Parts:
         """Take the frames of one record; empty when there is nothing."""
         frames: Parts = []
         size = 0
         if self._control:
             frames, size = self._take_control()
-        bulk = self._bulk
-        bulk_turn = self._interactive_since_bulk >= BULK_EVERY and bool(bulk) and bulk[0][3] <= self._interactive_sent
+        bulk, chunks = self._bulk, self._chunks
+        bulk_turn = self._interactive_since_bulk >= BULK_EVERY and (
+            bool(chunks) or (bool(bulk) and bulk[0][3] <= self._interactive_sent)
+        )
         if size < RECORD_BYTES and not bulk_turn and (self._full or self._parts):
             if self._full:
                 parts, parts_bytes = self._full.popleft()
@@ -114,13 +127,33 @@ class Lanes:
             frames = frames + parts if frames else parts
             size += parts_bytes
             self.queued_bytes -= parts_bytes
-        if bulk and size < RECORD_BYTES // 2 and bulk[0][3] <= self._interactive_sent:
-            frame, piece, kind, _after = bulk.popleft()
-            self._bulk_kinds[kind] -= frame == FRAGMENT_END
-            self.queued_bytes -= len(piece)
+        if (bulk or chunks) and size < RECORD_BYTES // 2:
+            return self._take_bulk(frames, size)
+        return frames
+
+    def _take_bulk(self, frames: Parts, size: int) -> Parts:
+        """Add large frames and chunks to a record, in turns. Small chunks share one."""
+        bulk, chunks = self._bulk, self._chunks
+        frames = list(frames)
+        while size < RECORD_BYTES // 2:
+            is_bulk_ready = bool(bulk) and bulk[0][3] <= self._interactive_sent
+            if chunks and (self._is_chunks_turn or not is_bulk_ready):
+                head, sealed = chunks.popleft()
+                taken = len(head) - FRAME.size + len(sealed)
+                self.tunnel_bytes -= taken
+                frames += (head, sealed)
+            elif is_bulk_ready:
+                frame, piece, kind, _after = bulk.popleft()
+                self._bulk_kinds[kind] -= frame == FRAGMENT_END
+                taken = len(piece)
+                self.queued_bytes -= taken
+                frames += (FRAME.pack(frame, taken), piece)
+            else:
+                break
+            self._is_chunks_turn = not self._is_chunks_turn
+            size += taken
             self._interactive_since_bulk = 0
             self.is_unanswered = True
-            frames = [*frames, FRAME.pack(frame, len(piece)), piece]
         return frames
 
     def _take_control(self) -> tuple[Parts, int]:

@@ -37,6 +37,7 @@ from iris_py.lanes import (
     PING,
     PONG,
     RECORD_BYTES,
+    TUNNEL,
     Lanes,
 )
 from iris_py.link_events import CloseReason, LinkClosed, LinkDrained, LinkEvent, LinkOpened, PeerIdentified
@@ -59,6 +60,13 @@ RECORD_BYTES_MAX = 4 * RECORD_BYTES
 PACKET_BYTES_MAX = 16 * 1024 * 1024 + 128 * 1024
 
 
+#: Bytes of the id of a tunnel, in front of its chunk.
+TUNNEL_ID_BYTES = 8
+#: No more chunks of tunnels are taken while as much waits. Too small: the turns of the event loop are many; too large: the
+#: chunks of a new tunnel wait behind those of the others.
+TUNNEL_BYTES_HIGH = 2 * RECORD_BYTES
+
+
 class LinkState(enum.Enum):
     """Where a link is in its life; see the module's theory of operation."""
 
@@ -70,7 +78,8 @@ class LinkState(enum.Enum):
     CLOSED = enum.auto()
 
 
-#: (frame type, group id, nonce, sealed body) of UNICAST and MULTICAST; (CONTROL, message, b"", b"") of an overlay message.
+#: (frame type, group id, nonce, sealed body) of UNICAST and MULTICAST; (CONTROL, message, b"", b"") of an overlay message;
+#: (TUNNEL, tunnel id, b"", sealed chunk).
 Packet = tuple[int, bytes, bytes, bytes | memoryview]
 
 
@@ -127,6 +136,11 @@ class Link:
         self._whole = bytearray()
         self._last_received = now
         self._deadline: float | None = now + config.handshake_timeout_s
+
+    @property
+    def has_tunnel_room(self) -> bool:
+        """Whether another chunk of a tunnel may be queued."""
+        return self.is_open and self._lanes.tunnel_bytes < TUNNEL_BYTES_HIGH
 
     @property
     def queued_bytes(self) -> int:
@@ -290,6 +304,11 @@ class Link:
         if self._lanes.queued_bytes > self._config.queue_bytes_high:
             self._handle_full()
 
+    def send_tunnel(self, tunnel_id: bytes, sealed: bytes) -> None:
+        """Queue a chunk of a tunnel, if the link ``is_open``; then :meth:`wake` it if it ``is_quiet``."""
+        if self.is_open:
+            self._lanes.add_tunnel(tunnel_id, sealed)
+
     # -- out
 
     def packets_received(self) -> list[Packet]:
@@ -396,6 +415,8 @@ class Link:
                 raise ProtocolError("a frame longer than its record")
             if kind in PACKET_KINDS:
                 self._receive_packet(kind, view[offset:stop])
+            elif kind == TUNNEL:
+                self._receive_tunnel(view[offset:stop])
             else:
                 self._receive_frame(kind, record[offset:stop], now)
                 if self._peer_closed:
@@ -408,6 +429,13 @@ class Link:
         if len(body) < PACKET_HEADER_BYTES + _TAG_BYTES:
             raise ProtocolError("a truncated packet")
         self._packets.append((kind, bytes(body[:16]), bytes(body[16:28]), body[28:]))
+
+    def _receive_tunnel(self, body: memoryview) -> None:
+        if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
+            raise ProtocolError("a chunk of a tunnel before the link was open")
+        if len(body) < TUNNEL_ID_BYTES + _TAG_BYTES:
+            raise ProtocolError("a truncated chunk of a tunnel")
+        self._packets.append((TUNNEL, bytes(body[:TUNNEL_ID_BYTES]), b"", body[TUNNEL_ID_BYTES:]))
 
     def _receive_frame(self, kind: int, body: bytes, now: float) -> None:
         """Receive any frame but a packet."""

@@ -22,6 +22,7 @@ from iris_py.patterns.pubsub import PubSub
 from iris_py.patterns.request import Requester
 from iris_py.patterns.service import Service
 from iris_py.patterns.survey import Surveyor
+from iris_py.patterns.tunnel_table import Tunnels
 from iris_py.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers
 from overlay.config import OverlayConfig
 from overlay.events import (
@@ -90,6 +91,7 @@ class NodeCore(Commands):
         self.requester = Requester(rng, lambda: self.overlay.size_estimate() - 1)
         self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
         self.service = Service()
+        self.tunnels = Tunnels(info, entropy, self.requester, self.service, self.count_drop)
         self.groups = Groups(info.id, keyring)
         self._local = Peer(info, None, is_local=True)
         self._datagram_sealer = DatagramSealer(keyring.primary, info.id)
@@ -102,6 +104,7 @@ class NodeCore(Commands):
             self.surveyor,
             self.service,
             self.pubsub,
+            self.tunnels,
             self._receive_control,
             self.count_drop,
         )
@@ -191,6 +194,7 @@ class NodeCore(Commands):
         self.requester.handle_timeout(now)
         self.surveyor.handle_timeout(now)
         self.pubsub.handle_timeout(now)
+        self.tunnels.handle_timeout(now)
         self.overlay.handle_timeout(now)
         self._advance(now)
 
@@ -204,6 +208,8 @@ class NodeCore(Commands):
             outgoing += self.service.messages_to_send()
             if self.surveyor.has_news:
                 outgoing += self._send_surveys(now)
+            if self.tunnels.has_news:
+                outgoing += self._fill_tunnels(now)
             for group, peer, kind, request_id, argument, payload in outgoing:
                 if peer is self._local:
                     receivers[kind](group, peer, request_id, argument, payload, now)
@@ -217,6 +223,10 @@ class NodeCore(Commands):
             if not outbound.has_news:
                 return
             self._carry_outbound(now)
+
+    def is_hungry(self, link: Link) -> bool:
+        """Tell whether another :meth:`flush` would give a link more to write."""
+        return self.tunnels.is_ready_for(link)
 
     def links_to_flush(self) -> list[Link]:
         """Take the links that may have something to write."""
@@ -239,13 +249,15 @@ class NodeCore(Commands):
         events += self.service.events_received()
         events += self.pubsub.events_received()
         events += self.surveyor.events_received()
+        if self.tunnels.has_news:
+            events += self.tunnels.events_received()
         return events
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
         if self._rare_deadline_changed:
             self._rare_deadline_changed = False
-            rare_ones = (self._link_deadlines, self._outbound, self.overlay, self.surveyor, self.pubsub)
+            rare_ones = (self._link_deadlines, self._outbound, self.overlay, self.surveyor, self.pubsub, self.tunnels)
             times = [time for time in (each.deadline() for each in rare_ones) if time is not None]
             self._rare_deadline = min(times, default=None)
         rare, requests = self._rare_deadline, self.requester.deadline()
@@ -336,6 +348,17 @@ class NodeCore(Commands):
             self._outbound.send_multicast(group, peers, kind, survey_id, argument, payload, now)
         return messages + self.surveyor.messages_to_send()
 
+    def _fill_tunnels(self, now: float) -> list[Outgoing]:
+        """Give the ways of tunnels what they have room for; returns the messages that open tunnels."""
+        self._rare_deadline_changed = True
+        messages = self.tunnels.messages_to_send()
+        for link in self.tunnels.fill(now):
+            self._outbound.touch(link, now)
+        for info, packet in self.tunnels.packets_to_route():
+            self.overlay.send(info, packet, now)
+            self._outbound.has_news = True
+        return messages
+
     def _make_room(self, now: float) -> None:
         self.requester.view_changed(now)
         self.surveyor.view_changed(now)
@@ -417,6 +440,7 @@ class NodeCore(Commands):
             self.surveyor.peer_released(peer, now, unsent)
         else:
             self._peer_lost(peer, now, unsent)
+        self.tunnels.link_closed(event.link, event.reason)
         self._outbound.peer_closed(peer, now, is_clean=event.clean)
         self.surveyor.view_changed(now)  # who was congested is not any more
         self._events.append(RoomMade())
@@ -426,6 +450,7 @@ class NodeCore(Commands):
         if peer is None:
             return
         self._outbound.peer_died(peer)
+        self.tunnels.peer_died(peer)
         if peer.link is not None:
             self._break_link(peer_id, "the peer is dead", now)
         else:  # it may have been reached through the ring

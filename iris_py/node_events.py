@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.patterns.service import ServiceEvent
 from iris_py.patterns.survey import SurveyEvent
+from iris_py.patterns.tunnel_table import TunnelEvent
 from overlay.events import Departed, DialRequested, GroupJoined, GroupLeft, Settled
 
 if TYPE_CHECKING:
@@ -61,4 +62,5 @@ NodeEvent: TypeAlias = (
     | SubscriptionTold
     | ServiceEvent
     | SurveyEvent
+    | TunnelEvent
 )

@@ -17,6 +17,10 @@ class Closable:
     async def _end(self) -> None:
         raise NotImplementedError
 
+    async def _exit(self, exc: BaseException | None) -> None:
+        """Leave the block, maybe for an exception."""
+        await self._end()
+
 
 class Opening(Generic[Result]):
     """Something that is being opened: ``await`` it, or use it with ``async with`` to have it closed in the end."""
@@ -36,4 +40,4 @@ class Opening(Generic[Result]):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         assert self._opened is not None
-        await self._opened._end()
+        await self._opened._exit(exc)

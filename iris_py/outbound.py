@@ -207,6 +207,12 @@ class Outbound:
             else:
                 self._send_without_link(peer, Waiting(now, UNICAST, group, kind, message_id, argument, payload), now)
 
+    def touch(self, link: Link, now: float) -> None:
+        """Note that something was put on a link."""
+        self.touched[link] = None
+        if link.is_quiet:
+            self._wake(link, now)
+
     # -- commands
 
     def send_control(self, peer: Peer, message: bytes, now: float) -> None:

@@ -38,7 +38,8 @@ ROUTED_OVERHEAD_BYTES = ROUTED.size + MESSAGE_BYTES + 16
 REQUEST, REPLY, FAILURE, REJECTION, CANCEL, BROADCAST = 1, 2, 3, 4, 5, 6
 SURVEY, DECLINE = 7, 8
 PUBLICATION, PAUSE, RESUME = 9, 10, 11
-KINDS = 12  # one more than the largest: the length of a dispatch table
+TUNNEL_OPEN, TUNNEL_ACCEPT = 12, 13
+KINDS = 14  # one more than the largest: the length of a dispatch table
 
 
 #: Flag of a PUBLICATION: its headers begin with ``NUMBER``, for it may arrive by the trees of several groups.
@@ -60,6 +61,7 @@ class Rejection(enum.IntEnum):
     OVERLOADED = 1
     NOT_A_MEMBER = 2
     EXPIRED = 3
+    NO_TUNNELS = 4
 
 
 class _Failure(msgspec.Struct, frozen=True, array_like=True):
@@ -77,7 +79,12 @@ def encode_failure(error: BaseException) -> bytes:
         text = str(error)
     except Exception:  # it is the user's class
         text = "the text of this error could not be made"
-    return _encoder.encode(_Failure(_encodable(type(error).__qualname__), _encodable(text)))
+    return encode_failure_of(type(error).__qualname__, text)
+
+
+def encode_failure_of(type: str, text: str) -> bytes:  # noqa: A002 - the name of what it encodes
+    """Encode a failure by the name of its class and its text."""
+    return _encoder.encode(_Failure(_encodable(type), _encodable(text)))
 
 
 def decode_failure(payload: bytes) -> tuple[str, str]:

@@ -8,9 +8,11 @@ import logging
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.broadcasts import BroadcastQueue
+from iris_py.errors import TunnelBroken
 from iris_py.messages import Message, Request
 from iris_py.packets import check_size
 from iris_py.patterns.service import RequestCancelled, RequestStarted
+from iris_py.tunnels import Tunnel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from iris_py.link import Link
     from iris_py.node import NodeCore
     from iris_py.patterns.service import BroadcastReceived, Execution
+    from iris_py.patterns.tunnel import TunnelEnd
 
 logger = logging.getLogger("iris_py")
 
@@ -51,6 +54,14 @@ class Handler:
 
     async def on_broadcast(self, message: Message) -> None:
         """Take note of a broadcast. One at a time, in each sender's order; what this raises is logged."""
+
+    async def on_tunnel(self, tunnel: Tunnel) -> None:
+        """Serve a tunnel: when this returns the tunnel is closed, and the caller sees its clean end.
+
+        What this raises breaks the tunnel: the caller sees a :exc:`~iris_py.TunnelBroken` with its type and text. A tunnel that
+        breaks on the way is seen with the next send or receive here; the handler is not cancelled.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} does not serve tunnels")
 
 
 RequestFunction: TypeAlias = "Callable[[Request], bytes | Awaitable[bytes]]"
@@ -86,7 +97,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._handler = handler
         self._executor = executor
-        self._tasks: dict[Execution, asyncio.Task[None]] = {}
+        self._tasks: dict[Execution | TunnelEnd, asyncio.Task[None]] = {}
         self._broadcasts = BroadcastQueue(core, handler.on_broadcast, pause, resume) if isinstance(handler, Handler) else None
         self._on_request: _Function = handler.on_request if isinstance(handler, Handler) else handler
         self._on_survey: _Function = handler.on_survey if isinstance(handler, Handler) else handler
@@ -102,6 +113,12 @@ class Server:
                 task.cancel()
         else:
             self._receive_broadcast(event)
+
+    def start_tunnel(self, end: TunnelEnd) -> None:
+        """Run the handler of a tunnel."""
+        tunnel = Tunnel(end, self._core.info.id.hex(), self._wake)
+        task = self._tasks[end] = self._loop.create_task(self._run_tunnel(tunnel))
+        task.add_done_callback(lambda done: self._handle_tunnel_done(tunnel, end, done))
 
     async def close(self) -> None:
         """Cancel whatever still runs, and give it ``CANCEL_TIMEOUT_S`` to end."""
@@ -167,6 +184,26 @@ class Server:
         if task.cancelled():  # here and not in _run, which never begins when it is cancelled early enough
             self._fail(execution, asyncio.CancelledError("the handler was cancelled"))
 
+    async def _run_tunnel(self, tunnel: Tunnel) -> None:
+        assert isinstance(self._handler, Handler)
+        try:
+            await self._handler.on_tunnel(tunnel)
+            await tunnel.close()
+        except TunnelBroken as exc:
+            logger.debug("%r: %s", tunnel, exc)
+            tunnel._break_by(exc)
+        except Exception as exc:
+            logger.warning("the handler of %r failed: %s: %s", tunnel, type(exc).__qualname__, exc)
+            logger.debug("traceback of the handler's failure", exc_info=exc)
+            tunnel._break_by(exc)
+
+    def _handle_tunnel_done(self, tunnel: Tunnel, end: TunnelEnd, task: asyncio.Task[None]) -> None:
+        del self._tasks[end]
+        if task.cancelled():
+            tunnel._break_by(asyncio.CancelledError("the handler was cancelled"))
+        self._core.tunnels.handler_done(end)
+        self._wake()
+
     def _fail(self, execution: Execution, error: BaseException) -> None:
         if not isinstance(error, asyncio.CancelledError):
             cluster = execution.registration.group.name
@@ -180,6 +217,11 @@ class Server:
             self._core.count_drop("broadcast_without_handler")
         else:
             self._broadcasts.put(event)
+
+
+def serves_tunnels(handler: Handler | RequestFunction) -> bool:
+    """Tell whether a handler has something to do with tunnels."""
+    return isinstance(handler, Handler) and type(handler).on_tunnel is not Handler.on_tunnel
 
 
 def default_concurrency(handler: Handler | RequestFunction) -> int:

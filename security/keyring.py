@@ -189,6 +189,10 @@ class GroupKeys:
         """Tell in constant time whether a proof, as it came from a peer, is the one of that node."""
         return len(node_id) == NODE_ID_BYTES and hmac.compare_digest(self.proof(node_id), proof)
 
+    def tunnel_psk(self) -> bytes:
+        """Return the pre-shared key of the handshakes of this group's tunnels (docs/design.md 10.2)."""
+        return hkdf(self.key, info=b"iris tunnel")
+
     def __repr__(self) -> str:
         """Show what is public."""
         return f"GroupKeys(group_id={self.group_id.hex()}, <hidden>)"

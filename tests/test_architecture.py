@@ -38,7 +38,7 @@ IMPURE = {
 }
 OUTER = ("net", "cli", "testing", "sync")
 OUTER_MODULES = {"client", "serving", "broadcasts", "membership", "surveys", "config", "runner"}
-OUTER_MODULES |= {"publishing", "subscriptions"}
+OUTER_MODULES |= {"publishing", "subscriptions", "tunnels"}
 
 #: Only these touch sockets, and only these know uvloop.
 SOCKET_FOLDER = "iris_py/net"
@@ -52,11 +52,14 @@ LAYERS = (
     ("group",),
     ("peers",),
     ("patterns.request", "patterns.service"),
-    ("patterns.survey",),
+    ("patterns.survey", "patterns.tunnel"),
+    ("patterns.tunnel_ring",),
+    ("patterns.tunnel_table",),
     ("commands",),
     ("node",),
     ("net.driver", "messages"),
-    ("broadcasts", "serving", "surveys"),
+    ("broadcasts", "surveys", "tunnels"),
+    ("serving",),
     ("client",),
     ("testing", "cli"),
 )

@@ -41,6 +41,9 @@ PUBLIC = {
     "Survey",
     "SurveyFailure",
     "SurveyReply",
+    "Tunnel",
+    "TunnelBroken",
+    "TunnelClosed",
     "connect",
     "run",
 }

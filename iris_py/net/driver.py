@@ -363,6 +363,8 @@ class Driver:
                 if link.has_events():
                     core.link_received(link, now)
                     happened = True
+                elif core.is_hungry(link):
+                    happened = True
         return happened
 
     def _handle_events(self, events: list[NodeEvent]) -> None:

@@ -3,6 +3,8 @@
 Every request ends in one outcome: the reply, or the error that says which of these happened: nobody there, all full, the
 handler failed, the member died, time ran out. What surely was not executed is tried on another member; what may have been
 executed only if the caller said that executing it twice is harmless.
+
+Tunnels find their member in the same way (:mod:`iris_py.patterns.tunnel_table`): who is asked for one executes nothing yet.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from iris_py.balancer import Rng
     from iris_py.group import Group, Member, Peer
+    from iris_py.patterns.tunnel_table import Offer
 
 #: An idempotent request that found every member full or gone is tried again after this time (seconds), doubling up to the
 #: second value. Too small: a full cluster is hammered; too large: a restarted member idles.
@@ -46,6 +49,7 @@ class Pending:
         "is_routed",
         "lost",
         "member",
+        "offer",
         "payload",
         "rejected",
         "sent_at",
@@ -64,6 +68,7 @@ class Pending:
         self.timeout_s = timeout_s
         self.deadline = deadline
         self.idempotent = idempotent
+        self.offer: Offer | None = None  # it asks for a tunnel
         self.member: Member | None = None
         self.sent_at = 0.0
         self.attempts = 0
@@ -118,6 +123,32 @@ class Requester:
         self._dispatch(request_id, pending, now)
         return request_id
 
+    def open_tunnel(self, group: Group, offer: Offer, timeout_s: float, token: object, now: float) -> int:
+        """Ask for a tunnel: an outcome comes only if there can be none. Returns the id, for :meth:`cancel`."""
+        self._last_id = request_id = self._last_id + 1
+        deadline = now + min(timeout_s, TIMEOUT_S_MAX)
+        pending = self._pending[request_id] = Pending(token, group, b"", timeout_s, deadline, False)
+        pending.offer = offer
+        self._deadlines.set(request_id, deadline)
+        self._dispatch(request_id, pending, now)
+        return request_id
+
+    def offer_of(self, peer: Peer, request_id: int) -> Offer | None:
+        """Return what a member was asked to accept; None if that is no tunnel, or not that member's any more."""
+        pending = self._pending.get(request_id)
+        if pending is None or pending.member is None or pending.member.peer is not peer or pending.offer is None:
+            self.late += 1
+            return None
+        return pending.offer
+
+    def take_offer(self, peer: Peer, request_id: int, now: float) -> object:
+        """Forget a tunnel that a member has accepted; returns its token."""
+        pending = self._take(peer, request_id)
+        assert pending is not None
+        assert pending.member is not None
+        pending.member.observe(now - pending.sent_at)
+        return pending.token
+
     def cancel(self, request_id: int) -> None:
         """Forget a request, and tell the member that holds it; no outcome follows. Harmless if it has ended."""
         pending = self._pending.get(request_id)
@@ -168,7 +199,9 @@ class Requester:
             unsent: The requests for it that were not sent. They stay as they are.
         """
         for request_id, pending in self._sent_to(peer, unsent):
-            if pending.idempotent:
+            if pending.offer is not None:
+                self._try_another(request_id, pending, now)  # nothing begins before the offer is taken
+            elif pending.idempotent:
                 pending.lost = pending.member
                 self._try_another(request_id, pending, now)
             else:
@@ -221,7 +254,7 @@ class Requester:
         pending = self._pending.get(request_id)
         if pending is not None:
             pending.is_routed = True
-            if pending.idempotent:
+            if pending.idempotent or pending.offer is not None:
                 self._retry_times.set(request_id, now + ROUTED_RETRY_S)
 
     def view_changed(self, now: float) -> None:
@@ -248,7 +281,7 @@ class Requester:
         for request_id in self._retry_times.expired(now):
             pending = self._pending[request_id]
             if pending.member is not None:  # it went through the ring
-                pending.lost = pending.member
+                pending.lost = pending.member if pending.offer is None else None
                 self._try_another(request_id, pending, now)
             else:
                 self._dispatch(request_id, pending, now)
@@ -313,6 +346,10 @@ class Requester:
         member.in_flight += 1
         member.peer.awaited += 1
         time_left = packets.encode_time_left(pending.deadline - now)
+        if pending.offer is not None:
+            payload = pending.offer.make(member.peer, request_id)
+            self._out.append((pending.group, member.peer, packets.TUNNEL_OPEN, request_id, time_left, payload))
+            return
         self._out.append((pending.group, member.peer, packets.REQUEST, request_id, time_left, pending.payload))
 
     def _handle_no_members(self, request_id: int, pending: Pending, *, known: bool) -> None:
@@ -334,6 +371,10 @@ class Requester:
             self._finish(request_id, pending, Overloaded(pending.group.name, pending.tried_count))
         elif pending.rejected == packets.Rejection.EXPIRED:
             self._finish(request_id, pending, RequestTimeout(pending.group.name, pending.timeout_s, None))
+        elif pending.rejected == packets.Rejection.NO_TUNNELS:
+            self._finish(
+                request_id, pending, NoMembers(pending.group.name, self._count_nodes(), without_tunnels=pending.tried_count)
+            )
         else:
             self._finish(request_id, pending, NoMembers(pending.group.name, self._count_nodes()))
 
@@ -355,7 +396,7 @@ class Requester:
 
     def _sent_to(self, peer: Peer, unsent: Container[int]) -> list[tuple[int, Pending]]:
         """Return the requests that a peer has, or had."""
-        leaving = {id_ for _group, to, kind, id_, _argument, _payload in self._out if to is peer and kind == packets.REQUEST}
+        leaving = {id_ for _group, to, kind, id_, _argument, _payload in self._out if to is peer and kind != packets.CANCEL}
         return [
             (id_, pending)
             for id_, pending in self._pending.items()

@@ -33,9 +33,24 @@ class Registration:
         running: Requests handed out and not answered. Invariant: 0 <= running <= concurrency.
         leaving: Whether everybody is being told that it goes.
         closed: Whether new requests are rejected.
+        tunnels: How many tunnels it serves at once; 0 if it serves none.
+        tunnels_open: How many it serves. Invariant: 0 <= tunnels_open <= tunnels.
+        window_bytes: What callers may send through each before it is taken.
     """
 
-    __slots__ = ("closed", "concurrency", "group", "leaving", "queue", "queue_messages", "running", "token")
+    __slots__ = (
+        "closed",
+        "concurrency",
+        "group",
+        "leaving",
+        "queue",
+        "queue_messages",
+        "running",
+        "token",
+        "tunnels",
+        "tunnels_open",
+        "window_bytes",
+    )
 
     def __init__(self, group: Group, token: object, concurrency: int, queue_messages: int) -> None:
         self.group = group
@@ -46,11 +61,12 @@ class Registration:
         self.queue: deque[Execution] = deque()
         self.leaving = False
         self.closed = False
+        self.tunnels = self.tunnels_open = self.window_bytes = 0
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs and nothing waits."""
-        return not self.running and not self.queue
+        return not self.running and not self.queue and not self.tunnels_open
 
     @property
     def is_full(self) -> bool:
@@ -190,6 +206,30 @@ class Service:
     def decline(self, execution: Execution, now: float) -> None:
         """Say that the handler of a started survey has nothing to say."""
         self._finish(execution, packets.DECLINE, b"", now)
+
+    # -- tunnels
+
+    def admit_tunnel(self, group: Group) -> Registration | packets.Rejection:
+        """Return the registration that is to serve another tunnel, or why none is."""
+        registrations = self._registrations.get(group)
+        if not registrations:
+            return self._count_rejection(packets.Rejection.NOT_A_MEMBER)
+        serving = [registration for registration in registrations if registration.tunnels]
+        if not serving:
+            return self._count_rejection(packets.Rejection.NO_TUNNELS)
+        registration = min(serving, key=lambda each: each.tunnels_open / each.tunnels)
+        if registration.tunnels_open >= registration.tunnels:
+            return self._count_rejection(packets.Rejection.OVERLOADED)
+        return registration
+
+    def tunnel_begun(self, registration: Registration) -> None:
+        """A registration serves one more."""
+        registration.tunnels_open += 1
+
+    def tunnel_over(self, registration: Registration) -> None:
+        """A registration serves one less."""
+        registration.tunnels_open -= 1
+        self._maybe_drained(registration)
 
     # -- in
 
@@ -348,7 +388,11 @@ class Service:
         yield from self._draining
 
     def _reject(self, group: Group, peer: Peer, request_id: int, reason: packets.Rejection, surveyed: int = 0) -> None:
-        name = reason.name.lower()
-        self.rejected[name] = self.rejected.get(name, 0) + 1
+        self._count_rejection(reason)
         argument = packets.encode_answer(surveyed, reason)
         self._out.append((group, peer, packets.REJECTION, request_id, argument, b""))
+
+    def _count_rejection(self, reason: packets.Rejection) -> packets.Rejection:
+        name = reason.name.lower()
+        self.rejected[name] = self.rejected.get(name, 0) + 1
+        return reason
