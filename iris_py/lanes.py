@@ -10,7 +10,7 @@ import struct
 from collections import deque
 from typing import TypeAlias
 
-HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST, FRAGMENT, FRAGMENT_END, TUNNEL = range(10)
+HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST, FRAGMENT, FRAGMENT_END, TUNNEL, TAKEN = range(11)
 PACKET_KINDS = frozenset((UNICAST, MULTICAST))
 
 FRAME = struct.Struct(">BI")
@@ -35,12 +35,14 @@ class Lanes:
     Attributes:
         queued_bytes: The packets and overlay messages that wait, without the headers of their frames.
         tunnel_bytes: The chunks of tunnels that wait.
+        interactive_sent: Records' worth of interactive frames that were taken so far.
         is_unanswered: Whether packets were taken; the link takes it back when it hears something.
     """
 
     def __init__(self) -> None:
         self.queued_bytes = 0
         self.tunnel_bytes = 0
+        self.interactive_sent = 0
         self.is_unanswered = False
         self._control: Parts = []
         self._parts: Parts = []
@@ -52,7 +54,6 @@ class Lanes:
         self._chunks: deque[tuple[bytes, bytes]] = deque()  # of tunnels; they share the bulk lane with large frames
         self._is_chunks_turn = False
         self._bulk_kinds = [0] * 9  # large frames in the bulk lane by kind
-        self._interactive_sent = 0  # records' worth of interactive frames that were sent
         self._interactive_since_bulk = 0
         self._pong_waits = False
 
@@ -113,7 +114,7 @@ class Lanes:
             frames, size = self._take_control()
         bulk, chunks = self._bulk, self._chunks
         bulk_turn = self._interactive_since_bulk >= BULK_EVERY and (
-            bool(chunks) or (bool(bulk) and bulk[0][3] <= self._interactive_sent)
+            bool(chunks) or (bool(bulk) and bulk[0][3] <= self.interactive_sent)
         )
         if size < RECORD_BYTES and not bulk_turn and (self._full or self._parts):
             if self._full:
@@ -121,7 +122,7 @@ class Lanes:
             else:
                 parts, parts_bytes = self._parts, self._parts_bytes
                 self._parts, self._parts_bytes = [], 0
-            self._interactive_sent += 1
+            self.interactive_sent += 1
             self.is_unanswered = True
             self._interactive_since_bulk += 1
             frames = frames + parts if frames else parts
@@ -136,7 +137,7 @@ class Lanes:
         bulk, chunks = self._bulk, self._chunks
         frames = list(frames)
         while size < RECORD_BYTES // 2:
-            is_bulk_ready = bool(bulk) and bulk[0][3] <= self._interactive_sent
+            is_bulk_ready = bool(bulk) and bulk[0][3] <= self.interactive_sent
             if chunks and (self._is_chunks_turn or not is_bulk_ready):
                 head, sealed = chunks.popleft()
                 taken = len(head) - FRAME.size + len(sealed)
@@ -175,7 +176,7 @@ class Lanes:
         first: bytes | memoryview = b"".join((bytes((kind,)), head, rest[:FRAGMENT_BYTES]))
         pieces = [first, *(rest[at : at + FRAGMENT_BYTES] for at in range(FRAGMENT_BYTES, len(rest), FRAGMENT_BYTES))]
         # The order of multicasts: a large one does not pass the smaller ones that were queued before it.
-        after = self._interactive_sent + len(self._full) + bool(self._parts) if kind == MULTICAST else 0
+        after = self.interactive_sent + len(self._full) + bool(self._parts) if kind == MULTICAST else 0
         self.queued_bytes += 1 + len(head) + len(rest)
         self._bulk_kinds[kind] += 1
         self._bulk.extend((FRAGMENT, piece, kind, after) for piece in pieces[:-1])

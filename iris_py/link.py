@@ -37,10 +37,12 @@ from iris_py.lanes import (
     PING,
     PONG,
     RECORD_BYTES,
+    TAKEN,
     TUNNEL,
     Lanes,
 )
 from iris_py.link_events import CloseReason, LinkClosed, LinkDrained, LinkEvent, LinkOpened, PeerIdentified
+from iris_py.pace import Pace
 from security import AuthenticationError, RecordOpener, RecordSealer
 
 if TYPE_CHECKING:
@@ -62,9 +64,10 @@ PACKET_BYTES_MAX = 16 * 1024 * 1024 + 128 * 1024
 
 #: Bytes of the id of a tunnel, in front of its chunk.
 TUNNEL_ID_BYTES = 8
-#: No more chunks of tunnels are taken while as much waits. Too small: the turns of the event loop are many; too large: the
-#: chunks of a new tunnel wait behind those of the others.
-TUNNEL_BYTES_HIGH = 2 * RECORD_BYTES
+#: Chunks of tunnels are acknowledged when as much was read. Too small: frames for nothing; too large: the sender may have less
+#: than this under way, and wait for ever.
+TAKEN_BYTES = RECORD_BYTES // 2
+_TOTAL = struct.Struct(">Q")
 
 
 class LinkState(enum.Enum):
@@ -126,6 +129,9 @@ class Link:
         self._opener: RecordOpener | None = None
         self._raw: list[bytes] = self._handshake.data_to_send()
         self._lanes = Lanes()
+        self._pace = Pace()
+        self._tunnel_read = 0  # bytes of chunks
+        self._tunnel_told = 0  # and how many of them were acknowledged
         self._close_reason: CloseReason | None = None
         self._close_sent = False
         self._closing_since = now  # when the time to close was last extended
@@ -140,7 +146,7 @@ class Link:
     @property
     def has_tunnel_room(self) -> bool:
         """Whether another chunk of a tunnel may be queued."""
-        return self.is_open and self._lanes.tunnel_bytes < TUNNEL_BYTES_HIGH
+        return self.is_open and self._pace.has_room
 
     @property
     def queued_bytes(self) -> int:
@@ -188,6 +194,9 @@ class Link:
         except ProtocolError as refusal:
             self._end(str(refusal), refused=self.state is LinkState.HANDSHAKE)
             return end
+        if self._tunnel_read - self._tunnel_told >= TAKEN_BYTES:
+            self._tunnel_told = self._tunnel_read
+            self._lanes.add_signal(TAKEN, _TOTAL.pack(self._tunnel_read))
         return end if self.state is LinkState.CLOSED else offset
 
     def receive_eof(self, now: float) -> None:
@@ -304,10 +313,11 @@ class Link:
         if self._lanes.queued_bytes > self._config.queue_bytes_high:
             self._handle_full()
 
-    def send_tunnel(self, tunnel_id: bytes, sealed: bytes) -> None:
+    def send_tunnel(self, tunnel_id: bytes, sealed: bytes, now: float) -> None:
         """Queue a chunk of a tunnel, if the link ``is_open``; then :meth:`wake` it if it ``is_quiet``."""
         if self.is_open:
             self._lanes.add_tunnel(tunnel_id, sealed)
+            self._pace.send(len(tunnel_id) + len(sealed), self._lanes.interactive_sent, now)
 
     # -- out
 
@@ -435,6 +445,7 @@ class Link:
             raise ProtocolError("a chunk of a tunnel before the link was open")
         if len(body) < TUNNEL_ID_BYTES + _TAG_BYTES:
             raise ProtocolError("a truncated chunk of a tunnel")
+        self._tunnel_read += len(body)
         self._packets.append((TUNNEL, bytes(body[:TUNNEL_ID_BYTES]), b"", body[TUNNEL_ID_BYTES:]))
 
     def _receive_frame(self, kind: int, body: bytes, now: float) -> None:
@@ -458,6 +469,9 @@ class Link:
             self._packets.append((CONTROL, body, b"", b""))
         elif kind in (FRAGMENT, FRAGMENT_END):
             self._receive_fragment(kind, body)
+        elif kind == TAKEN:
+            if len(body) != _TOTAL.size or not self._pace.acknowledge(int.from_bytes(body, "big"), now):
+                raise ProtocolError("chunks acknowledged that were never sent")
         elif kind != PONG:
             raise ProtocolError(f"a frame of unknown type {kind}")
 

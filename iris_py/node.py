@@ -350,8 +350,10 @@ class NodeCore(Commands):
 
     def _fill_tunnels(self, now: float) -> list[Outgoing]:
         """Give the ways of tunnels what they have room for; returns the messages that open tunnels."""
-        self._rare_deadline_changed = True
         messages = self.tunnels.messages_to_send()
+        if self.tunnels.is_rescheduled:
+            self.tunnels.is_rescheduled = False
+            self._rare_deadline_changed = True
         for link in self.tunnels.fill(now):
             self._outbound.touch(link, now)
         for info, packet in self.tunnels.packets_to_route():

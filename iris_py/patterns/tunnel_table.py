@@ -110,6 +110,8 @@ class Tunnels:
         service: Who has the registrations.
         count_drop: Counts what is dropped, by reason.
 
+    Attributes:
+        is_rescheduled: Whether :meth:`deadline` may have changed; the owner takes it back.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class Tunnels:
         service: Service,
         count_drop: Callable[[str], object],
     ) -> None:
+        self.is_rescheduled = False
         self._local = local
         self._entropy = entropy
         self._requester = requester
@@ -195,7 +198,7 @@ class Tunnels:
         )
         self._service.tunnel_begun(registration)
         self._add(tunnel_id, end)
-        self._deadlines.set(end, now + time_left_ms / 1000)
+        self._schedule(end, now + time_left_ms / 1000)
         self._out.append((group, peer, packets.TUNNEL_ACCEPT, tunnel_id, 0, answer))
 
     def receive_accept(self, group: Group, peer: Peer, tunnel_id: int, payload: bytes, now: float) -> None:
@@ -234,7 +237,7 @@ class Tunnels:
         self._add(tunnel_id | FROM_MEMBER, end)
         end.confirm()
         if isinstance(end.way, RingWay):
-            self._deadlines.set(end, end.way.deadline())
+            self._schedule(end, end.way.deadline())
         self._events.append(TunnelOpened(token, end))
 
     def receive_cancel(self, peer: Peer, tunnel_id: int) -> bool:
@@ -286,7 +289,7 @@ class Tunnels:
             if not was_confirmed:
                 self._handle_confirmed(end)
             self._ready_ways[end.way] = None
-            self._deadlines.set(end, end.way.deadline())
+            self._schedule(end, end.way.deadline())
 
     def link_closed(self, link: Link, reason: str) -> None:
         """A link is gone, and its tunnels with it."""
@@ -316,7 +319,7 @@ class Tunnels:
                     self._retire(end)
                     continue
                 self._ready_ways[way] = None
-                self._deadlines.set(end, way.deadline())
+                self._schedule(end, way.deadline())
 
     # -- out
 
@@ -373,6 +376,13 @@ class Tunnels:
 
     # --
 
+    def _schedule(self, end: TunnelEnd, deadline: float | None) -> None:
+        self.is_rescheduled = True
+        if deadline is None:
+            self._deadlines.cancel(end)
+        else:
+            self._deadlines.set(end, deadline)
+
     def _add(self, chunks_id: int, end: TunnelEnd) -> None:
         self._ends[end.peer, chunks_id] = end
         self._live[end] = None
@@ -396,7 +406,7 @@ class Tunnels:
     def _handle_confirmed(self, end: TunnelEnd) -> None:
         """The caller has taken the offer: the handler may begin."""
         if end in self._live:
-            self._deadlines.cancel(end)
+            self._schedule(end, None)
             self._running[end] = None
             self._events.append(TunnelStarted(end))
 
@@ -407,7 +417,7 @@ class Tunnels:
         while ready and link.has_tunnel_room:
             end = next(iter(ready))
             del ready[end]
-            link.send_tunnel(_ID.pack(end.id), end.next_chunk())
+            link.send_tunnel(_ID.pack(end.id), end.next_chunk(), now)
             if end.is_ready:
                 ready[end] = None  # behind all others
             else:
@@ -419,7 +429,7 @@ class Tunnels:
         self._routed += [(end.peer.info, packet) for packet in way.packets_to_send(now)]
         self._maybe_retire(end, now)
         if end.is_confirmed:
-            self._deadlines.set(end, way.deadline())
+            self._schedule(end, way.deadline())
 
     def _carry_within(self, way: Way, now: float) -> None:
         while way.ready:
@@ -454,7 +464,7 @@ class Tunnels:
     def _forget(self, end: TunnelEnd) -> None:
         way = end.way
         self._ends.pop((end.peer, end.id ^ FROM_MEMBER), None)
-        self._deadlines.cancel(end)
+        self._schedule(end, None)
         way.ready.pop(end, None)
         if not way.ready:
             self._ready_ways.pop(way, None)
