@@ -67,20 +67,20 @@ class NoMembers(IrisError):
     Attributes:
         cluster: The name that was asked for.
         nodes: How many other nodes of the network this node knows.
-        without_tunnels: How many members were asked for a tunnel, and have a handler that serves none.
+        without_tunnels: How many members were asked for a tunnel, and have a handler that serves none; else 0.
     """
 
     def __init__(self, cluster: str, nodes: int, *, without_tunnels: int = 0) -> None:
         self.cluster = cluster
         self.nodes = nodes
         self.without_tunnels = without_tunnels
+        known = "no other node of the network is known" if nodes == 0 else f"{nodes} other node{'s' * (nodes != 1)} known"
         if without_tunnels:
             super().__init__(
-                f"no member of {cluster!r} serves tunnels ({without_tunnels} asked). "
+                f"no member of {cluster!r} serves tunnels ({without_tunnels} asked; {known}). "
                 "Give Node.join() a handler with an on_tunnel() method."
             )
             return
-        known = "no other node of the network is known" if nodes == 0 else f"{nodes} other node{'s' * (nodes != 1)} known"
         super().__init__(
             f"nobody serves the cluster {cluster!r} ({known}). "
             "Start a member with node.join(); a request with idempotent=True waits for one within its timeout."

@@ -20,7 +20,7 @@ from iris_py.patterns.tunnel import (
     WINDOW_BYTES_MIN,
     Failure,
 )
-from iris_py.patterns.tunnel_table import FROM_MEMBER
+from iris_py.patterns.tunnel_offer import FROM_MEMBER
 from overlay.errors import OverlayError
 
 if TYPE_CHECKING:

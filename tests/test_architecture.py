@@ -51,6 +51,7 @@ LAYERS = (
     ("link",),
     ("group",),
     ("peers",),
+    ("patterns.tunnel_offer",),
     ("patterns.request", "patterns.service"),
     ("patterns.survey", "patterns.tunnel"),
     ("patterns.tunnel_ring",),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from iris_py.balancer import Rng
     from iris_py.group import Group, Member, Peer
-    from iris_py.patterns.tunnel_table import Offer
+    from iris_py.patterns.tunnel_offer import Offer
 
 #: An idempotent request that found every member full or gone is tried again after this time (seconds), doubling up to the
 #: second value. Too small: a full cluster is hammered; too large: a restarted member idles.

@@ -108,6 +108,7 @@ class TunnelEnd:
         is_peer_ended: Whether the peer sends no more.
         is_over: Whether both directions have ended.
         failure: Why it broke; None if it did not.
+        allowance: How many bytes it may still send in its turn; for who gives the turns.
     """
 
     def __init__(
@@ -152,6 +153,7 @@ class TunnelEnd:
         self._taken = 0
         self._allowed = window_bytes  # what the peer may have sent in all
         self._is_peer_in_message = False
+        self.allowance = 0
         self._is_credit_due = False
         self._is_done = False  # nothing more is taken
         self._is_done_due = False
@@ -212,24 +214,24 @@ class TunnelEnd:
             self._become_ready()
 
     def fail(self, failure: Failure, *, is_told: bool, type: str = "", text: str = "") -> None:  # noqa: A002
-        """Break it; what has arrived can still be taken. Harmless if it has ended before.
+        """Break it; what has arrived can still be taken, here and there. Harmless if it has ended before.
 
         Args:
             failure: What became of it, for this side.
-            is_told: Whether the peer is to be told.
+            is_told: Whether the peer is to be told, after what was written before.
             type: What the peer is told: the class of the exception.
             text: Its text.
         """
         if self.failure is not None or self.is_over:
             return
         self.failure = failure
-        self._parts, self._parts_bytes = [], 0
-        self._full.clear()
         self._is_end_due = self._is_done_due = self._is_credit_due = False
         self._changed[self] = None
         if is_told:
             self._reset = packets.encode_failure_of(type, text)
             self._become_ready()
+        else:
+            self._discard()
 
     # -- what it is
 
@@ -276,25 +278,25 @@ class TunnelEnd:
 
     def next_chunk(self) -> bytes:
         """Return the next sealed chunk; only while :attr:`is_ready`. Send the chunks in the order of these calls."""
-        frames: list[Piece]
-        if self._reset is not None:
-            frames, self._reset = [FRAME.pack(RESET, len(self._reset)), self._reset], None
+        if self._full:
+            frames = self._full.popleft()
         else:
-            if self._full:
-                frames = self._full.popleft()
-            else:
-                frames, self._parts, self._parts_bytes = self._parts, [], 0
-            if self._is_credit_due:
-                self._is_credit_due = False
-                self._allowed = self._taken + self._window
-                frames += (FRAME.pack(CREDIT, _TOTAL.size), _TOTAL.pack(self._allowed))
-            if self._is_done_due:
-                self._is_done_due = False
-                frames += (FRAME.pack(DONE, _TOTAL.size), _TOTAL.pack(self._taken))
-            if self._is_end_due and not self._parts and not self._full:
+            frames, self._parts, self._parts_bytes = self._parts, [], 0
+        if self._is_credit_due:
+            self._is_credit_due = False
+            self._allowed = self._taken + self._window
+            frames += (FRAME.pack(CREDIT, _TOTAL.size), _TOTAL.pack(self._allowed))
+        if self._is_done_due:
+            self._is_done_due = False
+            frames += (FRAME.pack(DONE, _TOTAL.size), _TOTAL.pack(self._taken))
+        self.is_ready = bool(self._full or self._parts)
+        if not self.is_ready:  # the last of all
+            if self._reset is not None:
+                frames += (FRAME.pack(RESET, len(self._reset)), self._reset)
+                self._reset = None
+            elif self._is_end_due:
                 self._is_end_due = False
                 frames.append(FRAME.pack(END, 0))
-        self.is_ready = bool(self._full or self._parts or self._is_end_due)
         return self._sealer.seal(b"".join(frames))
 
     def confirm(self) -> None:
@@ -372,10 +374,15 @@ class TunnelEnd:
         self.is_ended = self._is_refused = True
         self.is_taken = total == self.written and not self._is_in_message
         self._is_end_due = False
+        self._discard()
+
+    def _discard(self) -> None:
+        """Forget what was written and is not in a chunk yet."""
         self._parts, self._parts_bytes = [], 0
         self._full.clear()
 
     def _violate(self, what: str) -> None:
+        self._discard()
         text = f"a violation of the protocol: {what}"
         self.fail(Failure(f"the other side made {text}"), is_told=True, type="ProtocolError", text=text)
 

@@ -35,6 +35,8 @@ PROBE_S = 3.0
 #: Without a word from the other side, or progress while there is something to acknowledge, the tunnel breaks after this time
 #: (seconds). Longer than a ring needs to find its way around a dead relay.
 SILENCE_S = 10.0
+#: A way whose tunnel has ended stays for this long (seconds), to repeat what the other side may have missed.
+LINGER_S = 10.0
 
 
 class RingWay(Way):

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from iris_py import packets
 from iris_py.link import NO_LINK
 from iris_py.patterns.tunnel import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, Failure, TunnelEnd, Way
-from iris_py.patterns.tunnel_ring import HEADER, RingWay
+from iris_py.patterns.tunnel_offer import FROM_MEMBER, OPEN, Offer, make_handshake, prologue_of
+from iris_py.patterns.tunnel_ring import HEADER, LINGER_S, RingWay
 from overlay.timers import DeadlineTable
-from security import AuthenticationError, Handshake
+from security import AuthenticationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,15 +32,13 @@ if TYPE_CHECKING:
     from iris_py.patterns.service import Service
     from overlay.messages import NodeInfo
 
-#: What is before the handshake message of an opening: the window of the caller.
-_OPEN = struct.Struct(">Q")
-#: And of an acceptance: the window of the member, and the link on which the tunnel will live; ``NO_LINK`` for the ring.
+#: What is before the handshake message of an acceptance: the window of the member, and the link on which the tunnel will live;
+#: ``NO_LINK`` for the ring.
 _ACCEPT = struct.Struct(">Q8s")
-#: Set in the ids that the member's chunks carry: each node counts the tunnels that it opens.
-FROM_MEMBER = 1 << 63
 _ID = struct.Struct(">Q")
-#: An end that goes through the ring and is over stays for this long (seconds), to repeat what the other side may have missed.
-LINGER_S = 10.0
+#: What a tunnel may send over a link in its turn: more than a chunk. Counted in bytes (surplus round robin), for chunks are not
+#: always full.
+TURN_BYTES = 32 * 1024
 
 
 @dataclass(slots=True)
@@ -65,30 +64,6 @@ class TunnelChanged:
 
 
 TunnelEvent: TypeAlias = TunnelOpened | TunnelStarted | TunnelChanged
-
-
-class Offer:
-    """What one opening offers to the members that are asked, one after the other.
-
-    Args:
-        group: The cluster.
-        window_bytes: The caller's window.
-        local: The caller.
-        entropy: For a fresh key for each member.
-    """
-
-    def __init__(self, group: Group, window_bytes: int, local: NodeInfo, entropy: Callable[[int], bytes]) -> None:
-        self.group = group
-        self.window_bytes = window_bytes
-        self.handshake: Handshake | None = None
-        self._local = local
-        self._entropy = entropy
-
-    def make(self, peer: Peer, tunnel_id: int) -> bytes:
-        """Return the payload of a TUNNEL_OPEN to a member. Only the last member can be answered by."""
-        prologue = _prologue(self.group, self._local.id, peer.id, tunnel_id)
-        self.handshake = _handshake(self.group, prologue, self._entropy, initiator=True)
-        return _OPEN.pack(self.window_bytes) + self.handshake.write_message()
 
 
 class LinkWay(Way):
@@ -170,17 +145,17 @@ class Tunnels:
             argument = packets.encode_answer(0, registration)
             self._out.append((group, peer, packets.REJECTION, tunnel_id, argument, b""))
             return
-        if len(payload) < _OPEN.size or tunnel_id >= FROM_MEMBER:
+        if len(payload) < OPEN.size or tunnel_id >= FROM_MEMBER:
             self._count_drop("malformed")
             return
         if (peer, tunnel_id) in self._ends:
             self._count_drop("repeated_tunnel")
             return
-        (window_bytes,) = _OPEN.unpack_from(payload)
-        prologue = _prologue(group, peer.id, self._local.id, tunnel_id)
-        handshake = _handshake(group, prologue, self._entropy, initiator=False)
+        (window_bytes,) = OPEN.unpack_from(payload)
+        prologue = prologue_of(group, peer.id, self._local.id, tunnel_id)
+        handshake = make_handshake(group, prologue, self._entropy, initiator=False)
         try:
-            handshake.read_message(payload[_OPEN.size :])
+            handshake.read_message(payload[OPEN.size :])
         except AuthenticationError:
             self._count_drop("unauthentic")
             return
@@ -206,7 +181,6 @@ class Tunnels:
         offer = self._requester.offer_of(peer, tunnel_id)
         if offer is None:
             return
-        assert isinstance(offer, Offer)
         if len(payload) < _ACCEPT.size:
             self._count_drop("malformed")
             return
@@ -416,19 +390,27 @@ class Tunnels:
             return False
         while ready and link.has_tunnel_room:
             end = next(iter(ready))
-            del ready[end]
-            link.send_tunnel(_ID.pack(end.id), end.next_chunk(), now)
-            if end.is_ready:
-                ready[end] = None  # behind all others
-            else:
+            if end.allowance <= 0:
+                end.allowance += TURN_BYTES
+            chunk = end.next_chunk()
+            end.allowance -= len(chunk)
+            link.send_tunnel(_ID.pack(end.id), chunk, now)
+            if not end.is_ready:
+                del ready[end]
+                end.allowance = min(0, end.allowance)
                 self._maybe_retire(end, now)
+            elif end.allowance <= 0:
+                del ready[end]
+                ready[end] = None  # behind all others
         return True
 
     def _fill_ring(self, way: RingWay, now: float) -> None:
         end = way.end
+        if end not in self._live and way.linger_until is None:
+            return  # it was forgotten
         self._routed += [(end.peer.info, packet) for packet in way.packets_to_send(now)]
         self._maybe_retire(end, now)
-        if end.is_confirmed:
+        if end.is_confirmed or way.linger_until is not None:
             self._schedule(end, way.deadline())
 
     def _carry_within(self, way: Way, now: float) -> None:
@@ -477,13 +459,3 @@ class Tunnels:
 def _sane(window_bytes: int) -> int:
     """Bound the window that a peer claims."""
     return max(WINDOW_BYTES_MIN, min(window_bytes, WINDOW_BYTES_MAX))
-
-
-def _prologue(group: Group, caller: bytes, member: bytes, tunnel_id: int) -> bytes:
-    """Return what both sides have to agree on; all parts have a fixed size."""
-    return b"iris tunnel" + group.id + caller + member + _ID.pack(tunnel_id)
-
-
-def _handshake(group: Group, prologue: bytes, entropy: Callable[[int], bytes], *, initiator: bool) -> Handshake:
-    psk = group.keys.tunnel_psk()
-    return Handshake(initiator=initiator, psk=psk, prologue=prologue, ephemeral_private=entropy(32))

@@ -17,7 +17,8 @@ def test_a_message_is_twenty_bytes_and_its_payload() -> None:
 def test_kinds_index_a_table() -> None:
     answers = [packets.REPLY, packets.FAILURE, packets.REJECTION, packets.DECLINE]
     publishing = [packets.PUBLICATION, packets.PAUSE, packets.RESUME]
-    kinds = [packets.REQUEST, packets.CANCEL, packets.BROADCAST, packets.SURVEY, *answers, *publishing]
+    tunnels = [packets.TUNNEL_OPEN, packets.TUNNEL_ACCEPT]
+    kinds = [packets.REQUEST, packets.CANCEL, packets.BROADCAST, packets.SURVEY, *answers, *publishing, *tunnels]
     assert sorted(kinds) == list(range(1, packets.KINDS))
 
 
