@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import join, latency, scale, throughput
+from benchmarks import join, latency, scale, throughput, tunnels
 from benchmarks.harness import BenchmarkFailed
 from benchmarks.report import Row, as_json, as_table, make_rows
 
@@ -31,6 +31,7 @@ class What(enum.Enum):
     THROUGHPUT = "throughput"
     JOIN = "join"
     SCALE = "scale"
+    TUNNELS = "tunnels"
     ALL = "all"
 
 
@@ -41,21 +42,23 @@ _SECTIONS = {
     What.THROUGHPUT: throughput.section,
     What.JOIN: join.section,
     What.SCALE: scale.section,
+    What.TUNNELS: tunnels.section,
 }
-#: It takes minutes, and nobody is compared there.
-_BY_NAME_ONLY = {What.SCALE}
+#: They take minutes, and nobody is compared there.
+_BY_NAME_ONLY = {What.SCALE, What.TUNNELS}
 
 
 def main(
-    what: Annotated[What, typer.Argument(help="What to measure; all but scale, which takes minutes.")] = What.ALL,
+    what: Annotated[What, typer.Argument(help="What to measure; all but scale and tunnels, which take minutes.")] = What.ALL,
     runs: Annotated[int, typer.Option(min=1, max=100, help="How often each contender has its turn.")] = 5,
     as_json_: Annotated[bool, typer.Option("--json", help="Print JSON, with the values of every run.")] = False,
     quick: Annotated[bool, typer.Option(help="Measure next to nothing: shows that everything works.")] = False,
+    gib: Annotated[float, typer.Option(min=0.1, help="Size of the large message of tunnels, in GiB.")] = 10.0,
 ) -> None:
     """Measure Iris beside pyzmq and plain TCP: latency, throughput, the time to join, and many at once."""
     signal.signal(signal.SIGTERM, _terminate)  # so that workers and directories are cleared away
     sections = [
-        make(quick=quick)
+        tunnels.section(quick=quick, gib=gib) if name is What.TUNNELS else make(quick=quick)
         for name, make in _SECTIONS.items()
         if what is name or (what is What.ALL and name not in _BY_NAME_ONLY)
     ]

@@ -149,6 +149,23 @@ def test_every_example_is_short() -> None:
     assert [path.name for path in EXAMPLES.glob("*.py") if len(path.read_text().splitlines()) >= LINES_MAX] == []
 
 
+def test_file_transfer(environment: dict[str, str]) -> None:
+    lines = run("file_transfer.py", environment).splitlines()
+
+    stored = sorted(line.split(":")[0] for line in lines if line.startswith("stored"))
+    assert len(stored) == 2
+    assert stored[0] == "stored file_transfer.py"
+    assert [line.split(": ")[1] for line in lines if line.startswith("sent")] == ["the checksum is right"] * 2
+
+
+def test_document_sync(environment: dict[str, str]) -> None:
+    lines = run("document_sync.py", environment).splitlines()
+
+    assert lines[:2] == ["author: all of us", "text: Hello"]
+    assert lines[2] in ("title: Notes", "title: Our notes")
+    assert lines[3:] == ["all the same"]
+
+
 def test_every_example_is_tested() -> None:
     tested = Path(__file__).read_text()
 

@@ -27,7 +27,7 @@ LARGE = random.Random(1).randbytes(1_000_000)
 
 
 class Tunnelled:
-    """A member, a node between, and a caller, and tunnels from the caller to the member; through the ring if there is a wall."""
+    """A member, a node between, and a caller whose tunnels go to the member: through the ring if there is a wall."""
 
     def __init__(self, *, is_walled: bool) -> None:
         self.net = Net(3)

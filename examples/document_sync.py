@@ -1,0 +1,61 @@
+"""Document synchronisation: everybody edits, each change goes to all by a topic, and a tunnel brings who joins later up to date.
+
+A change is a key, a stamp (a counter, then the node's id) and a value. The larger stamp wins, so all become the same in whatever
+order changes come. A node hears its own changes too, and drops these echoes by the id of the sender.
+"""
+
+import asyncio
+import json
+
+import iris_py as iris
+
+
+class Document(iris.Handler):
+    def __init__(self, node: iris.Node) -> None:
+        self.node, self.echoes = node, 0
+        self.fields: dict[str, tuple[tuple[int, str], str]] = {}  # key -> (stamp, value)
+
+    async def open(self) -> None:
+        await self.node.subscribe("documents.notes", callback=self.hear)  # first listen, then ask: so there is no gap
+        if await self.node.members("documents"):
+            async with self.node.tunnel("documents") as tunnel:
+                async for change in tunnel:
+                    self.apply(change)
+        await self.node.join("documents", self)
+
+    async def on_tunnel(self, tunnel: iris.Tunnel) -> None:
+        for key, (stamp, value) in list(self.fields.items()):
+            await tunnel.send(json.dumps([key, stamp, value]).encode())
+
+    def hear(self, change: iris.Message) -> None:
+        if change.source == self.node.id:
+            self.echoes += 1
+        else:
+            self.apply(change.payload)
+
+    def apply(self, change: bytes) -> None:
+        key, (count, author), value = json.loads(change)
+        self.fields[key] = max(((count, author), value), self.fields.get(key, ((0, ""), "")))
+
+    async def edit(self, key: str, value: str) -> None:
+        count = 1 + max((stamp[0] for stamp, _ in self.fields.values()), default=0)
+        change = json.dumps([key, [count, self.node.id], value]).encode()
+        self.apply(change)
+        await self.node.publish("documents.notes", change)
+
+
+async def main() -> None:
+    async with iris.connect() as node, iris.connect() as second, iris.connect() as third:  # usually three machines
+        ann, ben, late = documents = Document(node), Document(second), Document(third)
+        await ann.open(), await ben.open()
+        await asyncio.gather(ann.edit("title", "Notes"), ben.edit("text", "Hello"), ben.edit("title", "Our notes"))
+        await late.open(), await late.edit("author", "all of us")
+        for _ in range(1000):  # a moment, until every change is everywhere
+            if ann.fields == ben.fields == late.fields and sum(each.echoes for each in documents) == 4:
+                print(*(f"{key}: {value}" for key, (_stamp, value) in sorted(late.fields.items())), "all the same", sep="\n")
+                break
+            await asyncio.sleep(0.01)
+
+
+if __name__ == "__main__":
+    iris.run(main())
