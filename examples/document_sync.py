@@ -1,7 +1,7 @@
-"""Document synchronisation: everybody edits, each change goes to all by a topic, and a tunnel brings who joins later up to date.
+"""Document synchronisation: all edit, each change goes to all by a topic, and a tunnel brings up to date who joins later.
 
-A change is a key, a stamp (a counter, then the node's id) and a value. The larger stamp wins, so all become the same in whatever
-order changes come. A node hears its own changes too, and drops these echoes by the id of the sender.
+A change is a key, a stamp (a counter, then the node's id) and a value. The larger stamp wins, so all become the same in any
+order of changes. A node hears its own changes too, and drops these echoes by the id of the sender.
 """
 
 import asyncio
@@ -28,9 +28,8 @@ class Document(iris.Handler):
             await tunnel.send(json.dumps([key, stamp, value]).encode())
 
     def hear(self, change: iris.Message) -> None:
-        if change.source == self.node.id:
-            self.echoes += 1
-        else:
+        self.echoes += change.source == self.node.id
+        if change.source != self.node.id:
             self.apply(change.payload)
 
     def apply(self, change: bytes) -> None:
@@ -39,22 +38,21 @@ class Document(iris.Handler):
 
     async def edit(self, key: str, value: str) -> None:
         count = 1 + max((stamp[0] for stamp, _ in self.fields.values()), default=0)
-        change = json.dumps([key, [count, self.node.id], value]).encode()
-        self.apply(change)
+        self.apply(change := json.dumps([key, [count, self.node.id], value]).encode())
         await self.node.publish("documents.notes", change)
 
 
 async def main() -> None:
     async with iris.connect() as node, iris.connect() as second, iris.connect() as third:  # usually three machines
-        ann, ben, late = documents = Document(node), Document(second), Document(third)
-        await ann.open(), await ben.open()
+        ann, ben, late = Document(node), Document(second), Document(third)
+        await ann.open()
+        await ben.open()
         await asyncio.gather(ann.edit("title", "Notes"), ben.edit("text", "Hello"), ben.edit("title", "Our notes"))
-        await late.open(), await late.edit("author", "all of us")
-        for _ in range(1000):  # a moment, until every change is everywhere
-            if ann.fields == ben.fields == late.fields and sum(each.echoes for each in documents) == 4:
-                print(*(f"{key}: {value}" for key, (_stamp, value) in sorted(late.fields.items())), "all the same", sep="\n")
-                break
-            await asyncio.sleep(0.01)
+        await late.open()
+        await late.edit("author", "all of us")
+        while not (ann.fields == ben.fields == late.fields and ann.echoes + ben.echoes + late.echoes == 4):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # a moment, until every change is everywhere
+        print(*(f"{key}: {value}" for key, (_stamp, value) in sorted(late.fields.items())), "all the same", sep="\n")
 
 
 if __name__ == "__main__":

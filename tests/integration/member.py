@@ -3,6 +3,7 @@
 Usage: member.py CLUSTER LOG [asyncio|uvloop]. Configuration comes from the environment. Every executed request is appended to
 LOG in one system call, so a killed process has logged what it had begun. A request tells what to do: ``work MS ...`` answers
 after that time, ``block S`` stops the whole event loop, ``name`` is answered with the node's id. The reply is the request.
+A tunnel is answered message by message with the same.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ class Member(iris.Handler):
             case [b"name"]:
                 return self._node.id.encode()
         return request.payload
+
+    async def on_tunnel(self, tunnel: iris.Tunnel) -> None:
+        async for message in tunnel:
+            os.write(self._log, b"tunnel " + message[:100] + b"\n")
+            await tunnel.send(message)
 
 
 async def main(cluster: str, log: str) -> None:

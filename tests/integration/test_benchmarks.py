@@ -70,3 +70,19 @@ def test_the_link_and_the_peers_lose_nothing(report: dict[str, Any]) -> None:
     lossless = CONTENDERS["throughput"] - {"iris broadcast", "iris publish", "iris publish, batches"}
     notes = {row["contender"]: row["notes"] for row in throughput["rows"]}
     assert [notes[contender] for contender in sorted(lossless)] == [[]] * len(lossless)
+
+
+def test_tunnels_are_measured() -> None:
+    done = subprocess.run(
+        (sys.executable, "-m", "benchmarks", "tunnels", "--quick", "--runs", "1", "--json"),
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (section,) = json.loads(done.stdout)["sections"]
+    found = {row["contender"] for row in section["rows"]}
+    assert found == {"large message", "slow reader", "100 tunnels", "requests beside a tunnel"}
+    assert all(row["median"] > 0 for row in section["rows"])

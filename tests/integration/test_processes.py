@@ -13,6 +13,8 @@ import pytest
 import iris_py as iris
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from tests.integration.conftest import Crew, Loops, MemberProcess
 
 LANES = 24
@@ -139,6 +141,46 @@ def test_a_survey_ends_at_once_when_a_member_is_killed(loops: Loops, crew: Crew)
             assert not answers
 
     loops.run(main())
+
+
+def test_killing_a_member_breaks_its_tunnels_at_once(loops: Loops, crew: Crew) -> None:
+    (member,) = crew.start("works", 1, loop=loops.name)
+
+    async def main() -> None:
+        async with iris.connect() as node:
+            idle, busy = await node.tunnel("works"), await node.tunnel("works")
+            receiving = asyncio.create_task(idle.receive())
+            sending = asyncio.create_task(busy.send_chunks(endless()))
+            await loops.until(lambda: busy._core.written > 500_000, "much was sent")
+            member.send_signal(signal.SIGKILL)
+            # No timer is involved: the connection breaks, and so do the tunnels.
+            for result in await asyncio.gather(receiving, sending, return_exceptions=True):
+                assert isinstance(result, iris.TunnelBroken)
+                assert result.member == member.id
+            with pytest.raises(iris.NoMembers):
+                await node.tunnel("works")
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(100_000)
+
+    loops.run(main())
+
+
+def test_a_large_message_passes_between_processes(loops: Loops, crew: Crew) -> None:
+    (member,) = crew.start("works", 1, loop=loops.name)
+
+    async def main() -> None:
+        large = bytes(range(256)) * 60_000
+        async with iris.connect() as node, node.tunnel("works") as tunnel:
+            await tunnel.send(b"first")
+            await tunnel.send(large)
+            assert await tunnel.receive() == b"first"
+            assert await tunnel.receive() == large
+
+    loops.run(main())
+    assert member.executed()[0] == b"tunnel first"
+    member.leave()
 
 
 def test_twenty_graceful_leaves_under_load_fail_nothing_and_repeat_nothing(loop: Loops, crew: Crew) -> None:
