@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: A body is sealed when it has grown to this, so that packet and frame headers still fit one record of 32 KiB.
 BODY_BYTES = 31 * 1024
+#: A body of one message below this surely takes the interactive lane.
+SMALL_BYTES_MAX = 31 * 1024
 #: Members of a group that a broadcast is sent to one by one; a larger group is cast to, down its tree. As many as a view shows,
 #: so all of them are known, and as many copies as a node of the tree sends.
 DIRECT_MEMBERS_MAX = 32
@@ -91,6 +93,13 @@ class Peer:
         """Whether more is queued for it than should be."""
         link = self.link
         return self.is_full or (link is not None and link.congested)
+
+    def has_room_for(self, size: int) -> bool:
+        """Tell whether a message may be sent to it: one that is small passes what is large, and need not wait for that."""
+        link = self.link
+        if self.is_full or link is None or not link.congested:
+            return not self.is_full
+        return size < SMALL_BYTES_MAX and not link.is_busy
 
 
 class Member(MemberLoad):

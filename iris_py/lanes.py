@@ -34,13 +34,15 @@ class Lanes:
 
     Attributes:
         queued_bytes: The packets and overlay messages that wait, without the headers of their frames.
-        tunnel_bytes: The chunks of tunnels that wait.
+        bulk_bytes: Those of them that are large, in the bulk lane.
+        tunnel_bytes: The chunks of tunnels that wait; they are not among the others.
         interactive_sent: Records' worth of interactive frames that were taken so far.
         is_unanswered: Whether packets were taken; the link takes it back when it hears something.
     """
 
     def __init__(self) -> None:
         self.queued_bytes = 0
+        self.bulk_bytes = 0
         self.tunnel_bytes = 0
         self.interactive_sent = 0
         self.is_unanswered = False
@@ -66,7 +68,7 @@ class Lanes:
         self._bulk.clear()
         self._chunks.clear()
         self._parts, self._control = [], []
-        self._parts_bytes = self.queued_bytes = self.tunnel_bytes = 0
+        self._parts_bytes = self.queued_bytes = self.bulk_bytes = self.tunnel_bytes = 0
 
     def add_signal(self, kind: int, body: bytes = b"") -> None:
         """Queue a frame of the link itself, in the control lane."""
@@ -148,6 +150,7 @@ class Lanes:
                 self._bulk_kinds[kind] -= frame == FRAGMENT_END
                 taken = len(piece)
                 self.queued_bytes -= taken
+                self.bulk_bytes -= taken
                 frames += (FRAME.pack(frame, taken), piece)
             else:
                 break
@@ -178,6 +181,7 @@ class Lanes:
         # The order of multicasts: a large one does not pass the smaller ones that were queued before it.
         after = self.interactive_sent + len(self._full) + bool(self._parts) if kind == MULTICAST else 0
         self.queued_bytes += 1 + len(head) + len(rest)
+        self.bulk_bytes += 1 + len(head) + len(rest)
         self._bulk_kinds[kind] += 1
         self._bulk.extend((FRAGMENT, piece, kind, after) for piece in pieces[:-1])
         self._bulk.append((FRAGMENT_END, pieces[-1], kind, after))

@@ -95,7 +95,8 @@ class Link:
         is_open: Whether its state is OPEN: packets may be sent.
         is_quiet: Whether nothing is outstanding. Who sends a packet on a quiet link calls :meth:`wake`.
         is_releasing: Whether this side closes it as idle, so that requests which come now are not to be executed.
-        congested: Whether more than ``queue_bytes_high`` is queued.
+        congested: Whether more than ``queue_bytes_high`` is queued, in all lanes.
+        is_busy: Whether so much is queued of what is not large, and large things do not even count.
         active_at: When packets last moved; the owner sets it when some arrive. Of a link that is not quiet: some time ago.
 
     Args:
@@ -117,6 +118,7 @@ class Link:
         self.is_quiet = False
         self.is_releasing = False
         self.congested = False
+        self.is_busy = False
         self.active_at = now
         self._hello = hello
         self._config = config
@@ -345,9 +347,8 @@ class Link:
             sealed = sealer.seal(body)
             out += (_LENGTH.pack(len(sealed)), sealed)
             sent += len(sealed)
-        if self.congested and self._lanes.queued_bytes < self._config.queue_bytes_high // 4:
-            self.congested = False
-            self._events.append(LinkDrained())
+        if self.congested:
+            self._maybe_drained()
         return out
 
     def deadline(self) -> float | None:
@@ -375,8 +376,18 @@ class Link:
 
     # -- sending
 
+    def _maybe_drained(self) -> None:
+        lanes, low = self._lanes, self._config.queue_bytes_high // 4
+        is_drained = lanes.queued_bytes < low
+        if is_drained or (self.is_busy and lanes.queued_bytes - lanes.bulk_bytes < low):
+            self.congested = not is_drained
+            self.is_busy = False
+            self._events.append(LinkDrained())
+
     def _handle_full(self) -> None:
         self.congested = True
+        if self._lanes.queued_bytes - self._lanes.bulk_bytes > self._config.queue_bytes_high:
+            self.is_busy = True
         if self._lanes.queued_bytes > self._config.queue_bytes_max:
             self._end("the peer does not read")
 
@@ -530,5 +541,5 @@ class Link:
         self._deadline = None
         self._lanes.clear()
         self._raw, self._whole = [], bytearray()
-        self.congested = False
+        self.congested = self.is_busy = False
         self._events.append(LinkClosed(clean, reason, refused, duplicate, self._is_released))

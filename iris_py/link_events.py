@@ -34,7 +34,7 @@ class LinkOpened:
 
 @dataclass(slots=True)
 class LinkDrained:
-    """The queue fell below a quarter of ``queue_bytes_high`` after having been above it."""
+    """The queue, or what is not large of it, fell below a quarter of ``queue_bytes_high`` after having been above it."""
 
 
 @dataclass(slots=True)

@@ -165,7 +165,7 @@ class Server:
             else:
                 result = function(request)
             reply = _check_reply(await result if inspect.isawaitable(result) else result, execution)
-            while execution.peer.is_congested:
+            while not execution.peer.has_room_for(len(reply or b"")):
                 await self._wait_for_room()
         except Exception as exc:
             self._fail(execution, exc)

@@ -190,7 +190,7 @@ class GroupKeys:
         return len(node_id) == NODE_ID_BYTES and hmac.compare_digest(self.proof(node_id), proof)
 
     def tunnel_psk(self) -> bytes:
-        """Return the pre-shared key of the handshakes of this group's tunnels (docs/design.md 10.2)."""
+        """Return the pre-shared key of the handshakes of this group's tunnels (docs/design.md 11.2)."""
         return hkdf(self.key, info=b"iris tunnel")
 
     def __repr__(self) -> str:

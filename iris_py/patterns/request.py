@@ -328,7 +328,7 @@ class Requester:
         if pending.tried or member.peer.is_congested:
             members = pending.group.members or ()
             untried = [other for other in members if not pending.tried or other not in pending.tried]
-            uncongested = [other for other in untried if not other.peer.is_congested]
+            uncongested = [other for other in untried if other.peer.has_room_for(len(pending.payload))]
             if not uncongested:
                 self._handle_none_ready(request_id, pending, congested=bool(untried), now=now)
                 return

@@ -1,4 +1,4 @@
-"""One end of a tunnel: messages in and out, in order, under credit; without input or output (docs/design.md section 10).
+"""One end of a tunnel: messages in and out, in order, under credit; without input or output (docs/design.md section 11).
 
 Theory of operation. What the application writes becomes *pieces* of messages, which wait here until the way to the peer has
 room and asks for the next *chunk*: as many frames as fit ``CHUNK_BYTES``, sealed together. What arrives is opened, and its

@@ -1,4 +1,4 @@
-"""What a caller offers to the members that it asks for a tunnel: the first message of a handshake (docs/design.md 10.2)."""
+"""What a caller offers to the members that it asks for a tunnel: the first message of a handshake (docs/design.md 11.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tunnels of one node: opening them, at the caller and at the member; their ways; their end (docs/design.md section 10).
+"""The tunnels of one node: opening them, at the caller and at the member; their ways; their end (docs/design.md section 11).
 
 A tunnel is opened like a request: the caller's :class:`~iris_py.patterns.request.Requester` gives a TUNNEL_OPEN to one member,
 and to another one if that rejects it or is lost. The member answers with TUNNEL_ACCEPT, and starts its handler when the first

@@ -100,7 +100,7 @@ class RequesterMachine(RuleBasedStateMachine):
     @rule()
     def join(self) -> None:
         self.count += 1
-        link = cast("Link", SimpleNamespace(congested=False, is_open=True))
+        link = cast("Link", SimpleNamespace(congested=False, is_busy=False, is_open=True))
         member = Member(Peer(NodeInfo(NodeId(self.count.to_bytes(16, "big")), ()), link))
         self.every.append(member)
         self.group.members = [*self.members(), member]
@@ -126,7 +126,7 @@ class RequesterMachine(RuleBasedStateMachine):
         if self.members():
             link = self.members()[index % len(self.members())].peer.link
             assert link is not None
-            link.congested = not link.congested
+            link.congested = link.is_busy = not link.congested
             if not link.congested:
                 self.requester.view_changed(self.now)
         self.settle()

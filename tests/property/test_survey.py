@@ -94,7 +94,7 @@ class SurveyorMachine(RuleBasedStateMachine):
 
     @rule()
     def join(self) -> None:
-        link = cast("Link", SimpleNamespace(congested=False, is_open=True))
+        link = cast("Link", SimpleNamespace(congested=False, is_busy=False, is_open=True))
         peer = Peer(NodeInfo(NodeId((len(self.every) + 1).to_bytes(16, "big")), ()), link)
         self.every.append(peer)
         self.look([*self.members(), peer])

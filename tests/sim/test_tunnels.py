@@ -747,6 +747,25 @@ def test_a_small_request_does_not_wait_behind_a_tunnel() -> None:
     simulate(scenario, bandwidth_bytes_s=10e6)
 
 
+def test_a_small_request_does_not_wait_behind_large_ones() -> None:
+    async def answer(request: iris.Request) -> bytes:
+        return request.payload[:1]
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        caller, member = await simulation.start_nodes(2)
+        await member.join("files", answer)
+        large = [asyncio.create_task(caller.request("files", bytes(8_000_000), timeout=60.0)) for _ in range(3)]
+        await asyncio.sleep(0.5)
+        for _ in range(10):
+            started = now()
+            assert await caller.request("files", b"?") == b"?"
+            assert now() - started < 0.1  # half a megabyte at most is in the buffers of the system
+        assert not all(task.done() for task in large)
+        assert await asyncio.gather(*large) == [b"\0"] * 3
+
+    simulate(scenario, bandwidth_bytes_s=10e6)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_lost_silently_whatever_breaks(seed: int) -> None:
     """A sender numbers its messages, links break at any time: what is received is a beginning of what was sent."""

@@ -630,6 +630,25 @@ def test_congestion_has_a_hysteresis() -> None:
     assert link.events_received() == []
 
 
+def test_what_is_large_does_not_make_a_link_busy() -> None:
+    pair = opened(config=dataclasses.replace(CONFIG, queue_bytes_high=100_000))
+    link = pair.initiator.link
+    link.send_packet(UNICAST, GROUP, NONCE, body(1_000_000))
+    assert (link.congested, link.is_busy) == (True, False)
+    for _ in range(11):
+        link.send_packet(UNICAST, GROUP, NONCE, body(9972))
+    assert (link.congested, link.is_busy) == (True, True)
+    while link.is_busy:
+        for data in link.data_to_send(1):
+            pair.responder.receive(data, pair.now)
+    assert link.queued_bytes > 500_000  # only the small ones have left
+    assert (link.congested, link.is_busy) == (True, False)
+    assert link.events_received() == [LinkDrained()]
+    pair.drive()
+    assert (link.congested, link.is_busy) == (False, False)
+    assert pair.initiator.events[-1:] == [LinkDrained()]
+
+
 def test_the_end_is_the_last_event_also_of_a_congested_link() -> None:
     pair = opened(config=dataclasses.replace(CONFIG, queue_bytes_high=10_000))
     pair.initiator.link.send_packet(UNICAST, GROUP, NONCE, body(20_000))

@@ -11,7 +11,7 @@ import pytest
 
 from iris_py import packets
 from iris_py.errors import IrisError, MemberLost, NodeClosed, NoMembers, Overloaded, RemoteError, RequestTimeout
-from iris_py.group import Group, Member, Peer
+from iris_py.group import SMALL_BYTES_MAX, Group, Member, Peer
 from iris_py.packets import CANCEL, REQUEST, Rejection
 from iris_py.patterns.request import RETRY_DELAY_S, RETRY_DELAY_S_MAX, ROUTED_RETRY_S, Requester
 from overlay.ids import NodeId
@@ -40,7 +40,7 @@ class Caller:
 
     def join(self, now: float) -> Member:
         self.count += 1
-        link = cast("Link", SimpleNamespace(congested=False, is_open=True))
+        link = cast("Link", SimpleNamespace(congested=False, is_busy=False, is_open=True))
         member = Member(Peer(NodeInfo(NodeId(self.count.to_bytes(16, "big")), ()), link))
         self.group.members = [*(self.group.members or ()), member]
         self.requester.view_changed(now)
@@ -59,7 +59,7 @@ class Caller:
 
     def congest(self, member: Member, *, congested: bool = True) -> None:
         assert member.peer.link is not None
-        member.peer.link.congested = congested
+        member.peer.link.congested = member.peer.link.is_busy = congested
 
     def request(self, now: float = 0.0, *, timeout_s: float = 5.0, idempotent: bool = False, token: object = "token") -> int:
         return self.requester.request(self.group, b"payload", timeout_s, idempotent, token, now)
@@ -509,6 +509,17 @@ def test_congested_members_are_avoided() -> None:
     for _ in range(50):
         caller.request()
         assert caller.one_sent() is caller.all_members()[2]
+
+
+def test_small_requests_do_not_wait_behind_large_ones() -> None:
+    caller = Caller(1)
+    (member,) = caller.all_members()
+    assert member.peer.link is not None
+    member.peer.link.congested = True  # by what is large, for it is not busy
+    caller.requester.request(caller.group, bytes(SMALL_BYTES_MAX), 5.0, False, "large", 0.0)
+    assert caller.sent() == []
+    caller.requester.request(caller.group, bytes(SMALL_BYTES_MAX - 1), 5.0, False, "small", 0.0)
+    assert caller.one_sent() is member
 
 
 def test_all_congested_waits_for_room() -> None:

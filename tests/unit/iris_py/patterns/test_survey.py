@@ -43,7 +43,7 @@ class Asker:
         self.surveyor.view_changed(0.0)
 
     def peer(self, number: int) -> Peer:
-        link = cast("Link", SimpleNamespace(congested=False, is_open=True))
+        link = cast("Link", SimpleNamespace(congested=False, is_busy=False, is_open=True))
         return Peer(NodeInfo(NodeId(number.to_bytes(16, "big")), ()), link)
 
     def ask(self, *, stop_after: int | None = None, timeout_s: float = TIMEOUT_S, now: float = 0.0) -> int:

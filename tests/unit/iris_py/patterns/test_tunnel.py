@@ -95,8 +95,7 @@ def total(number: int) -> bytes:
 def test_who_breaks_the_rules_breaks_the_tunnel_and_is_told(frames: list[tuple[int, bytes]], reason: str) -> None:
     rogue = Rogue()
     rogue.send(*frames)
-    assert rogue.failure() is not None
-    assert reason in rogue.failure().reason
+    assert reason in getattr(rogue.failure(), "reason", "")
     ((kind, body),) = rogue.read()
     assert kind == RESET
     assert packets.decode_failure(body)[0] == "ProtocolError"
@@ -120,10 +119,14 @@ def test_a_chunk_that_is_not_the_next_one_changes_nothing() -> None:
     assert rogue.end.take() == (b"first", True)
 
 
-def test_an_empty_chunk_and_nonsense_about_a_failure_are_survived() -> None:
+def test_an_empty_chunk_is_none() -> None:
     rogue = Rogue()
     rogue.send()
     assert rogue.failure() is None
+
+
+def test_nonsense_about_a_failure_is_a_failure() -> None:
+    rogue = Rogue()
     rogue.send((RESET, b"\xff\xff"))
     assert rogue.failure() == Failure(
         "the other side broke it off", "UnknownError", "the member's description of the failure was malformed"
@@ -148,7 +151,6 @@ def test_small_messages_share_a_chunk_and_large_ones_are_cut() -> None:
     for _ in range(100):
         assert rogue.end.write(bytes(100), is_last=True) == 100
     assert len(rogue.end.next_chunk()) == 100 * (100 + FRAME.size) + 16
-    assert not rogue.end.is_ready
     assert rogue.end.write(bytes(100_000), is_last=True) == 100_000
     sizes = []
     while rogue.end.is_ready:
