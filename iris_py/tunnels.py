@@ -113,12 +113,19 @@ class Tunnel(Closable):
             TunnelBroken: The tunnel has broken, or the other side takes no more.
         """
         data = payload if isinstance(payload, bytes) else _view(payload)
-        size = len(data)
-        if not self._sending.locked():
-            self._check_sending()
-            if size <= self._core.credit - PIECE_CHARGE and size <= PIECE_BYTES_MAX:
-                self._core.write(bytes(data), is_last=True)
-                await self._sent(size)
+        size, end = len(data), self._core
+        if not self._sending.locked():  # the hot path: no await but for a rest, and nothing is copied twice
+            if end.is_ended or end.failure is not None:
+                self._check_sending()
+            if size <= end.credit - PIECE_CHARGE and size <= PIECE_BYTES_MAX:
+                was_ready = end.is_ready
+                end.write(bytes(data), is_last=True)
+                if not was_ready:
+                    self._wake()
+                self._unrested += size + PIECE_CHARGE
+                if self._unrested >= REST_BYTES:
+                    self._unrested = 0
+                    await asyncio.sleep(0)
                 return
         async with self._sending:
             await self._write(data, is_last=True)
