@@ -187,6 +187,22 @@ def survey(
 
 @app.command(epilog=EXIT_CODES_HELP)
 @with_settings
+def tunnel(
+    settings: Settings,
+    name: Cluster,
+    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long opening may take.")] = 5.0,
+) -> int:
+    """Pipe standard input, of any size, through one member, and print what comes back, as it comes.
+
+    A member that was started with `iris join --exec` runs its command in between.
+    """
+    from iris_py.cli import tunnelling
+
+    return execute(lambda: tunnelling.tunnel(settings, name, timeout_s=timeout), verbosity=settings.verbose, is_short=True)
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@with_settings
 def publish(
     settings: Settings,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Tokens with dots between them.", show_default=False)],

@@ -1,4 +1,4 @@
-"""A handler that runs a command for every request: what `iris join --exec` serves."""
+"""A handler that runs a command for every request or tunnel: what `iris join --exec` serves."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import shlex
 import shutil
 import signal
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from iris_py import Handler
+from iris_py import Handler, TunnelClosed
 from iris_py.cli.outcome import complain
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from iris_py import Message, Request
+    from iris_py import Message, Request, Tunnel
+
+_Output = TypeVar("_Output")
 
 __all__ = ["CommandFailed", "CommandHandler", "parse_command"]
 
@@ -74,6 +76,12 @@ class CommandHandler(Handler):
         async with asyncio.timeout(max(0.0, request.time_left_s)):
             return await run_command(self._command, request.payload)
 
+    async def on_tunnel(self, tunnel: Tunnel) -> None:
+        """Send what the command prints while it reads the message that comes: of any size, and as it comes."""
+        await _run(
+            self._command, lambda stdin: _feed_from(stdin, tunnel), lambda stdout: tunnel.send_chunks(_read_each(stdout))
+        )
+
     async def on_broadcast(self, message: Message) -> None:
         """Print what the command prints."""
         try:
@@ -93,6 +101,14 @@ async def run_command(command: Sequence[str], payload: bytes) -> bytes:
         CommandFailed: It exited with another status than 0, or printed more than `OUTPUT_BYTES_MAX`.
         OSError: It could not be started.
     """
+    return await _run(command, lambda stdin: _feed(stdin, payload), _read_all)
+
+
+async def _run(
+    command: Sequence[str],
+    feed: Callable[[asyncio.StreamWriter], Awaitable[None]],
+    read: Callable[[asyncio.StreamReader], Awaitable[_Output]],
+) -> _Output:
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,
@@ -105,8 +121,8 @@ async def run_command(command: Sequence[str], payload: bytes) -> bytes:
     assert process.stderr is not None
     try:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_feed(process.stdin, payload))
-            output = tasks.create_task(_read_all(process.stdout))
+            tasks.create_task(_wait(feed(process.stdin)))
+            output = tasks.create_task(_wait(read(process.stdout)))
             error = tasks.create_task(_read_tail(process.stderr))
         status = await process.wait()
     except BaseException as exc:
@@ -119,6 +135,29 @@ async def run_command(command: Sequence[str], payload: bytes) -> bytes:
         tail = error.result().decode(errors="replace").strip()
         raise CommandFailed(f"{ending}: {tail}" if tail else ending)
     return output.result()
+
+
+async def _wait(awaitable: Awaitable[_Output]) -> _Output:
+    return await awaitable
+
+
+async def _feed_from(stream: asyncio.StreamWriter, tunnel: Tunnel) -> None:
+    """Give the command a message as it comes; what it has no use for is not taken, and the caller hears so."""
+    try:
+        async for chunk in tunnel.receive_chunks():
+            if stream.is_closing():
+                return
+            stream.write(chunk)
+            await stream.drain()
+    except (TunnelClosed, BrokenPipeError, ConnectionResetError):
+        pass
+    finally:
+        stream.close()
+
+
+async def _read_each(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    while part := await stream.read(READ_BYTES):
+        yield part
 
 
 async def _feed(stream: asyncio.StreamWriter, payload: bytes) -> None:

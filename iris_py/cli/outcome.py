@@ -8,7 +8,16 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from iris_py.errors import ConfigurationError, HandshakeError, IrisError, MemberLost, NoMembers, Overloaded, RequestTimeout
+from iris_py.errors import (
+    ConfigurationError,
+    HandshakeError,
+    IrisError,
+    MemberLost,
+    NoMembers,
+    Overloaded,
+    RequestTimeout,
+    TunnelBroken,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -87,7 +96,12 @@ def execute(command: Callable[[], Coroutine[object, object, int]], *, verbosity:
 
 def explain(error: Exception) -> str:
     """Say what went wrong and what to do on a command line, where the advice to programs is of no use."""
+    if isinstance(error, TunnelBroken):
+        cause = f" ({error.type}: {error.text})" if error.type else ""
+        return f"the tunnel to member {error.member[:8]} of {error.cluster!r} broke: {error.reason}{cause}. Begin again."
     if isinstance(error, NoMembers):
+        if error.without_tunnels:
+            return f"no member of {error.cluster!r} serves tunnels. Start one with `iris join {error.cluster} --exec ...`."
         others = f"{error.nodes} other node{'s' * (error.nodes != 1)} known" if error.nodes else "no other node found"
         return (
             f"nobody serves {error.cluster!r} ({others}). "

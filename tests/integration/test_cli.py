@@ -297,6 +297,24 @@ def test_survey_says_who_did_not_answer(shell: Shell) -> None:
     assert shell.run("survey", "names", "hello", "--stop-after", "0")[0] == 2
 
 
+def test_a_tunnel_is_a_pipe_through_the_command_of_a_member(shell: Shell) -> None:
+    service, _ = shell.serve("join", "upper", "--exec", "tr a-z A-Z")
+    content = b"some text, " * 2_000_000  # more than fits a message of a request
+    pipe = shell.start("tunnel", "upper")
+    assert pipe.communicate(content, timeout=WAIT_S) == (content.upper(), b"")
+    assert pipe.returncode == 0
+    assert shell.run("tunnel", "upper", stdin=b"") == (0, b"", "")
+    assert stop(service) == (0, b"", "")
+
+
+def test_a_tunnel_says_what_broke_it(shell: Shell) -> None:
+    shell.serve("join", "wrong", "--exec", "cat >/dev/null; echo half; echo no such thing >&2; exit 3", "--shell")
+    code, out, errors = shell.run("tunnel", "wrong", stdin=b"anything")
+    assert (code, out) == (1, b"half\n")
+    assert "CommandFailed: exit status 3: no such thing" in errors
+    assert shell.run("tunnel", "nobody", stdin=b"")[0] == 3
+
+
 def test_broadcast_runs_the_command_and_shows_its_output(shell: Shell) -> None:
     services = [shell.serve("join", "upper", "--exec", "tr a-z A-Z")[0] for _ in range(2)]
     assert shell.run("broadcast", "upper", "hello\n") == (0, b"sent to 2 members\n", "")

@@ -18,7 +18,7 @@ from security.keyring import Secret
 if TYPE_CHECKING:
     from pathlib import Path
 
-COMMANDS = ["node", "join", "request", "broadcast", "survey", "publish", "subscribe", "members", "demo", "keys"]
+COMMANDS = ["node", "join", "request", "broadcast", "survey", "tunnel", "publish", "subscribe", "members", "demo", "keys"]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,9 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.err == ""
 
 
-@pytest.mark.parametrize("command", ["node", "join", "request", "broadcast", "survey", "publish", "subscribe", "members"])
+@pytest.mark.parametrize(
+    "command", ["node", "join", "request", "broadcast", "survey", "tunnel", "publish", "subscribe", "members"]
+)
 def test_common_options_and_exit_codes_are_in_every_help(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

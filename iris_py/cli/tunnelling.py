@@ -1,0 +1,102 @@
+"""`iris tunnel`: a pipe to one member, of any size and as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import iris_py
+from iris_py.cli.outcome import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from iris_py.cli.settings import Settings
+
+__all__ = ["tunnel"]
+
+READ_BYTES: Final = 1 << 17
+AHEAD: Final = 4  # pieces of standard input that are read before the tunnel takes them
+
+
+async def tunnel(settings: Settings, cluster: str, *, timeout_s: float) -> int:
+    """Send standard input as one message, and print what comes back until the member ends it, both as they come."""
+    async with (
+        iris_py.connect(**settings.connect_arguments()) as node,
+        node.tunnel(cluster, timeout=timeout_s) as opened,
+    ):
+        with _progress() as advance:
+            sending = asyncio.create_task(_send(opened, advance))
+            try:
+                while True:
+                    async for chunk in opened.receive_chunks():
+                        advance(0, len(chunk))
+                        sys.stdout.buffer.write(chunk)
+                        sys.stdout.buffer.flush()
+            except iris_py.TunnelClosed:
+                pass  # the member is done, and nothing went wrong there
+            except BaseException:
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+                raise
+            await sending
+    return ExitCode.OK
+
+
+async def _send(opened: iris_py.Tunnel, advance: Callable[[int, int], None]) -> None:
+    async def counted() -> AsyncIterator[bytes]:
+        async for chunk in _standard_input():
+            yield chunk
+            advance(len(chunk), 0)
+
+    await opened.send_chunks(counted())
+    await opened.end()
+
+
+async def _standard_input() -> AsyncIterator[bytes]:
+    """Read in a thread that may stay behind: a terminal or pipe that says nothing must not hold up our end."""
+    loop = asyncio.get_running_loop()
+    chunks: asyncio.Queue[bytes] = asyncio.Queue()
+    room = threading.Semaphore(AHEAD)
+
+    def read() -> None:
+        chunk = b"?"
+        while chunk:
+            room.acquire()
+            chunk = os.read(sys.stdin.fileno(), READ_BYTES)
+            try:
+                loop.call_soon_threadsafe(chunks.put_nowait, chunk)
+            except RuntimeError:
+                return  # the loop is closed: nobody wants it
+
+    threading.Thread(target=read, daemon=True).start()
+    while chunk := await chunks.get():
+        yield chunk
+        room.release()
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """Show how much has passed, if somebody looks and it is not in the way of the output."""
+    if not sys.stderr.isatty() or sys.stdout.isatty():
+        yield lambda sent, received: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    status = os.fstat(sys.stdin.fileno())
+    size = status.st_size if stat.S_ISREG(status.st_mode) else None
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        sending, receiving = progress.add_task("sent", total=size), progress.add_task("received", total=None)
+
+        def advance(sent: int, received: int) -> None:
+            progress.advance(sending, sent)
+            progress.advance(receiving, received)
+
+        yield advance
