@@ -191,6 +191,7 @@ def tunnel(
     settings: Settings,
     name: Cluster,
     timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long opening may take.")] = 5.0,
+    json: Annotated[bool, typer.Option("--json", metavar="", help="Say in JSON, on standard error, what has passed.")] = False,
 ) -> int:
     """Pipe standard input, of any size, through one member, and print what comes back, as it comes.
 
@@ -198,7 +199,9 @@ def tunnel(
     """
     from iris_py.cli import tunnelling
 
-    return execute(lambda: tunnelling.tunnel(settings, name, timeout_s=timeout), verbosity=settings.verbose, is_short=True)
+    return execute(
+        lambda: tunnelling.tunnel(settings, name, timeout_s=timeout, as_json=json), verbosity=settings.verbose, is_short=True
+    )
 
 
 @app.command(epilog=EXIT_CODES_HELP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import stat
 import sys
@@ -24,17 +25,19 @@ READ_BYTES: Final = 1 << 17
 AHEAD: Final = 4  # pieces of standard input that are read before the tunnel takes them
 
 
-async def tunnel(settings: Settings, cluster: str, *, timeout_s: float) -> int:
+async def tunnel(settings: Settings, cluster: str, *, timeout_s: float, as_json: bool) -> int:
     """Send standard input as one message, and print what comes back until the member ends it, both as they come."""
     async with (
         iris_py.connect(**settings.connect_arguments()) as node,
         node.tunnel(cluster, timeout=timeout_s) as opened,
     ):
         with _progress() as advance:
+            received = 0
             sending = asyncio.create_task(_send(opened, advance))
             try:
                 while True:
                     async for chunk in opened.receive_chunks():
+                        received += len(chunk)
                         advance(0, len(chunk))
                         sys.stdout.buffer.write(chunk)
                         sys.stdout.buffer.flush()
@@ -44,18 +47,22 @@ async def tunnel(settings: Settings, cluster: str, *, timeout_s: float) -> int:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
                 raise
-            await sending
+            sent = await sending
+    if as_json:
+        passed = {"cluster": cluster, "member": opened.member, "sent_bytes": sent, "received_bytes": received}
+        print(json.dumps(passed), file=sys.stderr)
     return ExitCode.OK
 
 
-async def _send(opened: iris_py.Tunnel, advance: Callable[[int, int], None]) -> None:
+async def _send(opened: iris_py.Tunnel, advance: Callable[[int, int], None]) -> int:
     async def counted() -> AsyncIterator[bytes]:
         async for chunk in _standard_input():
             yield chunk
             advance(len(chunk), 0)
 
-    await opened.send_chunks(counted())
+    sent = await opened.send_chunks(counted())
     await opened.end()
+    return sent
 
 
 async def _standard_input() -> AsyncIterator[bytes]:

@@ -303,7 +303,9 @@ def test_a_tunnel_is_a_pipe_through_the_command_of_a_member(shell: Shell) -> Non
     pipe = shell.start("tunnel", "upper")
     assert pipe.communicate(content, timeout=WAIT_S) == (content.upper(), b"")
     assert pipe.returncode == 0
-    assert shell.run("tunnel", "upper", stdin=b"") == (0, b"", "")
+    code, out, errors = shell.run("tunnel", "upper", "--json", stdin=b"abc")
+    assert (code, out) == (0, b"ABC")
+    assert json.loads(errors).items() >= {"cluster": "upper", "sent_bytes": 3, "received_bytes": 3}.items()
     assert stop(service) == (0, b"", "")
 
 
