@@ -29,7 +29,7 @@ from iris_py.patterns.tunnel_table import TunnelChanged, TunnelOpened, TunnelSta
 from iris_py.publishing import SENT_PER_TURN_MAX, Publishing
 from iris_py.serving import QUEUE_MESSAGES, THREADS_MAX, Handler, Server, default_concurrency, serves_tunnels
 from iris_py.surveys import Survey, Surveying
-from iris_py.tunnels import TUNNELS, Tunneling, check_window
+from iris_py.tunneling import TUNNELS, Tunneling, check_window
 from iris_py.views import Member, Members, Statistics, describe
 from overlay.errors import OverlayError
 from overlay.events import Departed, GroupJoined, GroupLeft, Settled

@@ -218,8 +218,10 @@ class TunnelClosed(IrisError):
         self.cluster = cluster
         self.member = member
         self.is_ours = is_ours
-        who = "this side" if is_ours else f"the other side ({member[:8]})"
-        super().__init__(f"the tunnel of {cluster!r} was ended by {who}. Open another one with node.tunnel() to send more.")
+        who = "this side" if is_ours else "the other side"
+        super().__init__(
+            f"the tunnel of {cluster!r} to {member[:8]} was ended by {who}. Open another one with node.tunnel() to send more."
+        )
 
 
 class TunnelBroken(IrisError):

@@ -54,8 +54,8 @@ class Peer:
         is_full: Whether too much waits for a link to it.
         is_routed: Whether it is reached through the ring, for no link to it can be had.
         connect_after: When a link to it may be asked for again (seconds).
-        awaited: Requests and surveys of this node that it has not answered. Invariant: the sum of ``in_flight`` of its
-            members, and how many surveys it is open in.
+        awaited: Requests and surveys of this node that it has not answered, and tunnels. Invariant: the sum of ``in_flight``
+            of its members, how many surveys it is open in, and how many tunnels there are to it.
         is_dead: Whether it was found dead, and was not heard since: nothing goes through the ring to it.
         is_local: Whether it is this node.
     """

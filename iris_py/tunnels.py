@@ -4,42 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import io
-import math
 from contextlib import aclosing
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from iris_py import packets
-from iris_py.errors import ConfigurationError, MessageTooLarge, TunnelBroken, TunnelClosed
-from iris_py.opening import Closable, Opening
+from iris_py.errors import MessageTooLarge, TunnelBroken, TunnelClosed
+from iris_py.opening import Closable
 from iris_py.patterns.tunnel import (
     CHUNK_BYTES,
     PIECE_BYTES_MAX,
     PIECE_CHARGE,
-    WINDOW_BYTES,
-    WINDOW_BYTES_MAX,
-    WINDOW_BYTES_MIN,
     Failure,
 )
 from iris_py.patterns.tunnel_offer import FROM_MEMBER
-from overlay.errors import OverlayError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 
-    from iris_py.net.driver import Driver
-    from iris_py.node import NodeCore
     from iris_py.patterns.tunnel import Piece, TunnelEnd
-    from iris_py.patterns.tunnel_table import TunnelChanged, TunnelOpened
 
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
 
-#: How long opening a tunnel may take unless it is told otherwise, in seconds: as for a request.
-OPEN_TIMEOUT_S = 5.0
 #: How long closing waits without any sign of progress for the other side to take what was sent, in seconds.
 CLOSE_TIMEOUT_S = 30.0
-#: Tunnels of one registration at once. With full windows of 1 MiB they hold a quarter of a gigabyte.
-TUNNELS = 256
 #: What may be sent without a turn of the event loop. Too small: turns cost more than messages; too large: other work waits.
 REST_BYTES = 8 * CHUNK_BYTES
 #: What is read from a file, or written to one, at once, in a thread. Too small: threads are changed too often.
@@ -418,81 +406,6 @@ class Tunnel(Closable):
                         yield bytes(piece)
             finally:
                 self._is_skipping = is_begun and not is_last
-
-
-class Tunneling:
-    """The part of a node that opens tunnels."""
-
-    _core: NodeCore
-    _driver: Driver
-    _loop: asyncio.AbstractEventLoop
-
-    def tunnel(self, cluster: str, *, timeout: float = OPEN_TIMEOUT_S, window_bytes: int = WINDOW_BYTES) -> Opening[Tunnel]:
-        """Open a tunnel to one member of a cluster, balanced as requests are. Use with ``await`` or ``async with``.
-
-        Members serve tunnels with :meth:`Handler.on_tunnel`. One that is full, or has no such method, is passed over for
-        another; so is one that is lost before the tunnel is open, for nothing was begun there.
-
-        Args:
-            cluster: The name.
-            timeout: Seconds until :exc:`RequestTimeout`, for the opening alone.
-            window_bytes: What the member may send before any of it is received: 4 KiB to 1 GiB.
-
-        Raises:
-            NoMembers: Nobody serves that name, or nobody there serves tunnels.
-            Overloaded: All members are full.
-            RequestTimeout: The time ran out.
-            ConfigurationError: An argument is wrong.
-            NodeClosed: The node was closed.
-        """
-        self._check_open()
-        if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
-            raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
-        check_window("window_bytes", window_bytes)
-        return Opening(self._open_tunnel(cluster, timeout, window_bytes))
-
-    async def _open_tunnel(self, cluster: str, timeout: float, window_bytes: int) -> Tunnel:
-        self._check_open()  # again: an Opening may be awaited much later than it was made
-        future: asyncio.Future[Tunnel] = self._loop.create_future()
-        try:
-            tunnel_id = self._core.open_tunnel(cluster, timeout, window_bytes, future, self._loop.time())
-        except (ValueError, OverlayError) as exc:
-            raise ConfigurationError(str(exc)) from exc
-        self._driver.wake()
-        try:
-            return await future
-        except asyncio.CancelledError as exc:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                future.result()._break_by(exc)  # both happened in one turn
-            self._core.requester.cancel(tunnel_id)
-            self._driver.wake()
-            raise
-
-    def _handle_tunnel_opened(self, event: TunnelOpened) -> None:
-        tunnel = Tunnel(event.end, self._core.info.id.hex(), self._driver.wake)
-        assert isinstance(event.token, asyncio.Future)
-        if event.token.done():
-            tunnel._break_by(asyncio.CancelledError("the caller gave up"))
-        else:
-            event.token.set_result(tunnel)
-
-    def _handle_tunnel_changed(self, event: TunnelChanged) -> None:
-        tunnel = event.end.token
-        if isinstance(tunnel, Tunnel):
-            tunnel._handle_changed()
-
-    def _check_open(self) -> None:
-        raise NotImplementedError
-
-
-def check_window(name: str, window_bytes: int) -> None:
-    """Refuse a window that is none.
-
-    Raises:
-        ConfigurationError: It is too small or too large.
-    """
-    if not isinstance(window_bytes, int) or not WINDOW_BYTES_MIN <= window_bytes <= WINDOW_BYTES_MAX:
-        raise ConfigurationError(f"{name}={window_bytes!r} must be {WINDOW_BYTES_MIN} to {WINDOW_BYTES_MAX} bytes.")
 
 
 _NOT_TAKEN = Failure("the other side takes no more, and has not taken everything")

@@ -38,7 +38,7 @@ IMPURE = {
 }
 OUTER = ("net", "cli", "testing", "sync")
 OUTER_MODULES = {"client", "serving", "broadcasts", "membership", "surveys", "config", "runner"}
-OUTER_MODULES |= {"publishing", "subscriptions", "tunnels"}
+OUTER_MODULES |= {"publishing", "subscriptions", "tunneling", "tunnels"}
 
 #: Only these touch sockets, and only these know uvloop.
 SOCKET_FOLDER = "iris_py/net"
@@ -60,7 +60,7 @@ LAYERS = (
     ("node",),
     ("net.driver", "messages"),
     ("broadcasts", "surveys", "tunnels"),
-    ("serving",),
+    ("serving", "tunneling"),
     ("client",),
     ("testing", "cli"),
 )
