@@ -134,4 +134,4 @@ def test_every_error_says_what_to_do() -> None:
     kinds = [getattr(iris_py, name) for name in PUBLIC if inspect.isclass(getattr(iris_py, name))]
     raised = [kind for kind in kinds if issubclass(kind, BaseException)]
     assert all(issubclass(kind, iris_py.IrisError) for kind in raised)
-    assert len(raised) == 11
+    assert len(raised) == 13
