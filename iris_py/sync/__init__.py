@@ -25,6 +25,8 @@ from iris_py.errors import (
     RemoteError,
     RequestTimeout,
     SlowSubscriber,
+    TunnelBroken,
+    TunnelClosed,
 )
 from iris_py.messages import Message, Request
 from iris_py.surveys import Answers, SurveyFailure, SurveyReply
@@ -34,6 +36,7 @@ from iris_py.sync.membership import Membership
 from iris_py.sync.node import Node, connect
 from iris_py.sync.subscription import Subscription
 from iris_py.sync.survey import Survey
+from iris_py.sync.tunnel import Tunnel
 from iris_py.views import Member, Statistics
 
 __all__ = [
@@ -62,5 +65,8 @@ __all__ = [
     "Survey",
     "SurveyFailure",
     "SurveyReply",
+    "Tunnel",
+    "TunnelBroken",
+    "TunnelClosed",
     "connect",
 ]

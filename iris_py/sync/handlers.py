@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import serving
 from iris_py.sync.documented import documented_as
+from iris_py.sync.tunnel import Tunnel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from iris_py.serving import RequestFunction
     from iris_py.subscriptions import Callback
     from iris_py.sync.background import Background
+    from iris_py.tunnels import Tunnel as InnerTunnel
 
 #: The callback that runs in this context: if it closes its own subscription, it must not wait for its own end.
 current_callback: ContextVar[object] = ContextVar("current_callback", default=None)
@@ -48,6 +50,14 @@ class Handler:
     @documented_as(serving.Handler.on_broadcast)
     def on_broadcast(self, message: Message) -> None: ...
 
+    def on_tunnel(self, tunnel: Tunnel) -> None:
+        """Serve a tunnel: when this returns the tunnel is closed, and the caller sees its clean end.
+
+        What this raises breaks the tunnel: the caller sees a :exc:`~iris_py.TunnelBroken` with its type and text. Each tunnel
+        has a thread for as long as this runs.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} does not serve tunnels")
+
 
 class InThreads(serving.Handler):
     """Calls the methods of a handler in threads."""
@@ -66,10 +76,18 @@ class InThreads(serving.Handler):
         await self._background.in_thread(self._handler.on_broadcast, message)
 
 
+class InThreadsWithTunnels(InThreads):
+    """The same for a handler that serves tunnels."""
+
+    async def on_tunnel(self, tunnel: InnerTunnel) -> None:
+        await self._background.in_thread(self._handler.on_tunnel, Tunnel(tunnel, self._background))
+
+
 def adapt(handler: AnyHandler, loop: Background, *, inline: bool) -> serving.Handler | RequestFunction:
     """Return a handler that the event loop can run; what it cannot is left to it, which says so."""
     if isinstance(handler, Handler):
-        return InThreads(handler, loop)
+        serves_tunnels = type(handler).on_tunnel is not Handler.on_tunnel
+        return InThreadsWithTunnels(handler, loop) if serves_tunnels else InThreads(handler, loop)
     if isinstance(handler, serving.Handler) or not callable(handler) or inline or serving.is_async_function(handler):
         return handler
     function = handler

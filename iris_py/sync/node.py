@@ -9,6 +9,7 @@ from iris_py.client import TIMEOUT_S
 from iris_py.membership import DRAIN_TIMEOUT_S
 from iris_py.patterns.subscribing import QUEUE_BYTES
 from iris_py.patterns.subscribing import QUEUE_MESSAGES as SUBSCRIPTION_QUEUE_MESSAGES
+from iris_py.patterns.tunnel import WINDOW_BYTES
 from iris_py.serving import QUEUE_MESSAGES
 from iris_py.surveys import SURVEY_TIMEOUT_S
 from iris_py.sync.background import background
@@ -19,6 +20,8 @@ from iris_py.sync.members import Members
 from iris_py.sync.membership import Membership
 from iris_py.sync.subscription import Subscription
 from iris_py.sync.survey import Survey
+from iris_py.sync.tunnel import Tunnel
+from iris_py.tunneling import OPEN_TIMEOUT_S, TUNNELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,6 +92,8 @@ class Node(Closable):
         concurrency: int | None = None,
         queue_messages: int = QUEUE_MESSAGES,
         inline: bool = False,
+        tunnels: int = TUNNELS,
+        tunnel_window_bytes: int = WINDOW_BYTES,
     ) -> Membership:
         inner = self._background.open(
             self._inner.join,
@@ -97,6 +102,8 @@ class Node(Closable):
             concurrency=default_concurrency(handler) if concurrency is None else concurrency,
             queue_messages=queue_messages,
             inline=inline,
+            tunnels=tunnels,
+            tunnel_window_bytes=tunnel_window_bytes,
         )
         return Membership(inner, self._background)
 
@@ -128,6 +135,11 @@ class Node(Closable):
     ) -> Survey:
         inner = self._background.call(self._inner.survey, cluster, payload, timeout=timeout, stop_after=stop_after)
         return Survey(inner, self._background)
+
+    @documented_as(client.Node.tunnel)
+    def tunnel(self, cluster: str, *, timeout: float = OPEN_TIMEOUT_S, window_bytes: int = WINDOW_BYTES) -> Tunnel:
+        inner = self._background.open(self._inner.tunnel, cluster, timeout=timeout, window_bytes=window_bytes)
+        return Tunnel(inner, self._background)
 
     # -- topics
 

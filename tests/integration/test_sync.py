@@ -503,3 +503,55 @@ def test_what_was_opened_for_nobody_is_closed_again(home: Path) -> None:
         wait_until_closed()
     finally:
         loop.shut_down()
+
+
+class Mirror(iris.Handler):
+    """Sends every message back; fails if it is told to."""
+
+    def on_tunnel(self, tunnel: iris.Tunnel) -> None:
+        for message in tunnel:
+            if message == b"fail":
+                raise ValueError("as you wish")
+            tunnel.send(message)
+
+
+def test_tunnels(pair: Pair, tmp_path: Path) -> None:
+    large = bytes(range(256)) * 20_000
+    (tmp_path / "source").write_bytes(large)
+    with pair.second.join("mirror", Mirror()), pair.first.tunnel("mirror", timeout=PATIENCE_S) as tunnel:
+        assert (tunnel.cluster, tunnel.member, tunnel.source) == ("mirror", pair.second.id, pair.first.id)
+        assert tunnel.id in repr(tunnel)
+        tunnel.send(b"one")
+        assert tunnel.receive() == b"one"
+        # What makes the chunks runs in a thread, where this API may be used.
+        assert tunnel.send_chunks(pair.first.id[:each].encode() for each in (1, 2)) == 3
+        assert len(tunnel.receive()) == 3
+        with (tmp_path / "source").open("rb") as source, (tmp_path / "copy").open("wb") as copy:
+            assert tunnel.send_from(source) == len(large)
+            assert tunnel.receive_into(copy) == len(large)
+        assert (tmp_path / "copy").read_bytes() == large
+        tunnel.send(large)
+        assert b"".join(tunnel.receive_chunks()) == large
+        tunnel.send(large)
+        for chunk in tunnel.receive_chunks():
+            assert large.startswith(chunk)
+            break
+        tunnel.send(b"last")
+        tunnel.end()
+        assert list(tunnel) == [b"last"]
+        with pytest.raises(iris.TunnelClosed):
+            tunnel.receive()
+
+
+def test_a_tunnel_breaks_with_what_was_raised(pair: Pair) -> None:
+    with pair.second.join("mirror", Mirror()), pair.second.join("notes", Notes()):
+        tunnel = pair.first.tunnel("mirror")
+        tunnel.send(b"fail")
+        with pytest.raises(iris.TunnelBroken, match="ValueError: as you wish"):
+            tunnel.receive()
+        with pytest.raises(iris.NoMembers, match="serves tunnels"):
+            pair.first.tunnel("notes")
+        with pytest.raises(ZeroDivisionError), pair.first.tunnel("mirror") as broken:
+            broken.send(bytes(1 // 0))
+        with pytest.raises(iris.TunnelBroken, match="this side broke it off"):
+            broken.receive()

@@ -1,0 +1,148 @@
+"""Tunnels: messages in both directions, in order, as fast as the slower side takes them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, BinaryIO
+
+from iris_py import packets, tunnels
+from iris_py.errors import TunnelClosed
+from iris_py.sync.closing import Closable
+from iris_py.sync.documented import documented_as
+from iris_py.tunnels import CLOSE_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+    from types import TracebackType
+    from typing import Self
+
+    from iris_py.patterns.tunnel import Piece
+    from iris_py.sync.background import Background
+
+
+class Tunnel(Closable):
+    """An ordered two-way stream of messages between a caller and one member, from :meth:`Node.tunnel` or in ``on_tunnel()``.
+
+    It ends in one of two ways: :exc:`TunnelClosed` means that everything that was sent has been delivered, :exc:`TunnelBroken`
+    that the rest may be missing. ``for message in tunnel`` ends with the first, and raises the second. With ``with`` it is
+    closed in the end, or broken if an exception leaves the block. Several threads may share it; messages do not mix.
+    """
+
+    def __init__(self, inner: tunnels.Tunnel, loop: Background) -> None:
+        self._inner = inner
+        self._background = loop
+
+    @property
+    @documented_as(tunnels.Tunnel.id)
+    def id(self) -> str:
+        return self._inner.id
+
+    @property
+    @documented_as(tunnels.Tunnel.cluster)
+    def cluster(self) -> str:
+        return self._inner.cluster
+
+    @property
+    @documented_as(tunnels.Tunnel.member)
+    def member(self) -> str:
+        return self._inner.member
+
+    @property
+    @documented_as(tunnels.Tunnel.source)
+    def source(self) -> str:
+        return self._inner.source
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    # -- sending
+
+    @documented_as(tunnels.Tunnel.send)
+    def send(self, payload: Piece | bytearray) -> None:
+        self._background.wait(self._inner.send, payload)
+
+    @documented_as(tunnels.Tunnel.send_from)
+    def send_from(self, file: BinaryIO) -> int:
+        return self._background.wait(self._inner.send_from, file)
+
+    @documented_as(tunnels.Tunnel.send_chunks)
+    def send_chunks(self, chunks: Iterable[bytes]) -> int:
+        return self._background.wait(self._send_chunks, chunks)
+
+    @documented_as(tunnels.Tunnel.end)
+    def end(self) -> None:
+        self._background.wait(self._inner.end)
+
+    # -- receiving
+
+    @documented_as(tunnels.Tunnel.receive)
+    def receive(self, *, max_bytes: int = packets.MAX_MESSAGE_BYTES) -> bytes:
+        return self._background.wait(self._inner.receive, max_bytes=max_bytes)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        message = self._background.wait(self._next)
+        if message is None:
+            raise StopIteration
+        return message
+
+    @documented_as(tunnels.Tunnel.receive_into)
+    def receive_into(self, file: BinaryIO) -> int:
+        return self._background.wait(self._inner.receive_into, file)
+
+    @documented_as(tunnels.Tunnel.receive_chunks)
+    def receive_chunks(self) -> Iterator[bytes]:
+        chunks = self._inner.receive_chunks()
+        try:
+            while (chunk := self._background.wait(_next_of, chunks)) is not None:
+                yield chunk
+        finally:
+            self._background.wait(_close, chunks)
+
+    # -- the end
+
+    @documented_as(tunnels.Tunnel.close)
+    def close(self, *, timeout: float = CLOSE_TIMEOUT_S) -> None:
+        if not self._background.is_gone:
+            self._background.wait(self._inner.close, timeout=timeout)
+
+    _end = close
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._background.is_gone:
+            self._background.wait(self._inner._exit, exc)
+
+    # -- in the event loop
+
+    async def _next(self) -> bytes | None:
+        try:
+            return await self._inner.receive()
+        except TunnelClosed:
+            return None
+
+    async def _send_chunks(self, chunks: Iterable[bytes]) -> int:
+        return await self._inner.send_chunks(self._each(iter(chunks)))
+
+    async def _each(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+        """Take what a program makes in a thread: it may wait, and use this API."""
+        while (chunk := await self._background.in_thread(_take, chunks)) is not None:
+            yield chunk
+
+
+def _take(chunks: Iterator[bytes]) -> bytes | None:
+    return next(chunks, None)
+
+
+async def _next_of(chunks: AsyncIterator[bytes]) -> bytes | None:
+    async for chunk in chunks:
+        return chunk
+    return None
+
+
+async def _close(chunks: AsyncIterator[bytes]) -> None:
+    if isinstance(chunks, AsyncGenerator):
+        await chunks.aclose()
