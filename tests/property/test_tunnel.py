@@ -149,7 +149,7 @@ class TunnelMachine(RuleBasedStateMachine):
                 self.arrive(which, 100)
             self.wait()
             after = [(side.end.written, len(side.taken), len(side.partial), side.end.is_over) for side in self.sides]
-            if before == after and not any(self.wire) and not any(side.end.is_ready for side in self.sides):
+            if before == after and self.is_at_rest():
                 break
         else:
             raise AssertionError("it does not come to rest")
@@ -166,6 +166,10 @@ class TunnelMachine(RuleBasedStateMachine):
 
     def wait(self) -> None:
         """Let time pass."""
+
+    def is_at_rest(self) -> bool:
+        """Tell whether nothing is under way, and nothing is to be sent."""
+        return not any(self.wire) and not any(side.end.is_ready for side in self.sides)
 
     # -- what holds at any time
 
@@ -227,6 +231,10 @@ class RingMachine(TunnelMachine):
         for side in self.sides:
             assert isinstance(side.way, RingWay)
             side.way.handle_timeout(self.now)
+
+    def is_at_rest(self) -> bool:
+        # What was lost comes again as long as it was not acknowledged.
+        return super().is_at_rest() and not any(getattr(side.way, "_unacknowledged", ()) for side in self.sides)
 
 
 TestTunnel = TunnelMachine.TestCase
