@@ -168,8 +168,12 @@ class TunnelMachine(RuleBasedStateMachine):
         """Let time pass."""
 
     def is_at_rest(self) -> bool:
-        """Tell whether nothing is under way, and nothing is to be sent."""
-        return not any(self.wire) and not any(side.end.is_ready for side in self.sides)
+        """Tell whether nothing is under way, and nothing is or can be sent."""
+        can_write = any(
+            side.unwritten is not None and not side.end.is_ended and side.end.credit >= PIECE_CHARGE + bool(side.unwritten)
+            for side in self.sides
+        )
+        return not (can_write or any(self.wire) or any(side.end.is_ready for side in self.sides))
 
     # -- what holds at any time
 
