@@ -8,7 +8,6 @@ import math
 import os
 import random
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from iris_py import packets
@@ -22,10 +21,17 @@ from iris_py.net.sockets import SocketNetwork
 from iris_py.node import NodeCore
 from iris_py.node_events import DialRefused, RoomMade, SubscriptionReady, SubscriptionTold, ViewKnown
 from iris_py.opening import Closable, Opening
-from iris_py.patterns.service import BroadcastReceived, Registration, RegistrationDrained, RequestCancelled, RequestStarted
+from iris_py.patterns.service import (
+    QUEUE_BYTES,
+    BroadcastReceived,
+    Registration,
+    RegistrationDrained,
+    RequestCancelled,
+    RequestStarted,
+)
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.publishing import SENT_PER_TURN_MAX, Publishing
-from iris_py.serving import QUEUE_MESSAGES, THREADS_MAX, Handler, Server, default_concurrency
+from iris_py.serving import QUEUE_MESSAGES, Handler, Server, default_concurrency
 from iris_py.surveys import Survey, Surveying
 from iris_py.views import Member, Members, Statistics, describe
 from overlay.errors import OverlayError
@@ -63,7 +69,6 @@ class Node(Publishing, Surveying, Closable):
         self._core: NodeCore
         self._remembered: RememberedPeers | None = None
         self._memberships: dict[Registration, Membership] = {}
-        self._executor: ThreadPoolExecutor | None = None
         self._settled: asyncio.Future[None] = self._loop.create_future()
         self._departed: asyncio.Future[None] = self._loop.create_future()
         self._joins: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
@@ -95,6 +100,11 @@ class Node(Publishing, Surveying, Closable):
         """The name of the network."""
         return self._keyring.network
 
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest payload that it sends."""
+        return self._config.max_message_bytes
+
     def nodes(self) -> tuple[Member, ...]:
         """Return every node of the network that this one knows, itself first. Of a large network that is a small part."""
         return tuple(describe(info) for info in (self._core.info, *self._core.overlay.peers()))
@@ -120,6 +130,7 @@ class Node(Publishing, Surveying, Closable):
         *,
         concurrency: int | None = None,
         queue_messages: int = QUEUE_MESSAGES,
+        queue_bytes: int = QUEUE_BYTES,
         inline: bool = False,
     ) -> Opening[Membership]:
         """Take part in a cluster. Use with ``await`` or ``async with``; when it returns, everybody knows.
@@ -127,9 +138,11 @@ class Node(Publishing, Surveying, Closable):
         Args:
             cluster: The name, 1 to 255 bytes of UTF-8.
             handler: A :class:`Handler`, or a function from :class:`Request` to bytes for requests only. A plain function
-                runs in a thread.
+                runs in a thread. It cannot be cancelled, so it counts as running until it returns; the end of the program
+                does not wait for it.
             concurrency: Requests that run at once; by default 128, or 32 for a plain function.
-            queue_messages: Requests that wait beyond those; more are told that this member is full.
+            queue_messages: Requests that wait beyond those; of more, callers are told that this member is full, and try others.
+            queue_bytes: How many bytes of payload may wait; likewise.
             inline: Run a plain function in the event loop itself: fastest, and only for one that returns at once.
 
         Raises:
@@ -140,16 +153,17 @@ class Node(Publishing, Surveying, Closable):
         if not callable(handler) and not isinstance(handler, Handler):
             raise ConfigurationError(f"a handler is an iris_py.Handler or a function, not {handler!r}.")
         concurrency = default_concurrency(handler) if concurrency is None else concurrency
-        if concurrency < 1 or queue_messages < 0:
-            raise ConfigurationError("concurrency must be at least 1 and queue_messages at least 0.")
-        return Opening(self._join(self._group(cluster), handler, concurrency, queue_messages, inline))
+        if concurrency < 1 or queue_messages < 0 or queue_bytes < 0:
+            raise ConfigurationError("concurrency must be at least 1, queue_messages and queue_bytes at least 0.")
+        registration = Registration(self._group(cluster), None, concurrency, queue_messages, queue_bytes)
+        return Opening(self._join(registration, handler, inline))
 
     async def request(self, cluster: str, payload: bytes, *, timeout: float = TIMEOUT_S, idempotent: bool = False) -> bytes:
         """Ask one member of a cluster, and return its reply.
 
         Args:
             cluster: The name.
-            payload: At most 16 MiB.
+            payload: At most ``max_message_bytes``, 16 MiB by default.
             timeout: Seconds until :exc:`RequestTimeout`.
             idempotent: Executing it twice is harmless: try other members when one is lost, wait for one when there is none.
 
@@ -188,7 +202,7 @@ class Node(Publishing, Surveying, Closable):
             To how many members it was sent.
 
         Raises:
-            MessageTooLarge: The payload is over 16 MiB.
+            MessageTooLarge: The payload is over ``max_message_bytes``, 16 MiB by default.
             ConfigurationError: The name is wrong.
             NodeClosed: The node was closed.
         """
@@ -242,7 +256,8 @@ class Node(Publishing, Surveying, Closable):
             ) from exc
         info = NodeInfo(entropy(16), advertised_addresses(host, port), config.zone)  # type: ignore[arg-type] # NodeId is new
         try:
-            self._core = NodeCore(info, self._keyring, rng=rng, entropy=entropy)
+            max_message_bytes = config.max_message_bytes
+            self._core = NodeCore(info, self._keyring, rng=rng, entropy=entropy, max_message_bytes=max_message_bytes)
         except OverlayError as exc:
             raise ConfigurationError(str(exc)) from exc
         remembered: list[str] = []
@@ -280,8 +295,6 @@ class Node(Publishing, Surveying, Closable):
         await self._driver.close(CLOSE_TIMEOUT_S)
         if self._remembered is not None:
             self._remembered.remove(self.id)
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
         self._handle_room()
 
     def _abort(self) -> None:
@@ -306,27 +319,27 @@ class Node(Publishing, Surveying, Closable):
 
     # -- parts of the patterns
 
-    async def _join(
-        self, group: Group, handler: Handler | RequestFunction, concurrency: int, queue_messages: int, inline: bool
-    ) -> Membership:
+    async def _join(self, registration: Registration, handler: Handler | RequestFunction, inline: bool) -> Membership:
         self._check_open()  # again: an Opening may be awaited much later than it was made
-        registration = Registration(group, None, concurrency, queue_messages)
         server = Server(
             self._core,
             self._driver.wake,
             self._wait_for_room,
             handler,
-            None if inline else self._threads(),
+            registration.concurrency,
+            inline,
             self._driver.pause_reading,
             self._driver.resume_reading,
         )
         membership = self._memberships[registration] = Membership(registration, server, self._leave)
         registration.token = membership
         try:
-            if self._core.join(registration, self._loop.time()):
-                self._joins.setdefault(group.id, deque()).append(self._loop.create_future())
+            is_told_later = self._core.join(registration, self._loop.time())
+            group_id = registration.group.id
+            if is_told_later:
+                self._joins.setdefault(group_id, deque()).append(self._loop.create_future())
                 self._driver.wake()
-            joins = self._joins.get(group.id)
+            joins = self._joins.get(group_id)
             if joins:  # shielded: a second registration may wait for the same
                 await asyncio.shield(joins[-1])
         except OverlayError as exc:
@@ -380,11 +393,6 @@ class Node(Publishing, Surveying, Closable):
         waiter = self._loop.create_future()
         self._room_waiters.append(waiter)
         await waiter
-
-    def _threads(self) -> ThreadPoolExecutor:
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="iris-handler")
-        return self._executor
 
     # -- what the driver reports
 

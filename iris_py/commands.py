@@ -30,6 +30,7 @@ class Commands:
     service: Service
     pubsub: PubSub
     groups: Groups
+    max_message_bytes: int
     _local: Peer
     _outbound: Outbound
     _rare_deadline_changed: bool
@@ -56,7 +57,7 @@ class Commands:
         """Start a request; see :class:`~iris_py.patterns.request.Requester`.
 
         Raises:
-            MessageTooLarge: The payload is over ``MAX_MESSAGE_BYTES``.
+            MessageTooLarge: The payload is over ``max_message_bytes``.
             ValueError: The name is empty or too long.
         """
         return self.requester.request(self._group_to_ask(cluster, payload, now), payload, timeout_s, idempotent, token, now)
@@ -67,7 +68,7 @@ class Commands:
         return self.surveyor.survey(self._group_to_ask(cluster, payload, now), payload, timeout_s, stop_after, token, now)
 
     def _group_to_ask(self, cluster: str, payload: bytes, now: float) -> Group:
-        packets.check_size(payload)
+        packets.check_size(payload, self.max_message_bytes)
         group = self.group(cluster, now)
         if not group.is_watched:
             self.overlay.use_group(group.id, now)
@@ -82,10 +83,10 @@ class Commands:
         :class:`ViewKnown` it may go.
 
         Raises:
-            MessageTooLarge: The payload is over ``MAX_MESSAGE_BYTES``.
+            MessageTooLarge: The payload is over ``max_message_bytes``.
             ValueError: The name is empty or too long.
         """
-        packets.check_size(payload)
+        packets.check_size(payload, self.max_message_bytes)
         group = self.group(cluster, now)
         members = group.members
         if members is None:

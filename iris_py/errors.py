@@ -157,13 +157,16 @@ class MessageTooLarge(IrisError):
 
     Attributes:
         size_bytes: Its size.
-        limit_bytes: The largest size allowed.
+        limit_bytes: The largest size allowed, ``max_message_bytes`` of the node that would have sent it.
     """
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
-        super().__init__(f"a message of {size_bytes} bytes is over the limit of {limit_bytes}. Split it.")
+        super().__init__(
+            f"a message of {size_bytes} bytes is over the limit of {limit_bytes} at this node. "
+            "Split it, or raise max_message_bytes (at most 64 MiB)."
+        )
 
 
 class SlowSubscriber(IrisError):

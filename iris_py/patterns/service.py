@@ -1,7 +1,7 @@
 """Requests, surveys and broadcasts, at the member: admit, queue, hand out, answer (docs/design.md section 6).
 
-A registration runs at most ``concurrency`` requests and queues at most ``queue_messages`` more; beyond that the caller hears
-at once that this member is full, which is what lets it try another.
+A registration runs at most ``concurrency`` requests and queues at most ``queue_messages`` more, of ``queue_bytes`` together;
+beyond that the caller hears at once that this member is full, which is what lets it try another.
 """
 
 from __future__ import annotations
@@ -24,24 +24,46 @@ if TYPE_CHECKING:
 EARLY_CANCELS_MAX = 1024
 
 
+#: Payload that waits at a registration before it answers that it is full: four of the largest messages (by default), or 64 KiB
+#: for each of ``QUEUE_MESSAGES``. Too small: large requests are turned away though they would have had their turn; too large:
+#: a member that falls behind takes the memory of its machine before anybody hears of it.
+QUEUE_BYTES = 64 * 1024 * 1024
+
+
 class Registration:
     """One handler under one cluster name.
 
     Attributes:
         group: The cluster.
         token: The owner's handler.
+        queued_bytes: The payload of what waits. Invariant: the sum over ``queue``, and at most ``queue_bytes``.
         running: Requests handed out and not answered. Invariant: 0 <= running <= concurrency.
         leaving: Whether everybody is being told that it goes.
         closed: Whether new requests are rejected.
     """
 
-    __slots__ = ("closed", "concurrency", "group", "leaving", "queue", "queue_messages", "running", "token")
+    __slots__ = (
+        "closed",
+        "concurrency",
+        "group",
+        "leaving",
+        "queue",
+        "queue_bytes",
+        "queue_messages",
+        "queued_bytes",
+        "running",
+        "token",
+    )
 
-    def __init__(self, group: Group, token: object, concurrency: int, queue_messages: int) -> None:
+    def __init__(
+        self, group: Group, token: object, concurrency: int, queue_messages: int, queue_bytes: int = QUEUE_BYTES
+    ) -> None:
         self.group = group
         self.token = token
         self.concurrency = concurrency
         self.queue_messages = queue_messages
+        self.queue_bytes = queue_bytes
+        self.queued_bytes = 0
         self.running = 0
         self.queue: deque[Execution] = deque()
         self.leaving = False
@@ -52,10 +74,27 @@ class Registration:
         """Whether nothing runs and nothing waits."""
         return not self.running and not self.queue
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the next request would be rejected."""
-        return self.running >= self.concurrency and len(self.queue) >= self.queue_messages
+    def has_room(self, size: int) -> bool:
+        """Tell whether a request of so many bytes can be run at once, or wait."""
+        return self.running < self.concurrency or (
+            len(self.queue) < self.queue_messages and self.queued_bytes + size <= self.queue_bytes
+        )
+
+    def add(self, execution: Execution) -> None:
+        """Let it wait behind the others."""
+        self.queue.append(execution)
+        self.queued_bytes += len(execution.payload)
+
+    def take(self) -> Execution:
+        """Take the one that has waited for longest."""
+        execution = self.queue.popleft()
+        self.queued_bytes -= len(execution.payload)
+        return execution
+
+    def remove(self, gone: list[Execution]) -> None:
+        """Let these wait no longer."""
+        self.queue = deque(execution for execution in self.queue if execution not in gone)
+        self.queued_bytes = sum(len(execution.payload) for execution in self.queue)
 
 
 class Execution:
@@ -204,8 +243,10 @@ class Service:
             return
         registration = registrations[0]
         if len(registrations) > 1:
+            size = len(payload)
             registration = min(
-                registrations, key=lambda each: (each.is_full, (each.running + len(each.queue)) / each.concurrency)
+                registrations,
+                key=lambda each: (not each.has_room(size), (each.running + len(each.queue)) / each.concurrency),
             )
         self._admit(Execution(registration, peer, request_id, payload, now + time_left_ms / 1000))
 
@@ -234,7 +275,7 @@ class Service:
         for registration in list(self._each_registration()):
             for queued in registration.queue:
                 if queued.id == request_id and queued.peer is peer:
-                    registration.queue.remove(queued)
+                    registration.remove([queued])
                     self._maybe_drained(registration)
                     return
         self._remember_cancel(peer, request_id)
@@ -253,8 +294,9 @@ class Service:
         for key in [key for key in self._early_cancels if key[0] is peer]:
             del self._early_cancels[key]
         for registration in list(self._each_registration()):
-            if any(queued.peer is peer for queued in registration.queue):
-                registration.queue = deque(queued for queued in registration.queue if queued.peer is not peer)
+            gone = [queued for queued in registration.queue if queued.peer is peer]
+            if gone:
+                registration.remove(gone)
                 self._maybe_drained(registration)
 
     # -- out
@@ -275,8 +317,8 @@ class Service:
         registration = execution.registration
         if registration.running < registration.concurrency:
             self._start(execution)
-        elif len(registration.queue) < registration.queue_messages:
-            registration.queue.append(execution)
+        elif registration.has_room(len(execution.payload)):
+            registration.add(execution)
         else:
             self._reject(registration.group, execution.peer, execution.id, packets.Rejection.OVERLOADED, execution.surveyed)
 
@@ -309,10 +351,9 @@ class Service:
         is_known = bool(started)
         for registration in list(self._each_registration()):
             queued = [each for each in registration.queue if each.id == survey_id and each.peer is peer]
-            for each in queued:
-                is_known = True
-                registration.queue.remove(each)
             if queued:
+                is_known = True
+                registration.remove(queued)
                 self._maybe_drained(registration)
         if not is_known:
             self._remember_cancel(peer, survey_id)
@@ -330,7 +371,7 @@ class Service:
             argument = packets.encode_answer(execution.surveyed)
             self._out.append((registration.group, execution.peer, kind, execution.id, argument, payload))
         while registration.queue and registration.running < registration.concurrency:
-            waiting = registration.queue.popleft()
+            waiting = registration.take()
             if waiting.deadline <= now:
                 self._reject(registration.group, waiting.peer, waiting.id, packets.Rejection.EXPIRED, waiting.surveyed)
             else:

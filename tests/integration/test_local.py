@@ -306,6 +306,55 @@ def test_a_full_member_says_so_and_others_are_tried(loops: Loops) -> None:
     loops.run(main())
 
 
+def test_a_thread_that_is_not_waited_for_counts_until_it_ends(loops: Loops) -> None:
+    async def main() -> None:
+        may_end = threading.Event()
+        ended: list[bytes] = []
+
+        def wait(request: iris.Request) -> bytes:
+            may_end.wait(60.0)
+            ended.append(request.payload)
+            return request.payload
+
+        async with iris.connect() as server, iris.connect() as node:
+            await server.join("wait", wait, concurrency=2, queue_messages=0)
+            for payload in (b"one", b"two"):
+                with pytest.raises(iris.RequestTimeout):
+                    await node.request("wait", payload, timeout=0.05)
+            with pytest.raises(iris.Overloaded):
+                await node.request("wait", b"three")
+            may_end.set()
+            assert await node.request("wait", b"four", idempotent=True) == b"four"
+            assert sorted(ended) == [b"four", b"one", b"two"]
+
+    loops.run(main())
+
+
+def test_a_node_does_not_wait_for_a_thread_that_never_ends(loops: Loops, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        may_end, begun = threading.Event(), threading.Event()
+
+        def wait(request: iris.Request) -> bytes:
+            begun.set()
+            may_end.wait(60.0)
+            return b""
+
+        async with iris.connect() as node:
+            server = await iris.connect()
+            await server.join("wait", wait)
+            asking = asyncio.create_task(node.request("wait", b""))
+            await loops.until(begun.is_set)
+            started = time.monotonic()
+            await server.close(timeout=0.1)
+            assert time.monotonic() - started < 30.0  # and not the 60 s of the handler
+            with pytest.raises(iris.RemoteError, match="the handler was cancelled"):
+                await asking
+            may_end.set()
+
+    loops.run(main())
+    assert "leaving them behind" in caplog.text
+
+
 # -- messages
 
 
@@ -335,6 +384,63 @@ def test_payloads_of_every_type_and_size(loops: Loops) -> None:
     loops.run(main())
 
 
+def test_the_largest_message_is_a_setting_of_who_sends(loops: Loops) -> None:
+    async def main() -> None:
+        async def double(request: iris.Request) -> bytes:
+            return request.payload * 2
+
+        limit = 20 * 1024 * 1024
+        async with iris.connect(max_message_bytes=5000) as server, iris.connect(max_message_bytes=limit) as node:
+            assert (server.max_message_bytes, node.max_message_bytes) == (5000, limit)
+            await server.join("double", double)
+            await server.join("echo", echo)
+            assert len(await node.request("double", bytes(2500))) == 5000
+            for size in (2501, limit):  # a reply that is too large is an error of its handler, and the member goes on
+                with pytest.raises(iris.RemoteError, match="over the limit of 5000") as caught:
+                    await node.request("double", bytes(size), timeout=30.0)
+                assert caught.value.type == "MessageTooLarge"
+            assert await node.request("double", b"x") == b"xx"
+            with pytest.raises(iris.MessageTooLarge, match="max_message_bytes"):
+                await node.request("echo", bytes(limit + 1))
+            with pytest.raises(iris.MessageTooLarge):
+                await server.publish("topic", bytes(5001))
+            with pytest.raises(iris.MessageTooLarge):
+                server.survey("echo", bytes(5001))
+
+    loops.run(main())
+
+
+def test_a_burst_of_large_replies_waits_for_room(loops: Loops) -> None:
+    """All of one turn: together they are more than a link may queue, so that it would break."""
+
+    async def main() -> None:
+        async with iris.connect() as server, iris.connect() as node:
+            may_end = asyncio.Event()
+            payload = bytes(12 * 1024 * 1024)
+            begun = 0
+
+            async def wait(request: iris.Request) -> bytes:
+                nonlocal begun
+                begun += 1
+                await may_end.wait()
+                return payload
+
+            def at_once(request: iris.Request) -> bytes:
+                return payload
+
+            await server.join("wait", wait)
+            await server.join("at once", at_once, inline=True)
+            asking = [asyncio.create_task(node.request("wait", b"", timeout=60.0)) for _ in range(24)]
+            await loops.until(lambda: begun == 24)
+            may_end.set()
+            assert {len(reply) for reply in await asyncio.gather(*asking)} == {len(payload)}
+            inline = await asyncio.gather(*(node.request("at once", b"", timeout=60.0) for _ in range(24)))
+            assert {len(reply) for reply in inline} == {len(payload)}
+            assert node.statistics().retries == 0
+
+    loops.run(main())
+
+
 def test_wrong_arguments_are_told_before_anything_happens(loops: Loops) -> None:
     async def main() -> None:
         async with iris.connect() as node:
@@ -349,7 +455,7 @@ def test_wrong_arguments_are_told_before_anything_happens(loops: Loops) -> None:
             for timeout in (0, -1.0, float("nan"), float("inf"), None, "5"):
                 with pytest.raises(iris.ConfigurationError):
                     await node.request("echo", b"", timeout=timeout)  # type: ignore[arg-type]
-            for options in ({"concurrency": 0}, {"queue_messages": -1}):
+            for options in ({"concurrency": 0}, {"queue_messages": -1}, {"queue_bytes": -1}):
                 with pytest.raises(iris.ConfigurationError):
                     node.join("echo", echo, **options)  # type: ignore[arg-type]
             with pytest.raises(iris.ConfigurationError):

@@ -34,20 +34,20 @@ class ServiceMachine(RuleBasedStateMachine):
         self.drained: list[Registration] = []
         self.last_id = 0
 
-    @rule(concurrency=st.integers(1, 3), queue_messages=st.integers(0, 3))
-    def register(self, concurrency: int, queue_messages: int) -> None:
-        registration = Registration(self.group, None, concurrency, queue_messages)
+    @rule(concurrency=st.integers(1, 3), queue_messages=st.integers(0, 3), queue_bytes=st.integers(0, 30))
+    def register(self, concurrency: int, queue_messages: int, queue_bytes: int) -> None:
+        registration = Registration(self.group, None, concurrency, queue_messages, queue_bytes)
         self.every.append(registration)
         self.service.register(registration)
 
-    @rule(index=INDEX, time_left_ms=st.sampled_from((1, 500, 10_000)))
-    def ask(self, index: int, time_left_ms: int) -> None:
+    @rule(index=INDEX, time_left_ms=st.sampled_from((1, 500, 10_000)), size=st.integers(0, 12))
+    def ask(self, index: int, time_left_ms: int, size: int) -> None:
         self.last_id += 1
         peer = self.peers[index % len(self.peers)]
         self.unanswered[peer, self.last_id] = 1
-        has_room = any(not registration.closed and not registration.is_full for registration in self.every)
+        has_room = any(not registration.closed and registration.has_room(size) for registration in self.every)
         rejected = sum(self.service.rejected.values())
-        self.service.receive_request(self.group, peer, self.last_id, time_left_ms, b"", self.now)
+        self.service.receive_request(self.group, peer, self.last_id, time_left_ms, bytes(size), self.now)
         assert (sum(self.service.rejected.values()) == rejected) == has_room
 
     @rule(index=INDEX, time_left_ms=st.sampled_from((1, 500, 10_000)))
@@ -115,6 +115,8 @@ class ServiceMachine(RuleBasedStateMachine):
         for registration in self.every:
             assert 0 <= registration.running <= registration.concurrency
             assert len(registration.queue) <= registration.queue_messages
+            assert registration.queued_bytes == sum(len(waiting.payload) for waiting in registration.queue)
+            assert registration.queued_bytes <= registration.queue_bytes
             assert not registration.queue or registration.running == registration.concurrency
             assert registration.running == sum(execution.registration is registration for execution in self.running)
             assert (registration in self.drained) == (registration.closed and registration.is_idle)

@@ -15,7 +15,7 @@ from iris_py.lanes import FRAGMENT_BYTES, MULTICAST, UNICAST
 from iris_py.link import LinkState
 from iris_py.link_config import LinkConfig
 from iris_py.node_events import DialRefused, RoomMade
-from iris_py.packets import MAX_MESSAGE_BYTES, MESSAGE, check_size
+from iris_py.packets import MAX_MESSAGE_BYTES, MESSAGE, MESSAGE_BYTES_LIMIT, check_size
 from iris_py.patterns.service import (
     Registration,
     RegistrationDrained,
@@ -152,6 +152,47 @@ def test_payloads_of_all_sizes(size: int) -> None:
     net.cores.drive()
     assert net.outcome(other) == bytes(size)
     assert net.broadcasts(one) == [(1, bytes(size))]
+
+
+def test_a_burst_of_large_requests_waits_for_room() -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one)
+    net.request(other, b"to have a link")
+    net.cores.drive()
+    assert net.serve(one) == 1
+    net.outcomes(other)
+    link = other.peers.links()[0]
+    payload = bytes(8 * 1024 * 1024)
+    for number in range(40):  # more than a link may queue
+        net.request(other, payload, timeout_s=600.0, token=number)
+    other.flush(net.now)
+    assert link.is_open
+    assert link.queued_bytes <= 3 * len(payload)
+    net.cores.drive()
+    for execution in net.started(one):
+        one.service.reply(execution, b"", net.now)
+    net.cores.drive()
+    assert list(net.outcomes(other).values()) == [b""] * 40
+    assert other.requester.retries == 0  # who waited for room was not tried before
+
+
+def test_the_largest_message_is_a_setting() -> None:
+    net = Net()
+    one, other = net.add(), net.add(max_message_bytes=MESSAGE_BYTES_LIMIT)
+    net.join(one)
+    net.request(other, bytes(MESSAGE_BYTES_LIMIT), timeout_s=60.0)
+    net.cores.drive()
+    (execution,) = net.started(one)
+    assert len(execution.payload) == MESSAGE_BYTES_LIMIT
+    one.service.reply(execution, b"", net.now)
+    assert other.broadcast("cluster", bytes(MESSAGE_BYTES_LIMIT), net.now) == 1
+    net.cores.drive()
+    assert net.outcome(other) == b""
+    assert [len(payload) for _sequence, payload in net.broadcasts(one)] == [MESSAGE_BYTES_LIMIT]
+    with pytest.raises(MessageTooLarge) as caught:
+        other.publish("topic", bytes(MESSAGE_BYTES_LIMIT + 1), net.now)
+    assert caught.value.limit_bytes == MESSAGE_BYTES_LIMIT
 
 
 def test_a_payload_over_the_limit() -> None:

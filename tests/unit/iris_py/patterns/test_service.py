@@ -29,7 +29,7 @@ LOCAL = NodeId(bytes(16))
 class Member:
     """A service with one cluster, and a caller of it."""
 
-    def __init__(self, *limits: tuple[int, int]) -> None:
+    def __init__(self, *limits: tuple[int, int] | tuple[int, int, int]) -> None:
         self.service = Service()
         self.group = Group("cluster", KEYRING.cluster("cluster"), LOCAL, 1)
         self.peer = Peer(NodeInfo(NodeId(b"p" * 16), ()), None)
@@ -113,7 +113,7 @@ def test_concurrency_and_queue_are_bounded() -> None:
     assert [execution.id for execution in running] == ids[:2]
     assert member.sent() == [(REJECTION, id_, Rejection.OVERLOADED) for id_ in ids[5:]]
     assert member.service.rejected == {"overloaded": 3}
-    assert member.registration.is_full
+    assert not member.registration.has_room(0)
     served = []
     while running:
         execution = running.pop(0)
@@ -133,6 +133,42 @@ def test_no_queue() -> None:
     assert len(member.started()) == 1
     second = member.request()
     assert member.sent() == [(REJECTION, second, Rejection.OVERLOADED)]
+
+
+def test_the_bytes_that_wait_are_bounded() -> None:
+    member = Member((1, 10, 20))
+    ids = [member.request() for _ in range(4)]  # of 7 bytes: what runs does not wait, so it does not count
+    (running,) = member.started()
+    assert member.sent() == [(REJECTION, ids[3], Rejection.OVERLOADED)]
+    assert member.registration.queued_bytes == 14
+    assert not member.registration.has_room(7)
+    assert member.registration.has_room(6)
+    member.service.receive_cancel(member.peer, ids[1])
+    assert member.registration.queued_bytes == 7
+    ids.append(member.request())
+    member.service.reply(running, b"", 0.0)
+    (running,) = member.started()
+    assert (running.id, member.registration.queued_bytes) == (ids[2], 7)
+    member.service.peer_lost(member.peer)
+    assert member.registration.queued_bytes == 0
+    member.service.events_received()
+    member.service.reply(running, b"", 0.0)
+    member.check_idle()
+
+
+def test_what_can_run_at_once_is_not_bounded_by_what_may_wait() -> None:
+    member = Member((1, 10, 0))
+    first, second = member.request(), member.request()
+    assert [execution.id for execution in member.started()] == [first]
+    assert member.sent() == [(REJECTION, second, Rejection.OVERLOADED)]
+
+
+def test_a_registration_with_room_for_the_bytes_is_chosen() -> None:
+    member = Member((1, 10, 7), (1, 10, 100))
+    for _ in range(6):
+        member.request()
+    assert not member.sent()
+    assert [registration.queued_bytes for registration in member.registrations] == [7, 21]
 
 
 def test_expired_work_is_not_started() -> None:
