@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import random
 from collections import deque
@@ -31,6 +30,7 @@ from iris_py.patterns.service import (
 )
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.publishing import SENT_PER_TURN_MAX, Publishing
+from iris_py.requesting import Requesting
 from iris_py.serving import QUEUE_MESSAGES, Handler, Server, default_concurrency
 from iris_py.surveys import Survey, Surveying
 from iris_py.views import Member, Members, Statistics, describe
@@ -51,13 +51,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("iris_py")
 
-#: How long a request waits for its reply unless it is told otherwise, in seconds.
-TIMEOUT_S = 5.0
 #: How long closing waits for the last bytes to leave.
 CLOSE_TIMEOUT_S = 2.0
 
 
-class Node(Publishing, Surveying, Closable):
+class Node(Requesting, Publishing, Surveying, Closable):
     """A member of a network. Made by :func:`iris_py.connect`; all methods belong to the event loop that made it."""
 
     def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
@@ -119,7 +117,17 @@ class Node(Publishing, Surveying, Closable):
             drops["late_answer"] = self._core.surveyor.late
         if self._core.peers.refused:
             drops["refused_connection"] = self._core.peers.refused
-        return Statistics(requester.sent, requester.replied, requester.retries, service.executed, dict(service.rejected), drops)
+        if service.repetitions.forgotten:
+            drops["remembered_reply"] = service.repetitions.forgotten
+        return Statistics(
+            requester.sent,
+            requester.replied,
+            requester.retries,
+            service.executed,
+            dict(service.rejected),
+            drops,
+            service.repetitions.repeated,
+        )
 
     # -- what it does
 
@@ -157,43 +165,6 @@ class Node(Publishing, Surveying, Closable):
             raise ConfigurationError("concurrency must be at least 1, queue_messages and queue_bytes at least 0.")
         registration = Registration(self._group(cluster), None, concurrency, queue_messages, queue_bytes)
         return Opening(self._join(registration, handler, inline))
-
-    async def request(self, cluster: str, payload: bytes, *, timeout: float = TIMEOUT_S, idempotent: bool = False) -> bytes:
-        """Ask one member of a cluster, and return its reply.
-
-        Args:
-            cluster: The name.
-            payload: At most ``max_message_bytes``, 16 MiB by default.
-            timeout: Seconds until :exc:`RequestTimeout`.
-            idempotent: Executing it twice is harmless: try other members when one is lost, wait for one when there is none.
-
-        Raises:
-            NoMembers: Nobody serves that name.
-            Overloaded: All members are full.
-            MemberLost: The member died while it held the request.
-            RemoteError: The handler failed.
-            RequestTimeout: The time ran out.
-            MessageTooLarge: The payload is too large.
-            ConfigurationError: The name or the timeout is wrong.
-            NodeClosed: The node was closed.
-        """
-        self._check_open()
-        if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
-            raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
-        future: asyncio.Future[bytes] = self._loop.create_future()
-        try:
-            request_id = self._core.request(cluster, packets.as_bytes(payload), timeout, idempotent, future, self._loop.time())
-        except (ValueError, OverlayError) as exc:
-            raise ConfigurationError(str(exc)) from exc
-        self._driver.wake()
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
-                future.exception()  # both happened in one turn; asyncio would log an error that nobody took
-            self._core.requester.cancel(request_id)
-            self._driver.wake()
-            raise
 
     async def broadcast(self, cluster: str, payload: bytes) -> int:
         """Send a message to every member of a cluster; waits while a link to one of them has no room.

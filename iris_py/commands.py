@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_py import packets
+from iris_py.patterns.deduplication import identity_of_key, identity_of_request
 
 if TYPE_CHECKING:
     from iris_py.group import Group, Peer
@@ -53,14 +54,30 @@ class Commands:
         group.last_used = now
         return group
 
-    def request(self, cluster: str, payload: bytes, timeout_s: float, idempotent: bool, token: object, now: float) -> int:
+    def request(
+        self,
+        cluster: str,
+        payload: bytes,
+        timeout_s: float,
+        idempotent: bool,
+        token: object,
+        now: float,
+        key: str | bytes | None = None,
+    ) -> int:
         """Start a request; see :class:`~iris_py.patterns.request.Requester`.
 
         Raises:
             MessageTooLarge: The payload is over ``max_message_bytes``.
-            ValueError: The name is empty or too long.
+            ValueError: The name is empty or too long, or the key empty.
+            TypeError: The key is neither text nor bytes.
         """
-        return self.requester.request(self._group_to_ask(cluster, payload, now), payload, timeout_s, idempotent, token, now)
+        identity = b""
+        if key is not None:
+            identity = identity_of_key(cluster, key)
+        elif idempotent:
+            identity = identity_of_request(self.info.id, self.requester.sent)
+        group = self._group_to_ask(cluster, payload, now)
+        return self.requester.request(group, payload, timeout_s, idempotent, token, now, identity)
 
     def survey(self, cluster: str, payload: bytes, timeout_s: float, stop_after: int | None, token: object, now: float) -> int:
         """Start a survey; see :class:`~iris_py.patterns.survey.Surveyor`. Raises as :meth:`request` does."""

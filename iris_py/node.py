@@ -195,6 +195,7 @@ class NodeCore(Commands):
         self.requester.handle_timeout(now)
         self.surveyor.handle_timeout(now)
         self.pubsub.handle_timeout(now)
+        self.service.repetitions.expire(now)
         self.overlay.handle_timeout(now)
         self._advance(now)
 

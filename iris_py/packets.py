@@ -43,13 +43,16 @@ ROUTED_OVERHEAD_BYTES = ROUTED.size + MESSAGE_BYTES + 16
 REQUEST, REPLY, FAILURE, REJECTION, CANCEL, BROADCAST = 1, 2, 3, 4, 5, 6
 SURVEY, DECLINE = 7, 8
 PUBLICATION, PAUSE, RESUME = 9, 10, 11
-KINDS = 12  # one more than the largest: the length of a dispatch table
+REQUEST_ONCE = 14  # as REQUEST; the payload begins with the identity
+KINDS = 15  # one more than the largest: the length of a dispatch table
 #: Those for one member, whichever it is.
-REQUESTS = frozenset((REQUEST,))
+REQUESTS = frozenset((REQUEST, REQUEST_ONCE))
 #: Those that end with an answer: what becomes of them is to be known.
 AWAITED = REQUESTS | {SURVEY}
 
 
+#: What tells an idempotent request from others, whoever sends it and however often.
+IDENTITY_BYTES = 16
 #: Flag of a PUBLICATION: its headers begin with ``NUMBER``, for it may arrive by the trees of several groups.
 NUMBERED = 1
 #: number of a publication among all of its node

@@ -38,7 +38,7 @@ IMPURE = {
 }
 OUTER = ("net", "cli", "testing", "sync")
 OUTER_MODULES = {"client", "serving", "broadcasts", "membership", "surveys", "config", "runner"}
-OUTER_MODULES |= {"publishing", "subscriptions", "threads"}
+OUTER_MODULES |= {"publishing", "requesting", "subscriptions", "threads"}
 
 #: Only these touch sockets, and only these know uvloop.
 SOCKET_FOLDER = "iris_py/net"

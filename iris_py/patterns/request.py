@@ -44,6 +44,7 @@ class Pending:
         "idempotent",
         "is_parked",
         "is_routed",
+        "kind",
         "lost",
         "member",
         "payload",
@@ -56,10 +57,11 @@ class Pending:
     )
 
     def __init__(
-        self, token: object, group: Group, payload: bytes, timeout_s: float, deadline: float, idempotent: bool
+        self, token: object, group: Group, kind: int, payload: bytes, timeout_s: float, deadline: float, idempotent: bool
     ) -> None:
         self.token = token
         self.group = group
+        self.kind = kind
         self.payload = payload
         self.timeout_s = timeout_s
         self.deadline = deadline
@@ -108,12 +110,34 @@ class Requester:
 
     # -- commands
 
-    def request(self, group: Group, payload: bytes, timeout_s: float, idempotent: bool, token: object, now: float) -> int:
-        """Start a request; its outcome comes with ``token``. Returns its id, for :meth:`cancel`."""
+    def request(
+        self,
+        group: Group,
+        payload: bytes,
+        timeout_s: float,
+        idempotent: bool,
+        token: object,
+        now: float,
+        identity: bytes = b"",
+    ) -> int:
+        """Start a request; its outcome comes with ``token``. Returns its id, for :meth:`cancel`.
+
+        Args:
+            group: Whom to ask.
+            payload: The request.
+            timeout_s: How long to wait for an answer.
+            idempotent: Whether it may be given to another member though one may have executed it.
+            token: What the outcome comes with.
+            now: The time.
+            identity: By which a member knows a request that it has executed; empty for none.
+        """
         self._last_id = request_id = self._last_id + 1
         self.sent += 1
         deadline = now + min(timeout_s, TIMEOUT_S_MAX)
-        pending = self._pending[request_id] = Pending(token, group, payload, timeout_s, deadline, idempotent)
+        kind = packets.REQUEST
+        if identity:
+            kind, payload = packets.REQUEST_ONCE, identity + payload
+        pending = self._pending[request_id] = Pending(token, group, kind, payload, timeout_s, deadline, idempotent)
         self._deadlines.set(request_id, deadline)
         self._dispatch(request_id, pending, now)
         return request_id
@@ -313,7 +337,7 @@ class Requester:
         member.in_flight += 1
         member.peer.awaited += 1
         time_left = packets.encode_time_left(pending.deadline - now)
-        self._out.append((pending.group, member.peer, packets.REQUEST, request_id, time_left, pending.payload))
+        self._out.append((pending.group, member.peer, pending.kind, request_id, time_left, pending.payload))
 
     def _handle_no_members(self, request_id: int, pending: Pending, *, known: bool) -> None:
         if pending.idempotent or not known:
@@ -355,7 +379,7 @@ class Requester:
 
     def _sent_to(self, peer: Peer, unsent: Container[int]) -> list[tuple[int, Pending]]:
         """Return the requests that a peer has, or had."""
-        leaving = {id_ for _group, to, kind, id_, _argument, _payload in self._out if to is peer and kind == packets.REQUEST}
+        leaving = {id_ for _group, to, kind, id_, _argument, _payload in self._out if to is peer and kind in packets.REQUESTS}
         return [
             (id_, pending)
             for id_, pending in self._pending.items()

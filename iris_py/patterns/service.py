@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import packets
+from iris_py.patterns.deduplication import Deduplicator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iris_py.group import Group, Peer
+    from iris_py.patterns.deduplication import Caller
     from iris_py.patterns.request import Outgoing
 
 
@@ -101,10 +103,13 @@ class Execution:
     """One request or survey at one registration, from its arrival to its answer.
 
     Attributes:
+        deadline: When nobody waits any more (seconds); the latest, if there are several callers.
         surveyed: Of a survey: how many registrations of this node answer it. 0 for a request.
+        identity: Of an idempotent request: the group and its identity. Empty for others.
+        is_cancelled: Of an idempotent request: whether all its callers went away.
     """
 
-    __slots__ = ("deadline", "id", "payload", "peer", "registration", "surveyed")
+    __slots__ = ("deadline", "id", "identity", "is_cancelled", "payload", "peer", "registration", "surveyed")
 
     def __init__(
         self,
@@ -114,6 +119,7 @@ class Execution:
         payload: bytes,
         deadline: float,
         surveyed: int = 0,
+        identity: bytes = b"",
     ) -> None:
         self.registration = registration
         self.peer = peer
@@ -121,6 +127,8 @@ class Execution:
         self.payload = payload
         self.deadline = deadline
         self.surveyed = surveyed
+        self.identity = identity
+        self.is_cancelled = False
 
 
 @dataclass(slots=True)
@@ -163,11 +171,13 @@ class Service:
     Attributes:
         executed: Requests handed to handlers.
         rejected: Requests refused, by the name of the :class:`~iris_py.packets.Rejection`.
+        repetitions: What is known of idempotent requests.
     """
 
     def __init__(self) -> None:
         self.executed = 0
         self.rejected: dict[str, int] = {}
+        self.repetitions: Deduplicator[Execution] = Deduplicator()
         self._registrations: dict[Group, list[Registration]] = {}
         self._draining: list[Registration] = []
         self._executions: dict[tuple[Peer, int], Execution] = {}
@@ -212,6 +222,7 @@ class Service:
             any(key[0] is peer for key in (*self._executions, *self._surveys))
             or any(to is peer for _group, to, *_message in self._out)
             or any(queued.peer is peer for registration in self._each_registration() for queued in registration.queue)
+            or self.repetitions.owes(peer)
         )
 
     def serves(self, group: Group) -> bool:
@@ -234,21 +245,31 @@ class Service:
 
     def receive_request(self, group: Group, peer: Peer, request_id: int, time_left_ms: int, payload: bytes, now: float) -> None:
         """Admit a request to the least loaded registration, queue it, or reject it."""
-        registrations = self._registrations.get(group)
-        if not registrations:
-            self._reject(group, peer, request_id, packets.Rejection.NOT_A_MEMBER)
+        registration = self._choose(group, peer, request_id, len(payload))
+        if registration is not None:
+            self._admit(Execution(registration, peer, request_id, payload, now + time_left_ms / 1000), now)
+
+    def receive_request_once(
+        self, group: Group, peer: Peer, request_id: int, time_left_ms: int, identity: bytes, payload: bytes, now: float
+    ) -> None:
+        """Take an idempotent request: one that was executed is answered, one that runs is waited for, others are admitted."""
+        registration = self._choose(group, peer, request_id, len(payload))
+        if registration is None:
             return
-        if self._early_cancels and (peer, request_id) in self._early_cancels:
-            del self._early_cancels[peer, request_id]
+        key, caller, deadline = group.id + identity, (peer, request_id), now + time_left_ms / 1000
+        reply = self.repetitions.reply_to(key, now)
+        if reply is not None:
+            self._out.append((group, peer, packets.REPLY, request_id, 0, reply))
             return
-        registration = registrations[0]
-        if len(registrations) > 1:
-            size = len(payload)
-            registration = min(
-                registrations,
-                key=lambda each: (not each.has_room(size), (each.running + len(each.queue)) / each.concurrency),
-            )
-        self._admit(Execution(registration, peer, request_id, payload, now + time_left_ms / 1000))
+        execution = self.repetitions.underway(key)
+        if execution is None:
+            execution = Execution(registration, peer, request_id, payload, deadline, identity=key)
+            self.repetitions.begin(key, execution, caller)
+            self._admit(execution, now)
+        elif self.repetitions.attach(key, caller):
+            execution.deadline = max(execution.deadline, deadline)
+        else:
+            self._reject(group, peer, request_id, packets.Rejection.OVERLOADED)
 
     def receive_survey(self, group: Group, peer: Peer, survey_id: int, time_left_ms: int, payload: bytes, now: float) -> None:
         """Admit a survey to every registration, within the bounds of each."""
@@ -261,7 +282,7 @@ class Service:
             return
         deadline = now + time_left_ms / 1000
         for registration in registrations:
-            self._admit(Execution(registration, peer, survey_id, payload, deadline, len(registrations)))
+            self._admit(Execution(registration, peer, survey_id, payload, deadline, len(registrations)), now)
 
     def receive_cancel(self, peer: Peer, request_id: int) -> None:
         """The caller gave up."""
@@ -272,9 +293,12 @@ class Service:
         if execution is not None:
             self._events.append(RequestCancelled(execution))
             return
+        if self.repetitions.is_waiting((peer, request_id)):
+            self._cancel_once(self.repetitions.detach((peer, request_id)))
+            return
         for registration in list(self._each_registration()):
             for queued in registration.queue:
-                if queued.id == request_id and queued.peer is peer:
+                if queued.id == request_id and queued.peer is peer and not queued.identity:
                     registration.remove([queued])
                     self._maybe_drained(registration)
                     return
@@ -291,10 +315,12 @@ class Service:
             self._events.append(RequestCancelled(self._executions.pop(key)))
         for key in [key for key in self._surveys if key[0] is peer]:
             self._events += map(RequestCancelled, self._surveys.pop(key))
+        for execution in self.repetitions.detach_peer(peer):
+            self._cancel_once(execution)
         for key in [key for key in self._early_cancels if key[0] is peer]:
             del self._early_cancels[key]
         for registration in list(self._each_registration()):
-            gone = [queued for queued in registration.queue if queued.peer is peer]
+            gone = [queued for queued in registration.queue if queued.peer is peer and not queued.identity]
             if gone:
                 registration.remove(gone)
                 self._maybe_drained(registration)
@@ -313,21 +339,32 @@ class Service:
 
     # --
 
-    def _admit(self, execution: Execution) -> None:
+    def _choose(self, group: Group, peer: Peer, request_id: int, size: int) -> Registration | None:
+        """Return the registration for a request; None if there is none, which is said, or nobody waits for it."""
+        registrations = self._registrations.get(group)
+        if not registrations:
+            self._reject(group, peer, request_id, packets.Rejection.NOT_A_MEMBER)
+            return None
+        if self._early_cancels and (peer, request_id) in self._early_cancels:
+            del self._early_cancels[peer, request_id]
+            return None
+        return registrations[0] if len(registrations) == 1 else _least_loaded(registrations, size)
+
+    def _admit(self, execution: Execution, now: float) -> None:
         registration = execution.registration
         if registration.running < registration.concurrency:
             self._start(execution)
         elif registration.has_room(len(execution.payload)):
             registration.add(execution)
         else:
-            self._reject(registration.group, execution.peer, execution.id, packets.Rejection.OVERLOADED, execution.surveyed)
+            self._turn_away(execution, packets.Rejection.OVERLOADED, now)
 
     def _start(self, execution: Execution) -> None:
         execution.registration.running += 1
         self.executed += 1
         if execution.surveyed:
             self._surveys.setdefault((execution.peer, execution.id), []).append(execution)
-        else:
+        elif not execution.identity:
             self._executions[execution.peer, execution.id] = execution
         self._events.append(RequestStarted(execution))
 
@@ -367,16 +404,65 @@ class Service:
         registration = execution.registration
         registration.running -= 1
         # A cancelled execution is no longer in the table: its handler ended, and nobody waits for what it says.
-        if self._forget(execution):
+        if execution.identity:
+            self._finish_once(execution, kind, payload, now)
+        elif self._forget(execution):
             argument = packets.encode_answer(execution.surveyed)
             self._out.append((registration.group, execution.peer, kind, execution.id, argument, payload))
         while registration.queue and registration.running < registration.concurrency:
             waiting = registration.take()
             if waiting.deadline <= now:
-                self._reject(registration.group, waiting.peer, waiting.id, packets.Rejection.EXPIRED, waiting.surveyed)
+                self._turn_away(waiting, packets.Rejection.EXPIRED, now)
             else:
                 self._start(waiting)
         self._maybe_drained(registration)
+
+    def _finish_once(self, execution: Execution, kind: int, payload: bytes, now: float) -> None:
+        """Answer everybody who waits for an idempotent request, and remember its reply."""
+        group = execution.registration.group
+        callers = self.repetitions.finish(execution.identity, payload if kind == packets.REPLY else None, now)
+        if callers and execution.is_cancelled and kind != packets.REPLY:
+            # It was cancelled when nobody waited, and these came before it had ended: for them it is done anew.
+            self._execute_again(execution, callers, now)
+            return
+        for peer, request_id in callers:
+            self._out.append((group, peer, kind, request_id, 0, payload))
+
+    def _execute_again(self, execution: Execution, callers: list[Caller], now: float) -> None:
+        group, (peer, request_id) = execution.registration.group, callers[0]
+        registrations = self._registrations.get(group)
+        if not registrations:
+            for each, id_ in callers:
+                self._reject(group, each, id_, packets.Rejection.NOT_A_MEMBER)
+            return
+        registration = _least_loaded(registrations, len(execution.payload))
+        again = Execution(registration, peer, request_id, execution.payload, execution.deadline, identity=execution.identity)
+        self.repetitions.begin(again.identity, again, callers[0])
+        for caller in callers[1:]:
+            self.repetitions.attach(again.identity, caller)
+        self._admit(again, now)
+
+    def _cancel_once(self, execution: Execution | None) -> None:
+        """Cancel an idempotent request, or let it wait no longer, if nobody waits for it any more."""
+        if execution is None or execution.is_cancelled:
+            return
+        registration = execution.registration
+        if execution in registration.queue:
+            registration.remove([execution])
+            self.repetitions.finish(execution.identity, None, 0.0)
+            self._maybe_drained(registration)
+        else:
+            execution.is_cancelled = True
+            self._events.append(RequestCancelled(execution))
+
+    def _turn_away(self, execution: Execution, reason: packets.Rejection, now: float) -> None:
+        """Reject what is not executed, to everybody who waits for it."""
+        group = execution.registration.group
+        if execution.identity:
+            for peer, request_id in self.repetitions.finish(execution.identity, None, now):
+                self._reject(group, peer, request_id, reason)
+        else:
+            self._reject(group, execution.peer, execution.id, reason, execution.surveyed)
 
     def _maybe_drained(self, registration: Registration) -> None:
         if registration.closed and registration.is_idle and registration in self._draining:
@@ -393,3 +479,8 @@ class Service:
         self.rejected[name] = self.rejected.get(name, 0) + 1
         argument = packets.encode_answer(surveyed, reason)
         self._out.append((group, peer, packets.REJECTION, request_id, argument, b""))
+
+
+def _least_loaded(registrations: list[Registration], size: int) -> Registration:
+    """Return the registration that a request of so many bytes is best given to."""
+    return min(registrations, key=lambda each: (not each.has_room(size), (each.running + len(each.queue)) / each.concurrency))

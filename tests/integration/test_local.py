@@ -278,6 +278,45 @@ def test_what_still_runs_at_the_close_is_finished_or_cancelled(loops: Loops, cap
     assert "still run" in caplog.text
 
 
+def test_a_key_is_executed_once_by_a_member_whoever_asks(loops: Loops) -> None:
+    async def main() -> None:
+        may_end = asyncio.Event()
+        executed: list[bytes] = []
+
+        async def work(request: iris.Request) -> bytes:
+            executed.append(request.payload)
+            await may_end.wait()
+            if request.payload == b"fails":
+                raise ValueError("this time")
+            return b"by " + request.payload
+
+        async with iris.connect() as server, iris.connect() as one, iris.connect() as two:
+            await server.join("work", work)
+            first = asyncio.create_task(one.request("work", b"one", idempotent=True, key="task 7"))
+            await loops.until(lambda: executed == [b"one"])
+            second = asyncio.create_task(two.request("work", b"two", idempotent=True, key=b"task 7"))
+            await loops.until(lambda: server.statistics().repeated == 1)
+            first.cancel()  # somebody else still waits
+            may_end.set()
+            assert await second == b"by one"
+            assert await one.request("work", b"three", idempotent=True, key="task 7") == b"by one"
+            assert await one.request("work", b"four", idempotent=True, key="task 8") == b"by four"
+            for _ in range(2):  # without a key each request is one of its own
+                assert await one.request("work", b"five", idempotent=True) == b"by five"
+            for _ in range(2):  # who raised has not done it
+                with pytest.raises(iris.RemoteError, match="this time"):
+                    await one.request("work", b"fails", idempotent=True, key="task 9")
+            assert executed == [b"one", b"four", b"five", b"five", b"fails", b"fails"]
+            assert server.statistics().repeated == 2
+            for options in ({"key": "x"}, {"key": "", "idempotent": True}):
+                with pytest.raises(iris.ConfigurationError, match="key="):
+                    await one.request("work", b"", **options)
+            with pytest.raises(TypeError, match="a key is text or bytes"):
+                await one.request("work", b"", idempotent=True, key=7)  # type: ignore[arg-type]
+
+    loops.run(main())
+
+
 def test_a_full_member_says_so_and_others_are_tried(loops: Loops) -> None:
     async def main() -> None:
         may_end = asyncio.Event()

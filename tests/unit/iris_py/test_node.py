@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from asyncio import CancelledError
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
@@ -639,9 +640,14 @@ def test_a_link_that_only_one_side_saw_break_is_replaced_at_once() -> None:
     assert len(one.peers.links()) == len(caller.peers.links()) == 1
     assert there[1].link.state is LinkState.CLOSED
     assert there[1].is_ended  # the driver was told to close it
-    executions = net.started(one)
-    assert len(executions) == 2  # the first was cancelled with its link
-    one.service.reply(executions[-1], b"reply", net.now)
+    (first,) = net.started(one)
+    (cancelled,) = net.take(one, RequestCancelled)
+    assert isinstance(cancelled, RequestCancelled)
+    assert cancelled.execution is first  # with its link; what came over the other one waits until it has ended
+    one.service.fail(first, CancelledError(), net.now)
+    net.cores.drive()
+    (again,) = net.started(one)
+    one.service.reply(again, b"reply", net.now)
     net.cores.drive()
     assert net.outcome(caller) == b"reply"
 
