@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from iris_py import packets
 from iris_py.config import user_secret
 from iris_py.errors import ConfigurationError, HandshakeError, IrisError, NodeClosed
+from iris_py.group import WEIGHT_MAX, WEIGHT_MIN
 from iris_py.membership import DRAIN_TIMEOUT_S, Membership
 from iris_py.net.addresses import advertised_addresses, parse_address
 from iris_py.net.driver import Driver
@@ -139,6 +140,7 @@ class Node(Requesting, Publishing, Surveying, Closable):
         concurrency: int | None = None,
         queue_messages: int = QUEUE_MESSAGES,
         queue_bytes: int = QUEUE_BYTES,
+        weight: float = 1.0,
         inline: bool = False,
     ) -> Opening[Membership]:
         """Take part in a cluster. Use with ``await`` or ``async with``; when it returns, everybody knows.
@@ -151,6 +153,8 @@ class Node(Requesting, Publishing, Surveying, Closable):
             concurrency: Requests that run at once; by default 128, or 32 for a plain function.
             queue_messages: Requests that wait beyond those; of more, callers are told that this member is full, and try others.
             queue_bytes: How many bytes of payload may wait; likewise.
+            weight: How much of the load this node is to get beside other members, 0.01 to 100: of 2 and 1, two thirds and one.
+                The same for all handlers that a node has in a cluster.
             inline: Run a plain function in the event loop itself: fastest, and only for one that returns at once.
 
         Raises:
@@ -163,7 +167,9 @@ class Node(Requesting, Publishing, Surveying, Closable):
         concurrency = default_concurrency(handler) if concurrency is None else concurrency
         if concurrency < 1 or queue_messages < 0 or queue_bytes < 0:
             raise ConfigurationError("concurrency must be at least 1, queue_messages and queue_bytes at least 0.")
-        registration = Registration(self._group(cluster), None, concurrency, queue_messages, queue_bytes)
+        if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+            raise ConfigurationError(f"weight={weight!r} must be from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}; 1 is the usual.")
+        registration = Registration(self._group(cluster), None, concurrency, queue_messages, queue_bytes, weight)
         return Opening(self._join(registration, handler, inline))
 
     async def broadcast(self, cluster: str, payload: bytes) -> int:
@@ -313,6 +319,9 @@ class Node(Requesting, Publishing, Surveying, Closable):
             joins = self._joins.get(group_id)
             if joins:  # shielded: a second registration may wait for the same
                 await asyncio.shield(joins[-1])
+        except ConfigurationError:
+            del self._memberships[registration]
+            raise
         except OverlayError as exc:
             del self._memberships[registration]
             raise ConfigurationError(str(exc)) from exc

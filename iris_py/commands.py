@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_py import packets
+from iris_py.errors import ConfigurationError
+from iris_py.group import membership_attributes
 from iris_py.patterns.deduplication import identity_of_key, identity_of_request
 
 if TYPE_CHECKING:
-    from iris_py.group import Group, Peer
+    from iris_py.group import Group, Peer, Placement
     from iris_py.groups import Groups
     from iris_py.outbound import Outbound
     from iris_py.patterns.pubsub import PubSub
@@ -63,6 +65,7 @@ class Commands:
         token: object,
         now: float,
         key: str | bytes | None = None,
+        placement: Placement | None = None,
     ) -> int:
         """Start a request; see :class:`~iris_py.patterns.request.Requester`.
 
@@ -77,7 +80,7 @@ class Commands:
         elif idempotent:
             identity = identity_of_request(self.info.id, self.requester.sent)
         group = self._group_to_ask(cluster, payload, now)
-        return self.requester.request(group, payload, timeout_s, idempotent, token, now, identity)
+        return self.requester.request(group, payload, timeout_s, idempotent, token, now, identity, placement)
 
     def survey(self, cluster: str, payload: bytes, timeout_s: float, stop_after: int | None, token: object, now: float) -> int:
         """Start a survey; see :class:`~iris_py.patterns.survey.Surveyor`. Raises as :meth:`request` does."""
@@ -127,11 +130,18 @@ class Commands:
 
         Raises:
             overlay.OverlayError: Too many groups, or the node is leaving.
+            ConfigurationError: The node takes part already, with another weight.
         """
         # Since the registration was made, its group may have been forgotten.
         registration.group = group = self.group(registration.group.name, now)
-        if not self.service.is_member(group):
-            self.overlay.join_group(group.id, group.keys.proof(self.info.id), now)
+        weight = self.service.weight_of(group)
+        if weight is None:
+            self.overlay.join_group(group.id, membership_attributes(group.keys, self.info.id, registration.weight), now)
+        elif weight != registration.weight:
+            raise ConfigurationError(
+                f"this node takes part in {group.name!r} with weight={weight:g} already, and has one weight in a cluster. "
+                "Use the same for all its handlers."
+            )
         is_first = self.service.register(registration)
         self._advance(now)
         return is_first

@@ -36,7 +36,7 @@ from security.keyring import NAME_BYTES_MAX, Keyring, Secret
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-__all__ = ["Config", "load_config", "user_secret"]
+__all__ = ["Config", "check_zone", "load_config", "user_secret"]
 
 SecretLike: TypeAlias = "Secret | str | bytes"
 
@@ -307,6 +307,15 @@ def _name(value: object, origin: str, bytes_max: int, *, may_be_empty: bool = Fa
     if len(text.encode()) > bytes_max:
         raise ConfigurationError(f"{origin} is {len(text.encode())} bytes long, and {bytes_max} are allowed. Shorten it.")
     return text
+
+
+def check_zone(zone: str | None, origin: str) -> str:
+    """Return a zone that somebody asks for; empty if it is None.
+
+    Raises:
+        ConfigurationError: It is not one that a node could be in.
+    """
+    return "" if zone is None else _name(zone, origin, ZONE_BYTES_MAX)
 
 
 def _boolean(value: object, origin: str) -> bool:

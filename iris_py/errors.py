@@ -58,16 +58,26 @@ class HandshakeError(IrisError):
 
 
 class NoMembers(IrisError):
-    """Nobody serves the cluster; the request was not executed.
+    """Nobody serves the cluster, or nobody in the zone that was required; the request was not executed.
 
     Attributes:
         cluster: The name that was asked for.
         nodes: How many other nodes of the network this node knows.
+        zone: The zone that was required; empty for none.
+        elsewhere: How many members this node knows in other zones, if one was required.
     """
 
-    def __init__(self, cluster: str, nodes: int) -> None:
+    def __init__(self, cluster: str, nodes: int, zone: str = "", elsewhere: int = 0) -> None:
         self.cluster = cluster
         self.nodes = nodes
+        self.zone = zone
+        self.elsewhere = elsewhere if zone else 0
+        if self.elsewhere:
+            super().__init__(
+                f"nobody in the zone {zone!r} serves the cluster {cluster!r} ({elsewhere} member{'s' * (elsewhere != 1)} known "
+                "in other zones). Start a member there, or leave out require=."
+            )
+            return
         known = "no other node of the network is known" if nodes == 0 else f"{nodes} other node{'s' * (nodes != 1)} known"
         super().__init__(
             f"nobody serves the cluster {cluster!r} ({known}). "

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from iris_py import packets
+from iris_py.config import check_zone
 from iris_py.errors import ConfigurationError
 from overlay.errors import OverlayError
 
@@ -33,6 +34,8 @@ class Requesting:
         timeout: float = TIMEOUT_S,
         idempotent: bool = False,
         key: str | bytes | None = None,
+        prefer: str | None = None,
+        require: str | None = None,
     ) -> bytes:
         """Ask one member of a cluster, and return its reply.
 
@@ -44,15 +47,18 @@ class Requesting:
                 member that has executed it within the last five minutes gives the same reply again; another one executes it.
             key: What this request is, for members that have executed it (needs ``idempotent``): the same key asks for the same
                 thing, whoever asks and whatever the payload. By default each call of this method is a request of its own.
+            prefer: A zone, such as ``eu-west/a``: the nearer to it a member is, the sooner it is asked. By default the own one.
+            require: A zone that nobody outside is asked. Of a cluster with more than 32 members a node sees a part only, in
+                which there may be none of that zone.
 
         Raises:
-            NoMembers: Nobody serves that name.
+            NoMembers: Nobody serves that name, or nobody in the zone that is required.
             Overloaded: All members are full.
             MemberLost: The member died while it held the request.
             RemoteError: The handler failed.
             RequestTimeout: The time ran out.
             MessageTooLarge: The payload is too large.
-            ConfigurationError: The name, the timeout or the key is wrong.
+            ConfigurationError: The name, the timeout, the key or a zone is wrong.
             NodeClosed: The node was closed.
         """
         self._check_open()
@@ -60,10 +66,13 @@ class Requesting:
             raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
         if key is not None and not idempotent:
             raise ConfigurationError("key= is for requests that may be repeated. Pass idempotent=True with it.")
+        placement = None
+        if prefer is not None or require is not None:
+            placement = (check_zone(prefer, "prefer"), check_zone(require, "require"))
         future: asyncio.Future[bytes] = self._loop.create_future()
         try:
             content, now = packets.as_bytes(payload), self._loop.time()
-            request_id = self._core.request(cluster, content, timeout, idempotent, future, now, key)
+            request_id = self._core.request(cluster, content, timeout, idempotent, future, now, key, placement)
         except (ValueError, OverlayError) as exc:
             raise ConfigurationError(str(exc)) from exc
         self._driver.wake()

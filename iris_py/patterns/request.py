@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import packets
-from iris_py.balancer import by_distance, choose_near
+from iris_py.balancer import choose_near
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
 from overlay.timers import DeadlineTable
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from iris_py.balancer import Rng
-    from iris_py.group import Group, Member, Peer
+    from iris_py.group import Group, Member, Peer, Placement
 
 #: An idempotent request that found every member full or gone is tried again after this time (seconds), doubling up to the
 #: second value. Too small: a full cluster is hammered; too large: a restarted member idles.
@@ -48,6 +48,7 @@ class Pending:
         "lost",
         "member",
         "payload",
+        "placement",
         "rejected",
         "sent_at",
         "timeout_s",
@@ -57,7 +58,15 @@ class Pending:
     )
 
     def __init__(
-        self, token: object, group: Group, kind: int, payload: bytes, timeout_s: float, deadline: float, idempotent: bool
+        self,
+        token: object,
+        group: Group,
+        kind: int,
+        payload: bytes,
+        timeout_s: float,
+        deadline: float,
+        idempotent: bool,
+        placement: Placement | None,
     ) -> None:
         self.token = token
         self.group = group
@@ -66,6 +75,7 @@ class Pending:
         self.timeout_s = timeout_s
         self.deadline = deadline
         self.idempotent = idempotent
+        self.placement = placement  # None for the usual one
         self.member: Member | None = None
         self.sent_at = 0.0
         self.attempts = 0
@@ -119,6 +129,7 @@ class Requester:
         token: object,
         now: float,
         identity: bytes = b"",
+        placement: Placement | None = None,
     ) -> int:
         """Start a request; its outcome comes with ``token``. Returns its id, for :meth:`cancel`.
 
@@ -130,6 +141,7 @@ class Requester:
             token: What the outcome comes with.
             now: The time.
             identity: By which a member knows a request that it has executed; empty for none.
+            placement: Which zones it prefers and requires; None for the nearest.
         """
         self._last_id = request_id = self._last_id + 1
         self.sent += 1
@@ -137,7 +149,8 @@ class Requester:
         kind = packets.REQUEST
         if identity:
             kind, payload = packets.REQUEST_ONCE, identity + payload
-        pending = self._pending[request_id] = Pending(token, group, kind, payload, timeout_s, deadline, idempotent)
+        pending = Pending(token, group, kind, payload, timeout_s, deadline, idempotent, placement)
+        self._pending[request_id] = pending
         self._deadlines.set(request_id, deadline)
         self._dispatch(request_id, pending, now)
         return request_id
@@ -230,14 +243,14 @@ class Requester:
         assert member is not None
         others = [
             other
-            for other in pending.group.members or ()
+            for other in pending.group.candidates(pending.placement)
             if other is not member and other.is_ready and not other.peer.is_congested and other not in tried
         ]
         if not others:
             return False
         pending.attempts -= 1
         self._take_from(request_id, member, pending)
-        self._send(request_id, pending, choose_near(by_distance(others), self._rng)[0], now)
+        self._send(request_id, pending, choose_near(pending.group.order(others, pending.placement), self._rng)[0], now)
         return True
 
     def routed(self, request_id: int, now: float) -> None:
@@ -263,8 +276,8 @@ class Requester:
                 error = RequestTimeout(pending.group.name, pending.timeout_s, last.peer.id.hex())
             elif pending.rejected == packets.Rejection.OVERLOADED:
                 error = Overloaded(pending.group.name, pending.tried_count)
-            elif pending.group.members is not None and not pending.group.members:
-                error = NoMembers(pending.group.name, self._count_nodes())
+            elif pending.group.members is not None and not pending.group.candidates(pending.placement):
+                error = self._no_members(pending)
             else:
                 error = RequestTimeout(pending.group.name, pending.timeout_s, None)
             self._cancel_at_member(request_id, pending)
@@ -311,19 +324,20 @@ class Requester:
     def _dispatch(self, request_id: int, pending: Pending, now: float) -> None:
         if pending.is_parked:
             self._unpark(request_id, pending)
-        levels = pending.group.levels
+        placement = pending.placement
+        levels = pending.group.levels if placement is None else pending.group.placed_levels(placement)
         if not levels:
             self._handle_no_members(request_id, pending, known=pending.group.members is not None)
             return
         member, unready = choose_near(levels, self._rng)
         if pending.tried or member.peer.is_congested:
-            members = pending.group.members or ()
+            members = pending.group.candidates(placement)
             untried = [other for other in members if not pending.tried or other not in pending.tried]
             uncongested = [other for other in untried if not other.peer.is_congested]
             if not uncongested:
                 self._handle_none_ready(request_id, pending, congested=bool(untried), now=now)
                 return
-            member, unready = choose_near(by_distance(uncongested), self._rng)
+            member, unready = choose_near(pending.group.order(uncongested, placement), self._rng)
         if unready is not None:
             self.wanted.append(unready.peer)
         self._send(request_id, pending, member, now)
@@ -343,7 +357,11 @@ class Requester:
         if pending.idempotent or not known:
             self._park(request_id, pending)
         else:
-            self._finish(request_id, pending, NoMembers(pending.group.name, self._count_nodes()))
+            self._finish(request_id, pending, self._no_members(pending))
+
+    def _no_members(self, pending: Pending) -> NoMembers:
+        zone = "" if pending.placement is None else pending.placement[1]
+        return NoMembers(pending.group.name, self._count_nodes(), zone, len(pending.group.members or ()))
 
     def _handle_none_ready(self, request_id: int, pending: Pending, *, congested: bool, now: float) -> None:
         if congested:
@@ -359,7 +377,7 @@ class Requester:
         elif pending.rejected == packets.Rejection.EXPIRED:
             self._finish(request_id, pending, RequestTimeout(pending.group.name, pending.timeout_s, None))
         else:
-            self._finish(request_id, pending, NoMembers(pending.group.name, self._count_nodes()))
+            self._finish(request_id, pending, self._no_members(pending))
 
     def _try_another(self, request_id: int, pending: Pending, now: float) -> None:
         member = pending.member

@@ -38,6 +38,7 @@ class Registration:
     Attributes:
         group: The cluster.
         token: The owner's handler.
+        weight: How much of the load its node is to get, beside other nodes.
         queued_bytes: The payload of what waits. Invariant: the sum over ``queue``, and at most ``queue_bytes``.
         running: Requests handed out and not answered. Invariant: 0 <= running <= concurrency.
         leaving: Whether everybody is being told that it goes.
@@ -55,16 +56,24 @@ class Registration:
         "queued_bytes",
         "running",
         "token",
+        "weight",
     )
 
     def __init__(
-        self, group: Group, token: object, concurrency: int, queue_messages: int, queue_bytes: int = QUEUE_BYTES
+        self,
+        group: Group,
+        token: object,
+        concurrency: int,
+        queue_messages: int,
+        queue_bytes: int = QUEUE_BYTES,
+        weight: float = 1.0,
     ) -> None:
         self.group = group
         self.token = token
         self.concurrency = concurrency
         self.queue_messages = queue_messages
         self.queue_bytes = queue_bytes
+        self.weight = weight
         self.queued_bytes = 0
         self.running = 0
         self.queue: deque[Execution] = deque()
@@ -197,6 +206,10 @@ class Service:
     def is_member(self, group: Group) -> bool:
         """Tell whether some registration of a cluster is there to stay."""
         return any(not registration.leaving for registration in self._registrations.get(group, ()))
+
+    def weight_of(self, group: Group) -> float | None:
+        """Return the weight of the node's membership in a cluster; None if it has none."""
+        return next((each.weight for each in self._registrations.get(group, ()) if not each.leaving), None)
 
     def leave(self, registration: Registration) -> bool:
         """Begin to leave, still serving; returns whether the node's membership in the cluster ends with this registration."""

@@ -57,8 +57,10 @@ class Net:
         self.cores.add(core, tuple(self.cores.nodes)[:1])
         return core
 
-    def join(self, core: NodeCore, cluster: str = "cluster", concurrency: int = 1000, queue: int = 1000) -> Registration:
-        registration = Registration(core.group(cluster, self.now), None, concurrency, queue)
+    def join(
+        self, core: NodeCore, cluster: str = "cluster", concurrency: int = 1000, queue: int = 1000, weight: float = 1.0
+    ) -> Registration:
+        registration = Registration(core.group(cluster, self.now), None, concurrency, queue, weight=weight)
         follows = core.join(registration, self.now)
         self.cores.drive()
         joined = self.take(core, GroupJoined)

@@ -11,7 +11,8 @@ import pytest
 
 from iris_py import groups as groups_module
 from iris_py import packets
-from iris_py.errors import MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
+from iris_py.errors import ConfigurationError, MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
+from iris_py.group import WEIGHT, membership_attributes, weight_of
 from iris_py.lanes import FRAGMENT_BYTES, MULTICAST, UNICAST
 from iris_py.link import LinkState
 from iris_py.link_config import LinkConfig
@@ -679,10 +680,53 @@ def test_a_member_without_a_proof_is_ignored() -> None:
         net.cores.drive()
         assert group.members == []
     assert caller.drops["unproven_member"] >= 4
+    heavy = membership_attributes(group.keys, liar.info.id, 50.0)
+    assert len(heavy) == 18
+    liar.overlay.join_group(group.id, heavy[:16] + WEIGHT.pack(9999), net.now)  # who relays it cannot change the weight
+    liar._advance(net.now)
+    net.cores.drive()
+    assert group.members == []
     net.request(caller)
     net.cores.drive()
     assert isinstance(net.outcome(caller), NoMembers)
     assert caller.broadcast("cluster", b"", net.now) == 0
+
+
+def test_weights_come_with_the_registration_and_may_change() -> None:
+    net = Net(3)
+    one, other, caller = net.cores.nodes.values()
+    net.join(one, weight=3.0)
+    registration = net.join(other)
+    group = net.watch(caller)
+
+    def costs() -> dict[NodeId, float]:
+        return {member.peer.id: member.cost for member in group.members or ()}
+
+    assert costs() == {one.info.id: pytest.approx(2 / 3), other.info.id: 2.0}
+    before = group.members
+    assert before is not None
+    other.leave(registration, net.now)
+    net.cores.drive()
+    assert costs() == {one.info.id: 1.0}
+    other.service.close(registration)
+    net.join(other, weight=3.0)
+    assert costs() == {one.info.id: 1.0, other.info.id: 1.0}
+    one.overlay.join_group(group.id, membership_attributes(group.keys, one.info.id, 1.0), net.now)
+    one._advance(net.now)
+    net.cores.drive()
+    assert costs() == {one.info.id: 2.0, other.info.id: pytest.approx(2 / 3)}
+    assert all(member in before or member.peer.id == other.info.id for member in group.members or ())  # its load is known still
+    with pytest.raises(ConfigurationError, match="weight=3 already"):
+        net.join(other, weight=1.0)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "weight"),
+    [(b"", 1.0), (bytes(16), 1.0), (bytes(17), 1.0), (bytes(18), 0.01), (bytes(16) + b"\xff\xff", 100.0)],
+)
+def test_a_weight_that_nobody_could_have_chosen(attributes: bytes, weight: float) -> None:
+    assert weight_of(attributes) == weight
+    assert weight_of(bytes(16) + WEIGHT.pack(250) + b"of a newer version") == 2.5
 
 
 def test_another_network_secret_stays_outside() -> None:
