@@ -333,13 +333,14 @@ class Node(Requesting, Publishing, Surveying, Closable):
     async def _leave(self, membership: Membership, timeout: float) -> None:
         registration, server = membership._registration, membership._server
         await self._left(registration)
-        self._core.service.close(registration)
+        self._core.close_registration(registration, self._loop.time())
         self._driver.wake()
         broadcasts = asyncio.ensure_future(server.finish_broadcasts())
         _done, waiting = await asyncio.wait([membership._drained, broadcasts], timeout=timeout)
         if waiting:
             logger.warning("handlers of %r still run after %g s; cancelling them", membership.cluster, timeout)
             broadcasts.cancel()
+            self._core.service.abandon(registration, self._loop.time())
         await server.close()
         self._memberships.pop(registration, None)
 

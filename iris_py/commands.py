@@ -154,6 +154,15 @@ class Commands:
         self._advance(now)
         return True
 
+    def close_registration(self, registration: Registration, now: float) -> None:
+        """Stop serving after :meth:`leave`; ``RegistrationDrained`` follows.
+
+        What runs is finished. Requests that wait go back to their callers, who ask another member; if there is none, they are
+        executed here, for a leave fails no request.
+        """
+        others = any(not member.peer.is_local for member in registration.group.members or ())
+        self.service.close(registration, now, hands_back=others or self.service.is_member(registration.group))
+
     def publish(self, topic: str, payload: bytes, now: float) -> int | None:
         """Send to every subscriber of a topic; see :meth:`~iris_py.patterns.pubsub.PubSub.publish`."""
         count = self.pubsub.publish(topic, payload, now)

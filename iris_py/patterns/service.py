@@ -6,12 +6,15 @@ beyond that the caller hears at once that this member is full, which is what let
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import packets
 from iris_py.patterns.deduplication import Deduplicator
+from iris_py.patterns.registration import QUEUE_BYTES as QUEUE_BYTES
+from iris_py.patterns.registration import Execution as Execution
+from iris_py.patterns.registration import Registration as Registration
+from iris_py.patterns.registration import least_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,120 +27,6 @@ if TYPE_CHECKING:
 #: Cancellations that came before their request and are remembered: a small CANCEL passes a large REQUEST on the link. Most of
 #: what is remembered had been answered before; forgetting one that mattered costs an execution that nobody waits for.
 EARLY_CANCELS_MAX = 1024
-
-
-#: Payload that waits at a registration before it answers that it is full: four of the largest messages (by default), or 64 KiB
-#: for each of ``QUEUE_MESSAGES``. Too small: large requests are turned away though they would have had their turn; too large:
-#: a member that falls behind takes the memory of its machine before anybody hears of it.
-QUEUE_BYTES = 64 * 1024 * 1024
-
-
-class Registration:
-    """One handler under one cluster name.
-
-    Attributes:
-        group: The cluster.
-        token: The owner's handler.
-        weight: How much of the load its node is to get, beside other nodes.
-        queued_bytes: The payload of what waits. Invariant: the sum over ``queue``, and at most ``queue_bytes``.
-        running: Requests handed out and not answered. Invariant: 0 <= running <= concurrency.
-        leaving: Whether everybody is being told that it goes.
-        closed: Whether new requests are rejected.
-    """
-
-    __slots__ = (
-        "closed",
-        "concurrency",
-        "group",
-        "leaving",
-        "queue",
-        "queue_bytes",
-        "queue_messages",
-        "queued_bytes",
-        "running",
-        "token",
-        "weight",
-    )
-
-    def __init__(
-        self,
-        group: Group,
-        token: object,
-        concurrency: int,
-        queue_messages: int,
-        queue_bytes: int = QUEUE_BYTES,
-        weight: float = 1.0,
-    ) -> None:
-        self.group = group
-        self.token = token
-        self.concurrency = concurrency
-        self.queue_messages = queue_messages
-        self.queue_bytes = queue_bytes
-        self.weight = weight
-        self.queued_bytes = 0
-        self.running = 0
-        self.queue: deque[Execution] = deque()
-        self.leaving = False
-        self.closed = False
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing runs and nothing waits."""
-        return not self.running and not self.queue
-
-    def has_room(self, size: int) -> bool:
-        """Tell whether a request of so many bytes can be run at once, or wait."""
-        return self.running < self.concurrency or (
-            len(self.queue) < self.queue_messages and self.queued_bytes + size <= self.queue_bytes
-        )
-
-    def add(self, execution: Execution) -> None:
-        """Let it wait behind the others."""
-        self.queue.append(execution)
-        self.queued_bytes += len(execution.payload)
-
-    def take(self) -> Execution:
-        """Take the one that has waited for longest."""
-        execution = self.queue.popleft()
-        self.queued_bytes -= len(execution.payload)
-        return execution
-
-    def remove(self, gone: list[Execution]) -> None:
-        """Let these wait no longer."""
-        self.queue = deque(execution for execution in self.queue if execution not in gone)
-        self.queued_bytes = sum(len(execution.payload) for execution in self.queue)
-
-
-class Execution:
-    """One request or survey at one registration, from its arrival to its answer.
-
-    Attributes:
-        deadline: When nobody waits any more (seconds); the latest, if there are several callers.
-        surveyed: Of a survey: how many registrations of this node answer it. 0 for a request.
-        identity: Of an idempotent request: the group and its identity. Empty for others.
-        is_cancelled: Of an idempotent request: whether all its callers went away.
-    """
-
-    __slots__ = ("deadline", "id", "identity", "is_cancelled", "payload", "peer", "registration", "surveyed")
-
-    def __init__(
-        self,
-        registration: Registration,
-        peer: Peer,
-        id: int,  # noqa: A002
-        payload: bytes,
-        deadline: float,
-        surveyed: int = 0,
-        identity: bytes = b"",
-    ) -> None:
-        self.registration = registration
-        self.peer = peer
-        self.id = id
-        self.payload = payload
-        self.deadline = deadline
-        self.surveyed = surveyed
-        self.identity = identity
-        self.is_cancelled = False
 
 
 @dataclass(slots=True)
@@ -216,8 +105,15 @@ class Service:
         registration.leaving = True
         return not self.is_member(registration.group)
 
-    def close(self, registration: Registration) -> None:
-        """Stop admitting; what runs and waits is still answered, then :class:`RegistrationDrained` follows."""
+    def close(self, registration: Registration, now: float = 0.0, *, hands_back: bool = False) -> None:
+        """Stop admitting; what runs and waits is still answered, then :class:`RegistrationDrained` follows.
+
+        Args:
+            registration: The one that ends.
+            now: The time.
+            hands_back: Whether requests that wait are not to be executed here, for others can: another registration of this
+                node takes them, or else their callers are told to ask another member. Surveys wait for their turn.
+        """
         if registration.closed:
             return
         registration.closed = True
@@ -227,6 +123,16 @@ class Service:
             if not registrations:
                 del self._registrations[registration.group]
         self._draining.append(registration)
+        if hands_back:
+            self._hand_back(registration, now)
+        self._maybe_drained(registration)
+
+    def abandon(self, registration: Registration, now: float) -> None:
+        """Let nothing more begin at a closed registration, for it took too long: whatever waits is turned away."""
+        waiting = list(registration.queue)
+        registration.remove(waiting)
+        for execution in waiting:
+            self._turn_away(execution, packets.Rejection.NOT_A_MEMBER, now)
         self._maybe_drained(registration)
 
     def owes(self, peer: Peer) -> bool:
@@ -361,7 +267,7 @@ class Service:
         if self._early_cancels and (peer, request_id) in self._early_cancels:
             del self._early_cancels[peer, request_id]
             return None
-        return registrations[0] if len(registrations) == 1 else _least_loaded(registrations, size)
+        return registrations[0] if len(registrations) == 1 else least_loaded(registrations, size)
 
     def _admit(self, execution: Execution, now: float) -> None:
         registration = execution.registration
@@ -448,7 +354,7 @@ class Service:
             for each, id_ in callers:
                 self._reject(group, each, id_, packets.Rejection.NOT_A_MEMBER)
             return
-        registration = _least_loaded(registrations, len(execution.payload))
+        registration = least_loaded(registrations, len(execution.payload))
         again = Execution(registration, peer, request_id, execution.payload, execution.deadline, identity=execution.identity)
         self.repetitions.begin(again.identity, again, callers[0])
         for caller in callers[1:]:
@@ -467,6 +373,17 @@ class Service:
         else:
             execution.is_cancelled = True
             self._events.append(RequestCancelled(execution))
+
+    def _hand_back(self, registration: Registration, now: float) -> None:
+        waiting = [execution for execution in registration.queue if not execution.surveyed]
+        registration.remove(waiting)
+        others = self._registrations.get(registration.group)
+        for execution in waiting:
+            if others:
+                execution.registration = least_loaded(others, len(execution.payload))
+                self._admit(execution, now)
+            else:
+                self._turn_away(execution, packets.Rejection.NOT_A_MEMBER, now)
 
     def _turn_away(self, execution: Execution, reason: packets.Rejection, now: float) -> None:
         """Reject what is not executed, to everybody who waits for it."""
@@ -492,8 +409,3 @@ class Service:
         self.rejected[name] = self.rejected.get(name, 0) + 1
         argument = packets.encode_answer(surveyed, reason)
         self._out.append((group, peer, packets.REJECTION, request_id, argument, b""))
-
-
-def _least_loaded(registrations: list[Registration], size: int) -> Registration:
-    """Return the registration that a request of so many bytes is best given to."""
-    return min(registrations, key=lambda each: (not each.has_room(size), (each.running + len(each.queue)) / each.concurrency))

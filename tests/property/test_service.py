@@ -83,10 +83,22 @@ class ServiceMachine(RuleBasedStateMachine):
             del self.unanswered[key]
         self.service.peer_lost(peer)
 
-    @rule(index=INDEX)
-    def close(self, index: int) -> None:
+    @rule(index=INDEX, hands_back=st.booleans())
+    def close(self, index: int, hands_back: bool) -> None:
         if self.every:
-            self.service.close(self.every[index % len(self.every)])
+            registration = self.every[index % len(self.every)]
+            was_open = not registration.closed
+            self.service.close(registration, self.now, hands_back=hands_back)
+            if was_open and hands_back:
+                assert all(waiting.surveyed for waiting in registration.queue)
+
+    @rule(index=INDEX)
+    def abandon(self, index: int) -> None:
+        closed = [registration for registration in self.every if registration.closed]
+        if closed:
+            registration = closed[index % len(closed)]
+            self.service.abandon(registration, self.now)
+            assert not registration.queue
 
     @rule(step_s=st.sampled_from((0.001, 0.4, 20.0)))
     def wait(self, step_s: float) -> None:

@@ -446,6 +446,29 @@ def test_a_graceful_leave_fails_no_request() -> None:
     assert net.take(one, RegistrationDrained) == [RegistrationDrained(registration)]
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_what_waits_at_a_member_that_leaves_goes_to_another_if_there_is_one(others: int) -> None:
+    net = Net(2 + others)
+    one, caller, *rest = net.cores.nodes.values()
+    registration = net.join(one, concurrency=1)
+    for number in range(6):
+        net.request(caller, b"%d" % number, token=number)
+    net.cores.drive()
+    (running,) = net.started(one)
+    for other in rest:
+        net.join(other)
+    assert one.leave(registration, net.now)
+    net.cores.drive()
+    one.close_registration(registration, net.now)
+    net.cores.drive()
+    one.service.reply(running, b"re:" + running.payload, net.now)
+    net.cores.drive()
+    served = [net.serve(core) for core in (one, *rest)]
+    assert served == ([0, 5] if others else [5])
+    assert net.outcomes(caller) == {number: b"re:%d" % number for number in range(6)}
+    assert net.take(one, RegistrationDrained) == [RegistrationDrained(registration)]
+
+
 def test_a_request_that_crossed_the_leave_is_given_to_another() -> None:
     net = Net(3)
     one, two, caller = net.cores.nodes.values()

@@ -664,3 +664,60 @@ def test_a_link_to_who_waits_for_a_repetition_is_owed() -> None:
     member.request_once(peer=other)
     assert member.service.owes(other)
     assert not member.service.owes(other_peer())
+
+
+# -- leaving
+
+
+def test_what_waits_is_handed_back_and_what_runs_is_finished() -> None:
+    member = Member((1, 10))
+    running_id = member.request()
+    plain, survey, other = member.request(), member.survey(), other_peer()
+    ids = [member.request_once(), member.request_once(peer=other)]
+    (running,) = member.started()
+    member.service.close(member.registration, 0.0, hands_back=True)
+    assert member.sent() == [(REJECTION, id_, Rejection.NOT_A_MEMBER) for id_ in (plain, *ids)]
+    assert not member.service.events_received()
+    member.service.reply(running, b"", 0.0)
+    (surveyed,) = member.started()  # nobody else can answer for this member
+    member.service.reply(surveyed, b"", 0.0)
+    assert [message[:2] for message in member.sent()] == [(REPLY, running_id), (REPLY, survey)]
+    assert only(member.service.events_received()) == RegistrationDrained(member.registration)
+    member.check_idle()
+
+
+def test_what_waits_goes_to_another_registration_first() -> None:
+    member = Member((1, 10), (2, 1))
+    ids = [member.request() for _ in range(8)]
+    running = member.started()
+    queued = [execution.id for execution in member.registration.queue]
+    assert len(running) == 3
+    assert len(queued) == 4
+    member.service.reply(running[1], b"", 0.0)
+    member.service.reply(running[2], b"", 0.0)
+    taken = member.started()
+    member.sent()
+    member.service.close(member.registration, 0.0, hands_back=True)
+    taken += member.started()
+    assert [execution.id for execution in taken][1:] == queued[:1]
+    assert [execution.id for execution in member.registrations[1].queue] == queued[1:2]
+    assert member.sent() == [(REJECTION, id_, Rejection.OVERLOADED) for id_ in queued[2:]]
+    assert len(ids) == 8
+
+
+def test_what_took_too_long_is_abandoned() -> None:
+    member = Member((1, 10))
+    member.request()
+    plain, survey, once = member.request(), member.survey(), member.request_once()
+    (running,) = member.started()
+    member.service.close(member.registration, 0.0)
+    assert not member.sent()  # nobody else is there: it is finished here, if there is time
+    member.service.abandon(member.registration, 30.0)
+    assert member.sent() == [
+        (REJECTION, plain, Rejection.NOT_A_MEMBER),
+        (REJECTION, survey, encode_answer(1, Rejection.NOT_A_MEMBER)),
+        (REJECTION, once, Rejection.NOT_A_MEMBER),
+    ]
+    member.service.fail(running, ValueError(), 31.0)
+    assert only(member.service.events_received()) == RegistrationDrained(member.registration)
+    member.check_idle()
