@@ -87,6 +87,12 @@ def execute(command: Callable[[], Coroutine[object, object, int]], *, verbosity:
 
 def explain(error: Exception) -> str:
     """Say what went wrong and what to do on a command line, where the advice to programs is of no use."""
+    if isinstance(error, NoMembers) and error.elsewhere:
+        members = f"{error.elsewhere} member{'s' * (error.elsewhere != 1)}"
+        return (
+            f"nobody in the zone {error.zone!r} serves {error.cluster!r} ({members} in other zones). "
+            "Leave out --require, or use --prefer."
+        )
     if isinstance(error, NoMembers):
         others = f"{error.nodes} other node{'s' * (error.nodes != 1)} known" if error.nodes else "no other node found"
         return (
