@@ -67,21 +67,24 @@ class NoMembers(IrisError):
         elsewhere: How many members this node knows in other zones, if one was required.
     """
 
+    elsewhere: int = 0
+
     def __init__(self, cluster: str, nodes: int, zone: str = "", elsewhere: int = 0) -> None:
         self.cluster = cluster
         self.nodes = nodes
         self.zone = zone
-        self.elsewhere = elsewhere if zone else 0
-        if self.elsewhere:
+        known = "no other node of the network is known" if nodes == 0 else f"{nodes} other node{'s' * (nodes != 1)} known"
+        if not zone or not elsewhere:
             super().__init__(
-                f"nobody in the zone {zone!r} serves the cluster {cluster!r} ({elsewhere} member{'s' * (elsewhere != 1)} known "
-                "in other zones). Start a member there, or leave out require=."
+                f"nobody serves the cluster {cluster!r} ({known}). "
+                "Start a member with node.join(); a request with idempotent=True waits for one within its timeout."
             )
             return
-        known = "no other node of the network is known" if nodes == 0 else f"{nodes} other node{'s' * (nodes != 1)} known"
+        self.elsewhere = elsewhere
+        members = f"{elsewhere} member{'s' * (elsewhere != 1)} in other zones"
         super().__init__(
-            f"nobody serves the cluster {cluster!r} ({known}). "
-            "Start a member with node.join(); a request with idempotent=True waits for one within its timeout."
+            f"nobody in the zone {zone!r} serves the cluster {cluster!r} ({members}, {known}). "
+            "Start a member there, or use prefer= in place of require=."
         )
 
 

@@ -360,8 +360,9 @@ class Requester:
             self._finish(request_id, pending, self._no_members(pending))
 
     def _no_members(self, pending: Pending) -> NoMembers:
-        zone = "" if pending.placement is None else pending.placement[1]
-        return NoMembers(pending.group.name, self._count_nodes(), zone, len(pending.group.members or ()))
+        group, placement = pending.group, pending.placement
+        elsewhere = len(group.members or ()) - len(group.candidates(placement))
+        return NoMembers(group.name, self._count_nodes(), "" if placement is None else placement[1], elsewhere)
 
     def _handle_none_ready(self, request_id: int, pending: Pending, *, congested: bool, now: float) -> None:
         if congested:
