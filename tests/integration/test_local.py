@@ -7,6 +7,8 @@ import gc
 import logging
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, cast
@@ -392,6 +394,32 @@ def test_a_node_does_not_wait_for_a_thread_that_never_ends(loops: Loops, caplog:
 
     loops.run(main())
     assert "leaving them behind" in caplog.text
+
+
+def test_a_program_ends_though_its_handler_does_not(loop: Loops) -> None:
+    program = """
+import asyncio, threading, iris_py
+
+def stuck(request):
+    threading.Event().wait()
+
+async def main():
+    async with iris_py.connect() as node:
+        membership = await node.join("stuck", stuck)
+        try:
+            await node.request("stuck", b"", timeout=0.2)
+        except iris_py.RequestTimeout:
+            await membership.leave(timeout=0.1)
+    print("end")
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "end\n")
+    assert done.stderr.splitlines() == [
+        "handlers of 'stuck' still run after 0.1 s; cancelling them",
+        "1 handlers go on although they were cancelled; leaving them behind",
+    ]
 
 
 # -- messages
