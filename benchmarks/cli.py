@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import join, latency, scale, throughput, tunnels
+from benchmarks import drain, fairness, join, latency, scale, throughput, tunnels
 from benchmarks.harness import BenchmarkFailed
 from benchmarks.report import Row, as_json, as_table, make_rows
 
@@ -31,6 +31,8 @@ class What(enum.Enum):
     THROUGHPUT = "throughput"
     JOIN = "join"
     SCALE = "scale"
+    FAIRNESS = "fairness"
+    DRAIN = "drain"
     TUNNELS = "tunnels"
     ALL = "all"
 
@@ -42,14 +44,18 @@ _SECTIONS = {
     What.THROUGHPUT: throughput.section,
     What.JOIN: join.section,
     What.SCALE: scale.section,
+    What.FAIRNESS: fairness.section,
+    What.DRAIN: drain.section,
     What.TUNNELS: tunnels.section,
 }
-#: They take minutes, and nobody is compared there.
-_BY_NAME_ONLY = {What.SCALE, What.TUNNELS}
+#: They take long, and nobody is compared there.
+_BY_NAME_ONLY = {What.SCALE, What.FAIRNESS, What.DRAIN, What.TUNNELS}
 
 
 def main(
-    what: Annotated[What, typer.Argument(help="What to measure; all but scale and tunnels, which take minutes.")] = What.ALL,
+    what: Annotated[
+        What, typer.Argument(help="What to measure; all but scale, fairness, drain and tunnels, which take minutes.")
+    ] = What.ALL,
     runs: Annotated[int, typer.Option(min=1, max=100, help="How often each contender has its turn.")] = 5,
     as_json_: Annotated[bool, typer.Option("--json", help="Print JSON, with the values of every run.")] = False,
     quick: Annotated[bool, typer.Option(help="Measure next to nothing: shows that everything works.")] = False,

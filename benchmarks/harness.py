@@ -136,6 +136,10 @@ class Worker:
         except BrokenPipeError:
             raise self._failed("ended before it began") from None
 
+    def terminate(self) -> None:
+        """Ask it to end; a role that does not expect it is killed."""
+        self._process.terminate()
+
     def listen(self, timeout_s: float) -> Parameters:
         """Return the next thing that it says.
 

@@ -9,6 +9,9 @@ full (the caller leaves those out), and their share when the nearer are clearly 
 (Xie, Yekkehkhany, Lu, *Scheduling with Multi-Level Data Locality*, 2016): a request goes where its expected wait is the least,
 and the wait at a farther member counts ``SPILL_FACTOR`` times. As everywhere here one drawn member stands for its whole level,
 so that callers do not all spill over to the same one.
+
+Weights. A member of twice the weight is drawn twice as often, which shares out light load, and a request in flight there counts
+half, which shares out heavy load. What a member is measured to be is not touched by that.
 """
 
 from __future__ import annotations
@@ -18,15 +21,16 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from overlay.routing_table import common_zone_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 #: Weight of the newest service time in the running mean. 0.2 follows a change within about ten requests and is not thrown
 #: by one slow reply.
 SERVICE_TIME_WEIGHT = 0.2
 #: What is left of a service time each time that an idle member is passed over. Without forgetting, one slow reply would keep a
-#: member out for ever, for who is not asked is not measured. With 0.98 one that seemed ten times slower is tried again after
-#: about 115 choices, so a member that is that slow gets less than one in a hundred.
-SERVICE_TIME_KEPT = 0.98
+#: member out for ever, for who is not asked is not measured. With 0.99 one that seemed ten times slower is tried again after it
+#: was passed over 230 times, or 80 times while the others have three requests in flight: less than one request in a hundred
+#: goes to one that is that slow, so it does not show in the 99th percentile. With 0.98 it does.
+SERVICE_TIME_KEPT = 0.99
 
 #: How many times shorter the expected wait at a farther member must be. With 1 a zone is nothing but a tie-break, and traffic
 #: between zones, which is what clouds charge for, follows every ripple of load; the larger, the longer the queues in a zone
@@ -35,6 +39,9 @@ SPILL_FACTOR = 2.0
 #: Farther members are not even looked at while the chosen near one has fewer requests of ours in flight: it runs more than one
 #: at once, so these are no queue. It is also the least where an idle far member of the same speed would win by SPILL_FACTOR.
 SPILL_IN_FLIGHT_MIN = 2
+#: A member stands in its level as often as its weight says, up to so often for the heaviest; so weights need nothing where
+#: members are drawn. Too small: 3 and 2 become the same; too large: the lists of 32 members do not fit a cache.
+SHARES_MAX = 64
 
 
 Load = TypeVar("Load", bound="MemberLoad")
@@ -56,14 +63,17 @@ class MemberLoad:
         distance: How far away its zone is: 0 for the own zone.
         in_flight: Requests sent to it and not answered.
         service_time_s: Running mean of the time to a reply, 0.0 before the first; fades while the member is passed over.
+        cost: What a request in flight there counts: one over its weight, where the mean weight of the members is 1.
     """
 
-    __slots__ = ("distance", "in_flight", "service_time_s")
+    __slots__ = ("_measured_s", "cost", "distance", "in_flight", "service_time_s")
 
     def __init__(self, distance: int = 0) -> None:
         self.distance = distance
+        self.cost = 1.0
         self.in_flight = 0
         self.service_time_s = 0.0
+        self._measured_s = 0.0  # the mean when it was last measured
 
     @property
     def is_ready(self) -> bool:
@@ -71,11 +81,15 @@ class MemberLoad:
         return True
 
     def observe(self, duration_s: float) -> None:
-        """Take a reply's time into the mean."""
-        if self.service_time_s:
-            self.service_time_s += SERVICE_TIME_WEIGHT * (duration_s - self.service_time_s)
-        else:
-            self.service_time_s = duration_s
+        """Take a reply's time into the mean.
+
+        What has faded since the last one was no measurement, so the newest counts the more for it. Otherwise a slow member
+        that was tried again would seem hardly slower than the others, and be tried again soon: it got twice as much so.
+        """
+        if self._measured_s:
+            kept = self.service_time_s / self._measured_s
+            duration_s = self.service_time_s + (1 - (1 - SERVICE_TIME_WEIGHT) * kept) * (duration_s - self.service_time_s)
+        self.service_time_s = self._measured_s = duration_s
 
 
 def zone_distance(local: str, other: str) -> int:
@@ -87,16 +101,34 @@ def zone_distance(local: str, other: str) -> int:
     return 1 + local.count("/") - common_zone_parts(local, other) if local else 0
 
 
-def by_distance(members: Iterable[Load]) -> list[list[Load]]:
+def is_in_zone(zone: str, required: str) -> bool:
+    """Tell whether a zone is another one, or lies in it: ``eu/a/rack-7`` and ``eu/a`` do in ``eu/a``, ``eu/ab`` does not."""
+    return zone == required or zone.startswith(required + "/")
+
+
+def by_distance(members: Iterable[Load], distance_of: Callable[[Load], int] | None = None) -> list[list[Load]]:
     """Group members by distance for :func:`choose_near`, the nearest first; keep it until the members change.
 
+    Args:
+        members: The members.
+        distance_of: Tells how far away one is; None for its ``distance``.
+
     Returns:
-        One list for each distance that occurs, none of them empty, each in the order of ``members``.
+        One list for each distance that occurs, none of them empty, each in the order of ``members``. Where weights differ, a
+        member is in its list as often as its weight says.
     """
     levels: dict[int, list[Load]] = {}
     for member in members:
-        levels.setdefault(member.distance, []).append(member)
-    return [levels[distance] for distance in sorted(levels)]
+        distance = member.distance if distance_of is None else distance_of(member)
+        levels.setdefault(distance, []).append(member)
+    return [_repeat_by_weight(levels[distance]) for distance in sorted(levels)]
+
+
+def _repeat_by_weight(level: list[Load]) -> list[Load]:
+    cheapest = min(member.cost for member in level)
+    if all(member.cost == cheapest for member in level):
+        return level
+    return [member for member in level for _ in range(max(1, round(SHARES_MAX * cheapest / member.cost)))]
 
 
 def is_less_loaded(one: MemberLoad, other: MemberLoad, factor: float = 1.0) -> bool:
@@ -105,8 +137,9 @@ def is_less_loaded(one: MemberLoad, other: MemberLoad, factor: float = 1.0) -> b
     A member without a measured service time is compared by what is in flight alone.
     """
     if one.service_time_s and other.service_time_s:
-        return factor * (one.in_flight + 1) * one.service_time_s < (other.in_flight + 1) * other.service_time_s
-    return factor * (one.in_flight + 1) < other.in_flight + 1
+        expected_s = (other.in_flight * other.cost + 1) * other.service_time_s
+        return factor * (one.in_flight * one.cost + 1) * one.service_time_s < expected_s
+    return factor * (one.in_flight * one.cost + 1) < other.in_flight * other.cost + 1
 
 
 def choose_near(levels: Sequence[Sequence[Load]], rng: Rng) -> tuple[Load, Load | None]:
@@ -145,7 +178,7 @@ def choose_near(levels: Sequence[Sequence[Load]], rng: Rng) -> tuple[Load, Load 
             unready = passed
         elif not is_less_loaded(chosen, passed):
             chosen, passed = passed, chosen
-        if not passed.in_flight:
+        if not passed.in_flight and passed is not chosen:  # where weights differ, both may be the same
             passed.service_time_s *= SERVICE_TIME_KEPT
     if len(levels) > 1 and chosen.in_flight >= SPILL_IN_FLIGHT_MIN:
         return _spill_over(levels, chosen, unready, rng)

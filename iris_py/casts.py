@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from iris_py.packets import BODY_BYTES_LIMIT
 from overlay.group_messages import CAST_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
 PIECE = struct.Struct(">HH12s")
 PIECE_BYTES_MAX = CAST_BYTES_MAX - PIECE.size
 
-#: Largest body that is put together: the largest message (16 MiB) and room for its headers.
-BODY_BYTES_MAX = 16 * 1024 * 1024 + 128 * 1024
-#: What all bodies together may hold that still miss pieces. Four large ones arrive at once; beyond it the oldest is given up.
-ASSEMBLED_BYTES_MAX = 64 * 1024 * 1024
+#: Largest body that is put together.
+BODY_BYTES_MAX = BODY_BYTES_LIMIT
+#: What all bodies together may hold that still miss pieces: eight of the largest messages by default, and almost two of the
+#: largest that there can be. Beyond it the oldest is given up.
+ASSEMBLED_BYTES_MAX = 128 * 1024 * 1024
 #: How many bodies may miss pieces at once; likewise. A handful are large and under way, the rest will never be complete.
 PARTIALS_MAX = 256
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import random
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from iris_py import packets
 from iris_py.config import user_secret
 from iris_py.errors import ConfigurationError, HandshakeError, IrisError, NodeClosed
+from iris_py.group import WEIGHT_MAX, WEIGHT_MIN
 from iris_py.membership import DRAIN_TIMEOUT_S, Membership
 from iris_py.net.addresses import advertised_addresses, parse_address
 from iris_py.net.driver import Driver
@@ -22,12 +21,20 @@ from iris_py.net.sockets import SocketNetwork
 from iris_py.node import NodeCore
 from iris_py.node_events import DialRefused, RoomMade, SubscriptionReady, SubscriptionTold, ViewKnown
 from iris_py.opening import Closable, Opening
-from iris_py.patterns.service import BroadcastReceived, Registration, RegistrationDrained, RequestCancelled, RequestStarted
+from iris_py.patterns.service import (
+    QUEUE_BYTES,
+    BroadcastReceived,
+    Registration,
+    RegistrationDrained,
+    RequestCancelled,
+    RequestStarted,
+)
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.patterns.tunnel import WINDOW_BYTES
 from iris_py.patterns.tunnel_table import TunnelChanged, TunnelOpened, TunnelStarted
 from iris_py.publishing import SENT_PER_TURN_MAX, Publishing
-from iris_py.serving import QUEUE_MESSAGES, THREADS_MAX, Handler, Server, default_concurrency, serves_tunnels
+from iris_py.requesting import Requesting
+from iris_py.serving import QUEUE_MESSAGES, Handler, Server, default_concurrency, serves_tunnels
 from iris_py.surveys import Survey, Surveying
 from iris_py.tunneling import TUNNELS, Tunneling, check_window
 from iris_py.views import Member, Members, Statistics, describe
@@ -48,13 +55,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("iris_py")
 
-#: How long a request waits for its reply unless it is told otherwise, in seconds.
-TIMEOUT_S = 5.0
 #: How long closing waits for the last bytes to leave.
 CLOSE_TIMEOUT_S = 2.0
 
 
-class Node(Publishing, Surveying, Tunneling, Closable):
+class Node(Requesting, Publishing, Surveying, Tunneling, Closable):
     """A member of a network. Made by :func:`iris_py.connect`; all methods belong to the event loop that made it."""
 
     def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
@@ -66,7 +71,6 @@ class Node(Publishing, Surveying, Tunneling, Closable):
         self._core: NodeCore
         self._remembered: RememberedPeers | None = None
         self._memberships: dict[Registration, Membership] = {}
-        self._executor: ThreadPoolExecutor | None = None
         self._settled: asyncio.Future[None] = self._loop.create_future()
         self._departed: asyncio.Future[None] = self._loop.create_future()
         self._joins: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
@@ -98,6 +102,11 @@ class Node(Publishing, Surveying, Tunneling, Closable):
         """The name of the network."""
         return self._keyring.network
 
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest payload that it sends."""
+        return self._config.max_message_bytes
+
     def nodes(self) -> tuple[Member, ...]:
         """Return every node of the network that this one knows, itself first. Of a large network that is a small part."""
         return tuple(describe(info) for info in (self._core.info, *self._core.overlay.peers()))
@@ -112,7 +121,17 @@ class Node(Publishing, Surveying, Tunneling, Closable):
             drops["late_answer"] = self._core.surveyor.late
         if self._core.peers.refused:
             drops["refused_connection"] = self._core.peers.refused
-        return Statistics(requester.sent, requester.replied, requester.retries, service.executed, dict(service.rejected), drops)
+        if service.repetitions.forgotten:
+            drops["remembered_reply"] = service.repetitions.forgotten
+        return Statistics(
+            requester.sent,
+            requester.replied,
+            requester.retries,
+            service.executed,
+            dict(service.rejected),
+            drops,
+            service.repetitions.repeated,
+        )
 
     # -- what it does
 
@@ -123,6 +142,8 @@ class Node(Publishing, Surveying, Tunneling, Closable):
         *,
         concurrency: int | None = None,
         queue_messages: int = QUEUE_MESSAGES,
+        queue_bytes: int = QUEUE_BYTES,
+        weight: float = 1.0,
         inline: bool = False,
         tunnels: int = TUNNELS,
         tunnel_window_bytes: int = WINDOW_BYTES,
@@ -132,9 +153,13 @@ class Node(Publishing, Surveying, Tunneling, Closable):
         Args:
             cluster: The name, 1 to 255 bytes of UTF-8.
             handler: A :class:`Handler`, or a function from :class:`Request` to bytes for requests only. A plain function
-                runs in a thread.
+                runs in a thread. It cannot be cancelled, so it counts as running until it returns; the end of the program
+                does not wait for it.
             concurrency: Requests that run at once; by default 128, or 32 for a plain function.
-            queue_messages: Requests that wait beyond those; more are told that this member is full.
+            queue_messages: Requests that wait beyond those; of more, callers are told that this member is full, and try others.
+            queue_bytes: How many bytes of payload may wait; likewise.
+            weight: How much of the load this node is to get beside other members, 0.01 to 100: of 2 and 1, two thirds and one.
+                The same for all handlers that a node has in a cluster.
             inline: Run a plain function in the event loop itself: fastest, and only for one that returns at once.
             tunnels: Tunnels that are served at once; more are told that this member is full.
             tunnel_window_bytes: What a caller may send through each before any of it is received: 4 KiB to 1 GiB.
@@ -147,50 +172,15 @@ class Node(Publishing, Surveying, Tunneling, Closable):
         if not callable(handler) and not isinstance(handler, Handler):
             raise ConfigurationError(f"a handler is an iris_py.Handler or a function, not {handler!r}.")
         concurrency = default_concurrency(handler) if concurrency is None else concurrency
-        if concurrency < 1 or queue_messages < 0 or tunnels < 0:
-            raise ConfigurationError("concurrency must be at least 1, queue_messages and tunnels at least 0.")
+        if concurrency < 1 or queue_messages < 0 or queue_bytes < 0 or tunnels < 0:
+            raise ConfigurationError("concurrency must be at least 1, queue_messages, queue_bytes and tunnels at least 0.")
+        if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+            raise ConfigurationError(f"weight={weight!r} must be from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}; 1 is the usual.")
         check_window("tunnel_window_bytes", tunnel_window_bytes)
-        registration = Registration(self._group(cluster), None, concurrency, queue_messages)
+        registration = Registration(self._group(cluster), None, concurrency, queue_messages, queue_bytes, weight)
         registration.tunnels = tunnels if serves_tunnels(handler) else 0
         registration.window_bytes = tunnel_window_bytes
         return Opening(self._join(registration, handler, inline))
-
-    async def request(self, cluster: str, payload: bytes, *, timeout: float = TIMEOUT_S, idempotent: bool = False) -> bytes:
-        """Ask one member of a cluster, and return its reply.
-
-        Args:
-            cluster: The name.
-            payload: At most 16 MiB.
-            timeout: Seconds until :exc:`RequestTimeout`.
-            idempotent: Executing it twice is harmless: try other members when one is lost, wait for one when there is none.
-
-        Raises:
-            NoMembers: Nobody serves that name.
-            Overloaded: All members are full.
-            MemberLost: The member died while it held the request.
-            RemoteError: The handler failed.
-            RequestTimeout: The time ran out.
-            MessageTooLarge: The payload is too large.
-            ConfigurationError: The name or the timeout is wrong.
-            NodeClosed: The node was closed.
-        """
-        self._check_open()
-        if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
-            raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
-        future: asyncio.Future[bytes] = self._loop.create_future()
-        try:
-            request_id = self._core.request(cluster, packets.as_bytes(payload), timeout, idempotent, future, self._loop.time())
-        except (ValueError, OverlayError) as exc:
-            raise ConfigurationError(str(exc)) from exc
-        self._driver.wake()
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
-                future.exception()  # both happened in one turn; asyncio would log an error that nobody took
-            self._core.requester.cancel(request_id)
-            self._driver.wake()
-            raise
 
     async def broadcast(self, cluster: str, payload: bytes) -> int:
         """Send a message to every member of a cluster; waits while a link to one of them has no room.
@@ -199,7 +189,7 @@ class Node(Publishing, Surveying, Tunneling, Closable):
             To how many members it was sent.
 
         Raises:
-            MessageTooLarge: The payload is over 16 MiB.
+            MessageTooLarge: The payload is over ``max_message_bytes``, 16 MiB by default.
             ConfigurationError: The name is wrong.
             NodeClosed: The node was closed.
         """
@@ -253,7 +243,8 @@ class Node(Publishing, Surveying, Tunneling, Closable):
             ) from exc
         info = NodeInfo(entropy(16), advertised_addresses(host, port), config.zone)  # type: ignore[arg-type] # NodeId is new
         try:
-            self._core = NodeCore(info, self._keyring, rng=rng, entropy=entropy)
+            max_message_bytes = config.max_message_bytes
+            self._core = NodeCore(info, self._keyring, rng=rng, entropy=entropy, max_message_bytes=max_message_bytes)
         except OverlayError as exc:
             raise ConfigurationError(str(exc)) from exc
         remembered: list[str] = []
@@ -292,8 +283,6 @@ class Node(Publishing, Surveying, Tunneling, Closable):
         await self._driver.close(CLOSE_TIMEOUT_S)
         if self._remembered is not None:
             self._remembered.remove(self.id)
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
         self._handle_room()
 
     def _abort(self) -> None:
@@ -321,25 +310,30 @@ class Node(Publishing, Surveying, Tunneling, Closable):
 
     async def _join(self, registration: Registration, handler: Handler | RequestFunction, inline: bool) -> Membership:
         self._check_open()  # again: an Opening may be awaited much later than it was made
-        group = registration.group
         server = Server(
             self._core,
             self._driver.wake,
             self._wait_for_room,
             handler,
-            None if inline else self._threads(),
+            registration.concurrency,
+            inline,
             self._driver.pause_reading,
             self._driver.resume_reading,
         )
         membership = self._memberships[registration] = Membership(registration, server, self._leave)
         registration.token = membership
         try:
-            if self._core.join(registration, self._loop.time()):
-                self._joins.setdefault(group.id, deque()).append(self._loop.create_future())
+            is_told_later = self._core.join(registration, self._loop.time())
+            group_id = registration.group.id
+            if is_told_later:
+                self._joins.setdefault(group_id, deque()).append(self._loop.create_future())
                 self._driver.wake()
-            joins = self._joins.get(group.id)
+            joins = self._joins.get(group_id)
             if joins:  # shielded: a second registration may wait for the same
                 await asyncio.shield(joins[-1])
+        except ConfigurationError:
+            del self._memberships[registration]
+            raise
         except OverlayError as exc:
             del self._memberships[registration]
             raise ConfigurationError(str(exc)) from exc
@@ -351,13 +345,14 @@ class Node(Publishing, Surveying, Tunneling, Closable):
     async def _leave(self, membership: Membership, timeout: float) -> None:
         registration, server = membership._registration, membership._server
         await self._left(registration)
-        self._core.service.close(registration)
+        self._core.close_registration(registration, self._loop.time())
         self._driver.wake()
         broadcasts = asyncio.ensure_future(server.finish_broadcasts())
         _done, waiting = await asyncio.wait([membership._drained, broadcasts], timeout=timeout)
         if waiting:
             logger.warning("handlers of %r still run after %g s; cancelling them", membership.cluster, timeout)
             broadcasts.cancel()
+            self._core.service.abandon(registration, self._loop.time())
         await server.close()
         self._memberships.pop(registration, None)
 
@@ -391,11 +386,6 @@ class Node(Publishing, Surveying, Tunneling, Closable):
         waiter = self._loop.create_future()
         self._room_waiters.append(waiter)
         await waiter
-
-    def _threads(self) -> ThreadPoolExecutor:
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="iris-handler")
-        return self._executor
 
     # -- what the driver reports
 

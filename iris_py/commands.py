@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_py import packets
+from iris_py.errors import ConfigurationError
+from iris_py.group import membership_attributes
+from iris_py.patterns.deduplication import identity_of_key, identity_of_request
 
 if TYPE_CHECKING:
-    from iris_py.group import Group, Peer
+    from iris_py.group import Group, Peer, Placement
     from iris_py.groups import Groups
     from iris_py.outbound import Outbound
     from iris_py.patterns.pubsub import PubSub
@@ -32,6 +35,7 @@ class Commands:
     pubsub: PubSub
     tunnels: Tunnels
     groups: Groups
+    max_message_bytes: int
     _local: Peer
     _outbound: Outbound
     _rare_deadline_changed: bool
@@ -54,14 +58,31 @@ class Commands:
         group.last_used = now
         return group
 
-    def request(self, cluster: str, payload: bytes, timeout_s: float, idempotent: bool, token: object, now: float) -> int:
+    def request(
+        self,
+        cluster: str,
+        payload: bytes,
+        timeout_s: float,
+        idempotent: bool,
+        token: object,
+        now: float,
+        key: str | bytes | None = None,
+        placement: Placement | None = None,
+    ) -> int:
         """Start a request; see :class:`~iris_py.patterns.request.Requester`.
 
         Raises:
-            MessageTooLarge: The payload is over ``MAX_MESSAGE_BYTES``.
-            ValueError: The name is empty or too long.
+            MessageTooLarge: The payload is over ``max_message_bytes``.
+            ValueError: The name is empty or too long, or the key empty.
+            TypeError: The key is neither text nor bytes.
         """
-        return self.requester.request(self._group_to_ask(cluster, payload, now), payload, timeout_s, idempotent, token, now)
+        identity = b""
+        if key is not None:
+            identity = identity_of_key(cluster, key)
+        elif idempotent:
+            identity = identity_of_request(self.info.id, self.requester.sent)
+        group = self._group_to_ask(cluster, payload, now)
+        return self.requester.request(group, payload, timeout_s, idempotent, token, now, identity, placement)
 
     def survey(self, cluster: str, payload: bytes, timeout_s: float, stop_after: int | None, token: object, now: float) -> int:
         """Start a survey; see :class:`~iris_py.patterns.survey.Surveyor`. Raises as :meth:`request` does."""
@@ -78,7 +99,7 @@ class Commands:
         return self.requester.open_tunnel(group, self.tunnels.offer(group, window_bytes), timeout_s, token, now)
 
     def _group_to_ask(self, cluster: str, payload: bytes, now: float) -> Group:
-        packets.check_size(payload)
+        packets.check_size(payload, self.max_message_bytes)
         group = self.group(cluster, now)
         if not group.is_watched:
             self.overlay.use_group(group.id, now)
@@ -93,10 +114,10 @@ class Commands:
         :class:`ViewKnown` it may go.
 
         Raises:
-            MessageTooLarge: The payload is over ``MAX_MESSAGE_BYTES``.
+            MessageTooLarge: The payload is over ``max_message_bytes``.
             ValueError: The name is empty or too long.
         """
-        packets.check_size(payload)
+        packets.check_size(payload, self.max_message_bytes)
         group = self.group(cluster, now)
         members = group.members
         if members is None:
@@ -120,11 +141,18 @@ class Commands:
 
         Raises:
             overlay.OverlayError: Too many groups, or the node is leaving.
+            ConfigurationError: The node takes part already, with another weight.
         """
         # Since the registration was made, its group may have been forgotten.
         registration.group = group = self.group(registration.group.name, now)
-        if not self.service.is_member(group):
-            self.overlay.join_group(group.id, group.keys.proof(self.info.id), now)
+        weight = self.service.weight_of(group)
+        if weight is None:
+            self.overlay.join_group(group.id, membership_attributes(group.keys, self.info.id, registration.weight), now)
+        elif weight != registration.weight:
+            raise ConfigurationError(
+                f"this node takes part in {group.name!r} with weight={weight:g} already, and has one weight in a cluster. "
+                "Use the same for all its handlers."
+            )
         is_first = self.service.register(registration)
         self._advance(now)
         return is_first
@@ -136,6 +164,15 @@ class Commands:
         self.overlay.leave_group(registration.group.id, now)
         self._advance(now)
         return True
+
+    def close_registration(self, registration: Registration, now: float) -> None:
+        """Stop serving after :meth:`leave`; ``RegistrationDrained`` follows.
+
+        What runs is finished. Requests that wait go back to their callers, who ask another member; if there is none, they are
+        executed here, for a leave fails no request.
+        """
+        others = any(not member.peer.is_local for member in registration.group.members or ())
+        self.service.close(registration, now, hands_back=others or self.service.is_member(registration.group))
 
     def publish(self, topic: str, payload: bytes, now: float) -> int | None:
         """Send to every subscriber of a topic; see :meth:`~iris_py.patterns.pubsub.PubSub.publish`."""

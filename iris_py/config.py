@@ -9,6 +9,7 @@ argument           environment                           key of the file
 ``seeds``          ``IRIS_SEEDS`` (separated by commas)  ``seeds`` (a list)
 ``zone``           ``IRIS_ZONE``                         ``zone``
 ``discovery``      ``IRIS_DISCOVERY``                    ``discovery``
+``max_message_bytes``  ``IRIS_MAX_MESSAGE_BYTES``        ``max_message_bytes`` (a number)
 ``config``         ``IRIS_CONFIG``
 ..                                                       ``[clusters]`` (``name = "its own secret"``)
 =================  ====================================  ==========================================================
@@ -29,12 +30,13 @@ from typing import TYPE_CHECKING, Final
 from iris_py.errors import ConfigurationError
 from iris_py.net.addresses import is_loopback, parse_address
 from iris_py.net.secret_file import parse_secret, read_guarded, read_secret_file, user_secret
+from iris_py.packets import MAX_MESSAGE_BYTES, MESSAGE_BYTES_LIMIT
 from security.keyring import NAME_BYTES_MAX, Keyring, Secret
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-__all__ = ["Config", "load_config", "user_secret"]
+__all__ = ["Config", "check_zone", "load_config", "user_secret"]
 
 SecretLike: TypeAlias = "Secret | str | bytes"
 
@@ -43,8 +45,9 @@ DEFAULT_LISTEN: Final = "127.0.0.1:0"
 ZONE_BYTES_MAX: Final = 64
 SEEDS_MAX: Final = 256  # dialled at every start; more is a mistake, and one that answers suffices
 CONFIG_BYTES_MAX: Final = 1 << 20
+MESSAGE_BYTES_MIN: Final = 1024  # less is a mistake in the unit
 
-_ENVIRONMENT: Final = ("network", "secret", "secret_file", "listen", "seeds", "zone", "discovery")
+_ENVIRONMENT: Final = ("network", "secret", "secret_file", "listen", "seeds", "zone", "discovery", "max_message_bytes")
 _FILE_KEYS: Final = (*_ENVIRONMENT, "clusters")
 _KEYS_CHOICE: Final = ("keyring", "secret", "secret_file")  # one of these answers "which keys"
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
@@ -69,6 +72,9 @@ class Config:
     """Where the node is, from large to small, for example ``eu-west/a``."""
     discovery: bool = True
     """Whether to send and hear beacons and to remember peers."""
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    """The largest payload of a request, reply or other message that the node sends, 1 KiB to 64 MiB; of others it takes up to
+    64 MiB. Too small: documents must be split. Too large: a few under way at once fill the memory of a small machine."""
     clusters: Mapping[str, Secret] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     """Secrets of single clusters that not the whole network may read or join."""
     state_directory: Path = field(default_factory=lambda: _xdg_directory(os.environ, "XDG_STATE_HOME", ".local/state"))
@@ -109,6 +115,7 @@ def load_config(
     seeds: Sequence[str] | None = None,
     zone: str | None = None,
     discovery: bool | None = None,
+    max_message_bytes: int | None = None,
     config: Path | str | Config | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Config:
@@ -136,6 +143,7 @@ def load_config(
         "seeds": seeds,
         "zone": zone,
         "discovery": discovery,
+        "max_message_bytes": max_message_bytes,
     }
     layers = [_Layer({key: value for key, value in given.items() if value is not None})]
     if isinstance(config, Config):
@@ -173,6 +181,7 @@ def _settle(layers: Sequence[_Layer], state_directory: Path, config_directory: P
         seeds=_seeds(*_first(layers, "seeds", ())),
         zone=_name(zone, zone_origin, ZONE_BYTES_MAX, may_be_empty=True),
         discovery=_boolean(discovery, discovery_origin),
+        max_message_bytes=_message_bytes(*_first(layers, "max_message_bytes", MAX_MESSAGE_BYTES)),
         clusters=_clusters(clusters, clusters_origin),
         state_directory=state_directory,
         config_directory=config_directory,
@@ -300,6 +309,15 @@ def _name(value: object, origin: str, bytes_max: int, *, may_be_empty: bool = Fa
     return text
 
 
+def check_zone(zone: str | None, origin: str) -> str:
+    """Return a zone that somebody asks for; empty if it is None.
+
+    Raises:
+        ConfigurationError: It is not one that a node could be in.
+    """
+    return "" if zone is None else _name(zone, origin, ZONE_BYTES_MAX)
+
+
 def _boolean(value: object, origin: str) -> bool:
     if isinstance(value, bool):
         return value
@@ -307,6 +325,17 @@ def _boolean(value: object, origin: str) -> bool:
     if word not in _TRUE | _FALSE:
         raise ConfigurationError(f"{origin} is {value!r}, neither yes nor no. Use true or false.")
     return word in _TRUE
+
+
+def _message_bytes(value: object, origin: str) -> int:
+    """Accept a whole number, or the text of one: the form of the environment."""
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not MESSAGE_BYTES_MIN <= value <= MESSAGE_BYTES_LIMIT:
+        raise ConfigurationError(
+            f"{origin} is {value!r}, not a number of bytes from {MESSAGE_BYTES_MIN} to {MESSAGE_BYTES_LIMIT}. Correct it."
+        )
+    return value
 
 
 def _seeds(value: object, origin: str) -> tuple[str, ...]:

@@ -62,18 +62,23 @@ class HandshakeError(IrisError):
 
 
 class NoMembers(IrisError):
-    """Nobody serves the cluster; the request was not executed.
+    """Nobody serves the cluster, or nobody in the zone that was required; the request was not executed.
 
     Attributes:
         cluster: The name that was asked for.
         nodes: How many other nodes of the network this node knows.
+        zone: The zone that was required; empty for none.
+        elsewhere: How many members this node knows in other zones, if one was required.
         without_tunnels: How many members were asked for a tunnel, and have a handler that serves none; else 0.
     """
 
-    def __init__(self, cluster: str, nodes: int, *, without_tunnels: int = 0) -> None:
+    elsewhere: int = 0
+
+    def __init__(self, cluster: str, nodes: int, zone: str = "", elsewhere: int = 0, *, without_tunnels: int = 0) -> None:
         self.cluster = cluster
         self.nodes = nodes
         self.without_tunnels = without_tunnels
+        self.zone = zone
         known = "no other node of the network is known" if nodes == 0 else f"{nodes} other node{'s' * (nodes != 1)} known"
         if without_tunnels:
             super().__init__(
@@ -81,9 +86,17 @@ class NoMembers(IrisError):
                 "Give Node.join() a handler with an on_tunnel() method."
             )
             return
+        if not zone or not elsewhere:
+            super().__init__(
+                f"nobody serves the cluster {cluster!r} ({known}). "
+                "Start a member with node.join(); a request with idempotent=True waits for one within its timeout."
+            )
+            return
+        self.elsewhere = elsewhere
+        members = f"{elsewhere} member{'s' * (elsewhere != 1)} in other zones"
         super().__init__(
-            f"nobody serves the cluster {cluster!r} ({known}). "
-            "Start a member with node.join(); a request with idempotent=True waits for one within its timeout."
+            f"nobody in the zone {zone!r} serves the cluster {cluster!r} ({members}, {known}). "
+            "Start a member there, or use prefer= in place of require=."
         )
 
 
@@ -169,7 +182,7 @@ class MessageTooLarge(IrisError):
 
     Attributes:
         size_bytes: Its size; of one that was to be received, what had arrived of it.
-        limit_bytes: The largest size allowed.
+        limit_bytes: The largest size allowed: ``max_message_bytes`` of the node that would have sent it, or ``max_bytes``.
     """
 
     def __init__(self, size_bytes: int, limit_bytes: int, *, is_received: bool = False) -> None:
@@ -181,7 +194,10 @@ class MessageTooLarge(IrisError):
                 "Take such messages with receive_into() or receive_chunks(), or allow more with max_bytes=."
             )
             return
-        super().__init__(f"a message of {size_bytes} bytes is over the limit of {limit_bytes}. Split it.")
+        super().__init__(
+            f"a message of {size_bytes} bytes is over the limit of {limit_bytes} at this node. "
+            "Split it, or raise max_message_bytes (at most 64 MiB)."
+        )
 
 
 class SlowSubscriber(IrisError):

@@ -7,11 +7,13 @@ what goes over links meanwhile would push them out of the replay window of the r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import struct
+from typing import TYPE_CHECKING, TypeAlias
 
-from iris_py.balancer import MemberLoad, by_distance, zone_distance
+from iris_py.balancer import MemberLoad, by_distance, is_in_zone, zone_distance
 from overlay.ids import GroupId
 from security import GroupOpener, GroupSealer, multicast_associated, unicast_associated
+from security.keyring import PROOF_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +42,15 @@ CAST_EPOCHS = 1 << 31
 CAST_LABEL = b"cast"
 #: Senders whose last broadcast is remembered, for one group. Forgetting one lets a late broadcast of it pass.
 SENDERS_MAX = 4096
+#: Placements of requests whose levels are kept until the view changes. Beyond it all are forgotten: it costs making them again.
+PLACEMENTS_MAX = 16
+
+#: Weights travel in hundredths.
+WEIGHT = struct.Struct(">H")
+WEIGHT_MIN, WEIGHT_MAX = 0.01, 100.0
+
+#: (zone that is preferred, zone that is required) of a request; empty for none
+Placement: TypeAlias = tuple[str, str]
 
 
 class Peer:
@@ -103,19 +114,42 @@ class Peer:
 
 
 class Member(MemberLoad):
-    """One node in the view of a cluster, and what we know of its load."""
+    """One node in the view of a cluster, and what we know of its load.
 
-    __slots__ = ("peer",)
+    Attributes:
+        peer: The node.
+        attributes: What it registered with: see :func:`membership_attributes`.
+    """
 
-    def __init__(self, peer: Peer, distance: int = 0) -> None:
+    __slots__ = ("attributes", "peer")
+
+    def __init__(self, peer: Peer, distance: int = 0, attributes: bytes = b"") -> None:
         super().__init__(distance)
         self.peer = peer
+        self.attributes = attributes
 
     @property
     def is_ready(self) -> bool:
         """Whether there is an open link to it."""
         link = self.peer.link
         return self.peer.is_local if link is None else link.is_open
+
+
+def membership_attributes(keys: GroupKeys, node: NodeId, weight: float) -> bytes:
+    """Return what a node registers with: the proof that it is a member, then its weight if it is not the usual one.
+
+    The proof covers the weight, so whoever lacks the key can change neither.
+    """
+    statement = b"" if weight == 1.0 else WEIGHT.pack(round(weight * 100))
+    return keys.proof(node, statement) + statement
+
+
+def weight_of(attributes: bytes) -> float:
+    """Return the weight that a member registered with. What newer versions may say behind it is of no interest."""
+    if len(attributes) < PROOF_BYTES + WEIGHT.size:
+        return 1.0
+    hundredths: int = WEIGHT.unpack_from(attributes, PROOF_BYTES)[0]
+    return min(WEIGHT_MAX, max(WEIGHT_MIN, hundredths / 100))
 
 
 class Channel:
@@ -168,6 +202,7 @@ class Group:
         self.broadcast_bytes = 0
         self.last_used = 0.0
         self._members: list[Member] | None = None
+        self._placed: dict[Placement, list[list[Member]]] = {}
         self._local = local
         self._sealer = GroupSealer(keys, local, epoch)
         self._opener = GroupOpener(keys)
@@ -185,8 +220,32 @@ class Group:
     @members.setter
     def members(self, members: list[Member]) -> None:
         self._members = members
+        self._placed.clear()
         if not self.is_topic:  # of topics, who publishes works out the targets, and nobody asks for a member
             self.levels, self.targets = by_distance(members), members
+
+    def candidates(self, placement: Placement | None) -> list[Member]:
+        """Return the members that a request may go to."""
+        members = self._members or []
+        if placement is None or not placement[1]:
+            return members
+        return [member for member in members if is_in_zone(member.peer.info.zone, placement[1])]
+
+    def placed_levels(self, placement: Placement) -> list[list[Member]]:
+        """Return the levels for a request that says where it wants to go; like ``levels``, which are for all others."""
+        levels = self._placed.get(placement)
+        if levels is None:
+            if len(self._placed) >= PLACEMENTS_MAX:
+                self._placed.clear()
+            levels = self._placed[placement] = self.order(self.candidates(placement), placement)
+        return levels
+
+    def order(self, members: list[Member], placement: Placement | None) -> list[list[Member]]:
+        """Order some members for a request: by distance to the zone that it prefers, or else to the own one."""
+        if placement is None or not placement[0]:
+            return by_distance(members)
+        preferred = placement[0]
+        return by_distance(members, lambda member: zone_distance(preferred, member.peer.info.zone))
 
     @property
     def epoch(self) -> int:
@@ -215,13 +274,18 @@ class Group:
         gone = {member.peer.id: member for member in self._members or ()}
         members: list[Member] = []
         for id_, reported in view.items():
-            member = gone.pop(id_, None)
-            if member is None:
-                if not self.keys.verify_proof(id_, reported.attributes):
+            member = gone.get(id_)
+            attributes = reported.attributes
+            if member is None or member.attributes != attributes:
+                if not self.keys.verify_proof(id_, attributes[:PROOF_BYTES], attributes[PROOF_BYTES:]):
                     continue
-                peer = peer_of(reported.info)
-                member = Member(peer, zone_distance(zone, peer.info.zone))
+                if member is None:
+                    peer = peer_of(reported.info)
+                    member = Member(peer, zone_distance(zone, peer.info.zone))
+                member.attributes = attributes
+            gone.pop(id_, None)
             members.append(member)
+        _weigh(members)
         self.members = members
         return list(gone.values()), len(view) - len(members)
 
@@ -319,3 +383,11 @@ class Group:
         """Drop what was cached for a peer that is gone; its replay window stays."""
         self.channels.pop(peer, None)
         self._unicast_from.pop(peer, None)
+
+
+def _weigh(members: list[Member]) -> None:
+    """Set the cost of each member by the weights of all."""
+    weights = [weight_of(member.attributes) for member in members]
+    mean = sum(weights) / len(weights) if weights else 1.0
+    for member, weight in zip(members, weights, strict=True):
+        member.cost = mean / weight if weight != mean else 1.0

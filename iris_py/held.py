@@ -22,8 +22,6 @@ HELD_BYTES_MAX = 64 * 1024 * 1024
 #: Counted for each entry besides its payload: what it costs to hold nothing.
 ENTRY_BYTES = 128
 
-_REQUESTS = (packets.REQUEST, packets.SURVEY, packets.TUNNEL_OPEN)
-
 
 @dataclass(slots=True)
 class Waiting:
@@ -45,7 +43,7 @@ class Waiting:
     @property
     def is_request(self) -> bool:
         """Whether it is a request or survey of this node, or asks for a tunnel: what becomes of it is to be known."""
-        return self.packet == UNICAST and self.kind in _REQUESTS
+        return self.packet == UNICAST and self.kind in packets.AWAITED
 
     @property
     def fits_ring(self) -> bool:

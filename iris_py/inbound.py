@@ -66,6 +66,7 @@ class Inbound:
         self._assembler = CastAssembler(count_drop)
         self.receivers: list[Receiver] = [self._receive_unknown] * packets.KINDS
         self.receivers[packets.REQUEST] = self._receive_request
+        self.receivers[packets.REQUEST_ONCE] = self._receive_request_once
         self.receivers[packets.REPLY] = self._receive_reply
         self.receivers[packets.FAILURE] = self._receive_failure
         self.receivers[packets.REJECTION] = self._receive_rejection
@@ -80,6 +81,7 @@ class Inbound:
         # The peer takes back what it sent on a link that this side closes as idle.
         self._receivers_released = list(self.receivers)
         self._receivers_released[packets.REQUEST] = self._refuse_request
+        self._receivers_released[packets.REQUEST_ONCE] = self._refuse_request
         self._receivers_released[packets.SURVEY] = self._refuse_request
         self._receivers_released[packets.TUNNEL_OPEN] = self._refuse_request
         # Only broadcasts and surveys are for everybody.
@@ -189,6 +191,15 @@ class Inbound:
 
     def _receive_request(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
         self._service.receive_request(group, peer, message_id, argument, payload, now)
+
+    def _receive_request_once(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float
+    ) -> None:
+        if len(payload) < packets.IDENTITY_BYTES:
+            self._count_drop("malformed")
+            return
+        identity, payload = payload[: packets.IDENTITY_BYTES], payload[packets.IDENTITY_BYTES :]
+        self._service.receive_request_once(group, peer, message_id, argument, identity, payload, now)
 
     def _refuse_request(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
         self._count_drop("request_on_idle_link")

@@ -43,6 +43,7 @@ from iris_py.lanes import (
 )
 from iris_py.link_events import CloseReason, LinkClosed, LinkDrained, LinkEvent, LinkOpened, PeerIdentified
 from iris_py.pace import Pace
+from iris_py.packets import BODY_BYTES_LIMIT
 from security import AuthenticationError, RecordOpener, RecordSealer
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ NO_LINK = bytes(LINK_ID_BYTES)
 
 #: Largest sealed record that is read: a full record, one frame that closed it, and the control frames before it.
 RECORD_BYTES_MAX = 4 * RECORD_BYTES
-#: Largest packet that is put together from fragments: the largest message (16 MiB) and room for its headers.
-PACKET_BYTES_MAX = 16 * 1024 * 1024 + 128 * 1024
+#: Largest packet that is put together from fragments.
+PACKET_BYTES_MAX = BODY_BYTES_LIMIT
 
 
 #: Bytes of the id of a tunnel, in front of its chunk.

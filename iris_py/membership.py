@@ -47,8 +47,10 @@ class Membership(Closable):
     async def leave(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         """Leave without failing a request: tell everybody, finish what runs, then go. Harmless if it was left before.
 
+        Requests that wait here go to other members, or are finished too if there is none.
+
         Args:
-            timeout: Seconds after which handlers that still run are cancelled.
+            timeout: Seconds after which handlers that still run are cancelled, and what waits is turned away.
         """
         if self._leaving is None:
             self._leaving = asyncio.get_running_loop().create_task(self._leave(self, timeout))

@@ -19,21 +19,21 @@ class Request:
         payload: The request.
         cluster: The name that was addressed.
         source: The id (hex) of the node that asks.
-        time_left_s: How long the caller still waits, in seconds.
+        time_left_s: How long the caller still waits, in seconds. It grows when the same idempotent request comes again.
     """
 
-    __slots__ = ("_clock", "_deadline", "cluster", "payload", "source")
+    __slots__ = ("_clock", "_execution", "cluster", "payload", "source")
 
     def __init__(self, execution: Execution, clock: Callable[[], float]) -> None:
         self.payload = execution.payload
         self.cluster = execution.registration.group.name
         self.source: str = execution.peer.id.hex()
-        self._deadline = execution.deadline
+        self._execution = execution
         self._clock = clock
 
     @property
     def time_left_s(self) -> float:
-        return self._deadline - self._clock()
+        return self._execution.deadline - self._clock()
 
     def __repr__(self) -> str:
         return f"<Request {len(self.payload)} bytes to {self.cluster!r} from {self.source[:8]}>"

@@ -69,6 +69,7 @@ class NodeCore(Commands):
         entropy: Randomness for keys.
         link_config: Times and bounds of links.
         overlay_config: Times and bounds of the overlay.
+        max_message_bytes: The largest payload that this node sends.
 
     Attributes:
         drops: What was dropped, by reason.
@@ -83,8 +84,10 @@ class NodeCore(Commands):
         entropy: Callable[[int], bytes],
         link_config: LinkConfig | None = None,
         overlay_config: OverlayConfig | None = None,
+        max_message_bytes: int = packets.MAX_MESSAGE_BYTES,
     ) -> None:
         self.info = info
+        self.max_message_bytes = max_message_bytes
         self.drops: dict[str, int] = {}
         self.peers = Peers(info, keyring, entropy, link_config or LinkConfig())
         self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng)
@@ -98,6 +101,7 @@ class NodeCore(Commands):
         self._datagram_opener = DatagramOpener(keyring)
         self._outbound = Outbound(self._local, self.count_drop)
         self.pubsub = PubSub(self.groups, self.overlay, self._outbound, self._local, self.count_drop, self._forget_idle_group)
+        self.pubsub.max_message_bytes = max_message_bytes
         self._inbound = Inbound(
             self.groups.by_id,
             self.requester,
@@ -195,6 +199,7 @@ class NodeCore(Commands):
         self.surveyor.handle_timeout(now)
         self.pubsub.handle_timeout(now)
         self.tunnels.handle_timeout(now)
+        self.service.repetitions.expire(now)
         self.overlay.handle_timeout(now)
         self._advance(now)
 

@@ -96,8 +96,13 @@ class Outbound:
             return
         channel = group.channel(peer)
         size = packets.MESSAGE_BYTES + len(payload)
-        if channel.parts_bytes and channel.parts_bytes + size > BODY_BYTES:
-            self._seal(group, peer.id, now)
+        if channel.parts_bytes + size > BODY_BYTES:
+            if channel.parts_bytes:
+                self._seal(group, peer.id, now)
+            if size > BODY_BYTES and link.congested and kind in packets.REQUESTS:
+                # Of large ones a turn brings more than a link may queue. Another member takes it, or it waits for room.
+                self._return(peer, message_id, is_tried=False)
+                return
         channel.parts += (packets.MESSAGE.pack(kind, 0, 0, len(payload), message_id, argument), payload)
         channel.parts_bytes += size
         self._open_channels[group, peer.id] = None

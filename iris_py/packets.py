@@ -18,9 +18,14 @@ from overlay.reaching import PACKET_BYTES_MAX
 MESSAGE = struct.Struct(">BBHIQI")
 MESSAGE_BYTES = MESSAGE.size
 
-#: Largest payload of one message. Large enough for any document or model shard that fits a request, small enough that a
-#: handful in flight does not exhaust a small machine.
+#: Largest payload of one message that a node sends unless it is told otherwise. Large enough for any document or model shard
+#: that fits a request, small enough that a handful in flight does not exhaust a small machine.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+#: The largest that it can be told, and so what every node takes from others. A quarter of what a link queues at most: one
+#: that is sent, one that waits to be sealed, and room.
+MESSAGE_BYTES_LIMIT = 64 * 1024 * 1024
+#: The largest sealed packet: the largest message, and room for headers.
+BODY_BYTES_LIMIT = MESSAGE_BYTES_LIMIT + 128 * 1024
 
 #: A failure carries at most this many characters of the exception's text: enough to read, too little to be a covert reply.
 FAILURE_TEXT_MAX = 4096
@@ -39,9 +44,16 @@ REQUEST, REPLY, FAILURE, REJECTION, CANCEL, BROADCAST = 1, 2, 3, 4, 5, 6
 SURVEY, DECLINE = 7, 8
 PUBLICATION, PAUSE, RESUME = 9, 10, 11
 TUNNEL_OPEN, TUNNEL_ACCEPT = 12, 13
-KINDS = 14  # one more than the largest: the length of a dispatch table
+REQUEST_ONCE = 14  # as REQUEST; the payload begins with the identity
+KINDS = 15  # one more than the largest: the length of a dispatch table
+#: Those for one member, whichever it is.
+REQUESTS = frozenset((REQUEST, REQUEST_ONCE))
+#: Those that end with an answer: what becomes of them is to be known.
+AWAITED = REQUESTS | {SURVEY, TUNNEL_OPEN}
 
 
+#: What tells an idempotent request from others, whoever sends it and however often.
+IDENTITY_BYTES = 16
 #: Flag of a PUBLICATION: its headers begin with ``NUMBER``, for it may arrive by the trees of several groups.
 NUMBERED = 1
 #: number of a publication among all of its node
@@ -96,14 +108,14 @@ def decode_failure(payload: bytes) -> tuple[str, str]:
     return failure.type, failure.text
 
 
-def check_size(payload: bytes) -> None:
-    """Refuse a payload over ``MAX_MESSAGE_BYTES``.
+def check_size(payload: bytes, limit: int = MAX_MESSAGE_BYTES) -> None:
+    """Refuse a payload that is larger than this node sends.
 
     Raises:
         MessageTooLarge: It is.
     """
-    if len(payload) > MAX_MESSAGE_BYTES:
-        raise MessageTooLarge(len(payload), MAX_MESSAGE_BYTES)
+    if len(payload) > limit:
+        raise MessageTooLarge(len(payload), limit)
 
 
 def as_bytes(payload: object) -> bytes:

@@ -44,7 +44,7 @@ class Publishing:
 
         Args:
             topic: The name: tokens with dots between them, as ``sensors.berlin.roof``; at most 255 bytes and 16 tokens.
-            payload: At most 16 MiB.
+            payload: At most ``max_message_bytes``, 16 MiB by default.
 
         Returns:
             To how many nodes it was sent, this one included if it subscribes.

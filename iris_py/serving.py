@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from typing import TYPE_CHECKING, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from iris_py.broadcasts import BroadcastQueue
 from iris_py.errors import TunnelBroken
 from iris_py.messages import Message, Request
 from iris_py.packets import check_size
 from iris_py.patterns.service import RequestCancelled, RequestStarted
+from iris_py.threads import DaemonThreads
 from iris_py.tunnels import Tunnel
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from concurrent.futures import ThreadPoolExecutor
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from iris_py.link import Link
     from iris_py.node import NodeCore
@@ -27,12 +28,16 @@ logger = logging.getLogger("iris_py")
 
 #: Requests of one registration that run at once, for handlers that await. More only queue in the handler's own resources.
 CONCURRENCY = 128
-#: Threads for plain functions, and so the concurrency of one; the executor's own default is as many.
-THREADS_MAX = 32
+#: Requests of one registration that run at once, for plain functions: each has a thread then. As many as thread pools
+#: usually have.
+THREADS = 32
 #: Requests that wait at a registration before it answers that it is full.
 QUEUE_MESSAGES = 1024
 #: How long a handler may take to end after it was cancelled. One that ignores it must not hold up the end of the program.
 CANCEL_TIMEOUT_S = 1.0
+#: After a reply of this size what is to be sent goes to the links at once: they say that they are full before the next one
+#: of the same turn is added. A hundred small ones of a turn are sealed together, which is faster.
+LARGE_REPLY_BYTES = 256 * 1024
 
 
 class Handler:
@@ -76,7 +81,8 @@ class Server:
         wake: Call it when the core has something to send.
         wait_for_room: Waits until some congested link has room.
         handler: A :class:`Handler` or a function.
-        executor: Where plain functions run; None to run them in the event loop (``inline``).
+        concurrency: How many requests run at once.
+        inline: Whether a plain function runs in the event loop, and not in threads.
         pause: Stops reading from a link whose broadcasts come too fast.
         resume: Goes on reading from it.
     """
@@ -87,7 +93,8 @@ class Server:
         wake: Callable[[], None],
         wait_for_room: Callable[[], Awaitable[None]],
         handler: Handler | RequestFunction,
-        executor: ThreadPoolExecutor | None,
+        concurrency: int,
+        inline: bool,
         pause: Callable[[Link], None],
         resume: Callable[[Link], None],
     ) -> None:
@@ -96,12 +103,14 @@ class Server:
         self._wait_for_room = wait_for_room
         self._loop = asyncio.get_running_loop()
         self._handler = handler
-        self._executor = executor
         self._tasks: dict[Execution | TunnelEnd, asyncio.Task[None]] = {}
         self._broadcasts = BroadcastQueue(core, handler.on_broadcast, pause, resume) if isinstance(handler, Handler) else None
         self._on_request: _Function = handler.on_request if isinstance(handler, Handler) else handler
         self._on_survey: _Function = handler.on_survey if isinstance(handler, Handler) else handler
-        self._is_async = isinstance(handler, Handler) or is_async_function(handler)
+        is_async = isinstance(handler, Handler) or is_async_function(handler)
+        self._threads = None if is_async or inline else DaemonThreads(concurrency, "iris-handler")
+        self._is_inline = inline and not is_async
+        self._in_threads: dict[Execution, asyncio.Future[object]] = {}
 
     def handle_event(self, event: RequestStarted | RequestCancelled | BroadcastReceived) -> None:
         """Do what an event asks."""
@@ -122,15 +131,20 @@ class Server:
 
     async def close(self) -> None:
         """Cancel whatever still runs, and give it ``CANCEL_TIMEOUT_S`` to end."""
-        tasks = self.abort()
-        if not tasks:
+        ending: list[asyncio.Future[Any]] = [*self._in_threads.values(), *self.abort()]
+        if not ending:
             return
-        _done, deaf = await asyncio.wait(tasks, timeout=CANCEL_TIMEOUT_S)
+        _done, deaf = await asyncio.wait(ending, timeout=CANCEL_TIMEOUT_S)
+        for future in list(self._in_threads.values()):
+            # Nobody waits any more: what the thread returns must not look for a loop that has ended.
+            future.cancel("the handler was cancelled")
         if deaf:
             logger.warning("%d handlers go on although they were cancelled; leaving them behind", len(deaf))
 
     def abort(self) -> list[asyncio.Task[None]]:
-        """Cancel whatever still runs; returns the tasks."""
+        """Cancel whatever still runs; returns the tasks. What runs in threads cannot be stopped."""
+        if self._threads is not None:
+            self._threads.shutdown()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -144,45 +158,81 @@ class Server:
     # -- requests
 
     def _start(self, execution: Execution) -> None:
-        if self._is_async or self._executor is not None:
-            task = self._loop.create_task(self._run(execution))
-            self._tasks[execution] = task
-            task.add_done_callback(lambda done: self._handle_done(execution, done))
+        if not self._is_inline:
+            self._make_task(execution, self._run(execution))
             return
         try:
-            reply = _check_reply(self._on_request(Request(execution, self._loop.time)), execution)
+            reply = self._check_reply(self._on_request(Request(execution, self._loop.time)), execution)
         except Exception as exc:
             self._fail(execution, exc)
         else:
-            self._reply(execution, reply)
+            if reply is not None and len(reply) >= LARGE_REPLY_BYTES and execution.peer.is_congested:
+                self._make_task(execution, self._reply_when_there_is_room(execution, reply))
+            else:
+                self._reply(execution, reply)
+
+    def _make_task(self, execution: Execution, running: Coroutine[object, object, None]) -> None:
+        task = self._tasks[execution] = self._loop.create_task(running)
+        task.add_done_callback(lambda done: self._handle_done(execution, done))
 
     async def _run(self, execution: Execution) -> None:
         request = Request(execution, self._loop.time)
         function = self._on_survey if execution.surveyed else self._on_request
         try:
-            if self._executor is not None and not self._is_async:
-                result = await self._loop.run_in_executor(self._executor, _call, function, request)
+            result: object
+            if self._threads is not None:
+                result = await self._run_in_thread(execution, self._threads, partial(_call, function, request))
             else:
                 result = function(request)
-            reply = _check_reply(await result if inspect.isawaitable(result) else result, execution)
-            while not execution.peer.has_room_for(len(reply or b"")):
-                await self._wait_for_room()
+            reply = self._check_reply(await result if inspect.isawaitable(result) else result, execution)
         except Exception as exc:
             self._fail(execution, exc)
         else:
-            self._reply(execution, reply)
+            await self._reply_when_there_is_room(execution, reply)
+
+    async def _run_in_thread(self, execution: Execution, threads: DaemonThreads, function: Callable[[], object]) -> object:
+        future = self._in_threads[execution] = self._loop.run_in_executor(threads, function)
+        future.add_done_callback(lambda _future: self._in_threads.pop(execution))
+        return await asyncio.shield(future)
+
+    async def _reply_when_there_is_room(self, execution: Execution, reply: bytes | None) -> None:
+        while not execution.peer.has_room_for(len(reply or b"")):
+            await self._wait_for_room()
+        self._reply(execution, reply)
 
     def _reply(self, execution: Execution, reply: bytes | None) -> None:
         if reply is None:
             self._core.service.decline(execution, self._loop.time())
         else:
-            self._core.service.reply(execution, reply, self._loop.time())
+            now = self._loop.time()
+            self._core.service.reply(execution, reply, now)
+            if len(reply) >= LARGE_REPLY_BYTES:
+                self._core.flush(now)
         self._wake()
 
     def _handle_done(self, execution: Execution, task: asyncio.Task[None]) -> None:
         del self._tasks[execution]
-        if task.cancelled():  # here and not in _run, which never begins when it is cancelled early enough
+        if not task.cancelled():
+            return
+        # Here and not in _run, which never begins when it is cancelled early enough.
+        in_thread = self._in_threads.get(execution)
+        if in_thread is None:
             self._fail(execution, asyncio.CancelledError("the handler was cancelled"))
+        else:  # it runs on, and what runs is counted: a member whose threads are all stuck says that it is full
+            in_thread.add_done_callback(lambda done: self._handle_thread_done(execution, done))
+
+    def _handle_thread_done(self, execution: Execution, done: asyncio.Future[object]) -> None:
+        """What could not be stopped has ended. An idempotent request may have a reply for whoever asks again."""
+        try:
+            result = done.result()
+            if inspect.iscoroutine(result):
+                result.close()
+                raise asyncio.CancelledError("the handler was cancelled")
+            reply = self._check_reply(result, execution)
+        except (Exception, asyncio.CancelledError) as exc:
+            self._fail(execution, exc)
+        else:
+            self._reply(execution, reply)
 
     async def _run_tunnel(self, tunnel: Tunnel) -> None:
         assert isinstance(self._handler, Handler)
@@ -212,6 +262,19 @@ class Server:
         self._core.service.fail(execution, error, self._loop.time())
         self._wake()
 
+    def _check_reply(self, reply: object, execution: Execution) -> bytes | None:
+        """Return what a handler returned as bytes; of a survey it may be None."""
+        if isinstance(reply, bytes):
+            payload = reply
+        elif isinstance(reply, bytearray | memoryview):
+            payload = bytes(reply)
+        elif reply is None and execution.surveyed:
+            return None
+        else:
+            raise TypeError(f"the handler returned {type(reply).__qualname__}, but a reply must be bytes")
+        check_size(payload, self._core.max_message_bytes)
+        return payload
+
     def _receive_broadcast(self, event: BroadcastReceived) -> None:
         if self._broadcasts is None:
             self._core.count_drop("broadcast_without_handler")
@@ -226,15 +289,10 @@ def serves_tunnels(handler: Handler | RequestFunction) -> bool:
 
 def default_concurrency(handler: Handler | RequestFunction) -> int:
     """Return how many requests a handler runs at once unless it is told otherwise."""
-    return CONCURRENCY if isinstance(handler, Handler) or is_async_function(handler) else THREADS_MAX
+    return CONCURRENCY if isinstance(handler, Handler) or is_async_function(handler) else THREADS
 
 
-def is_async_function(function: RequestFunction) -> bool:
-    """Tell whether calling a function gives an awaitable."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
-
-
-def _call(function: _Function, request: Request) -> bytes | Awaitable[bytes | None]:
+def _call(function: _Function, request: Request) -> object:
     """Call a function in a thread. A future cannot carry StopIteration: whoever waits for it would wait for ever."""
     try:
         return function(request)
@@ -242,15 +300,6 @@ def _call(function: _Function, request: Request) -> bytes | Awaitable[bytes | No
         raise RuntimeError("the handler raised StopIteration") from exc
 
 
-def _check_reply(reply: object, execution: Execution) -> bytes | None:
-    """Return what a handler returned as bytes; of a survey it may be None."""
-    if isinstance(reply, bytes):
-        payload = reply
-    elif isinstance(reply, bytearray | memoryview):
-        payload = bytes(reply)
-    elif reply is None and execution.surveyed:
-        return None
-    else:
-        raise TypeError(f"the handler returned {type(reply).__qualname__}, but a reply must be bytes")
-    check_size(payload)
-    return payload
+def is_async_function(function: RequestFunction) -> bool:
+    """Tell whether calling a function gives an awaitable."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

@@ -24,6 +24,7 @@ def connect(
     seeds: Sequence[str] | None = None,
     zone: str | None = None,
     discovery: bool | None = None,
+    max_message_bytes: int | None = None,
     config: Config | Path | str | None = None,
 ) -> Opening[Node]:
     """Start a node and find the others of its network. Use with ``await`` or ``async with``.
@@ -39,6 +40,8 @@ def connect(
         seeds: ``host:port`` of nodes to dial, besides those that are discovered.
         zone: Where this node is, for example ``eu-west/a``.
         discovery: Whether to find nodes by beacons and remembered peers.
+        max_message_bytes: The largest payload of a request, reply or other message that this node sends: 16 MiB by default,
+            at most 64 MiB. Of others it takes up to 64 MiB.
         config: A TOML file, or a :class:`~iris_py.config.Config`.
 
     Raises:
@@ -53,6 +56,7 @@ def connect(
         seeds=seeds,
         zone=zone,
         discovery=discovery,
+        max_message_bytes=max_message_bytes,
         config=config,
     )
     return Opening(start_node(settings))

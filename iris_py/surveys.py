@@ -281,7 +281,7 @@ class Surveying:
 
         Args:
             cluster: The name.
-            payload: At most 16 MiB.
+            payload: At most ``max_message_bytes``, 16 MiB by default.
             timeout: Seconds after which nobody is waited for.
             stop_after: Replies that are enough; None for all that come.
 
@@ -298,7 +298,7 @@ class Surveying:
         if stop_after is not None and (not isinstance(stop_after, int) or stop_after < 1):
             raise ConfigurationError(f"stop_after={stop_after!r} must be at least 1, or None for all replies.")
         question = packets.as_bytes(payload)
-        packets.check_size(question)
+        packets.check_size(question, self._core.max_message_bytes)
 
         def begin(survey: Survey) -> int:
             self._check_open()

@@ -40,6 +40,8 @@ class Statistics:
     "Requests that this node refused, by reason."
     drops: Mapping[str, int]
     "What was dropped, by reason. Late replies are among them."
+    repeated: int = 0
+    "Requests that handlers of this node were not given, for they had executed them, or still do: repeated idempotent ones."
 
 
 class Members(Collection[Member]):

@@ -45,6 +45,15 @@ SUSPICION_ROUNDS: Final = 3
 """How often a suspect is asked, directly and through helpers, before it is dead. Too small: at 10 % loss the living die. Too
 large: the last rounds leave no time to answer."""
 
+LOSSY_PART: Final = 0.08
+"""When more first pings than this are lost on the living, nothing is saved on helpers. At 1 % loss of datagrams it is 0.02, at
+10 % 0.19. Too small: chance makes a good network look bad, which costs datagrams. Too large: a bad one looks good, and the
+living are taken for dead."""
+
+LOST_GAIN: Final = 1 / 32
+"""The weight of one probe in that: about the last half minute counts. Too small: a network that turns bad is trusted for
+longer. Too large: two losses in a row look like a bad network."""
+
 
 @dataclass(frozen=True, slots=True)
 class DetectorConfig:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from overlay.detector_config import SUSPICION_ROUNDS
+from overlay.detector_config import LOSSY_PART, LOST_GAIN, SUSPICION_ROUNDS
 from overlay.detector_events import Alive, Dead, Suspected
 from overlay.detector_messages import SEQUENCE_MAX, Ping, PingRequest, encode_detector_message, pack_address
 from overlay.suspicion import Stage, Watch, probe_timeout_s, smooth_rtt, suspicion_s
@@ -43,6 +43,7 @@ class Probing:
         "events",
         "health",
         "heard_at",
+        "lost_part",
         "timers",
         "watches",
     )
@@ -56,6 +57,8 @@ class Probing:
         self.timers: DeadlineTable[NodeId] = DeadlineTable()
         # Invariant: 0 <= health <= health_max.
         self.health = 0
+        # How many of the living do not answer a first ping, lately. A newcomer expects much until it knows better.
+        self.lost_part = 2 * LOSSY_PART
         # When anything arrived from anybody.
         self.heard_at = -inf
         self._local = local
@@ -185,6 +188,7 @@ class Probing:
         """Handle an answer to one of the pings or requests of the probe under way."""
         watch.incarnation = max(watch.incarnation, incarnation)
         watch.is_deaf = False
+        self.lost_part += ((watch.stage is not Stage.DIRECT) - self.lost_part) * LOST_GAIN
         rtt_s = None
         if watch.stage is Stage.DIRECT:
             # One ping was sent, so it is known which one was answered (Karn's rule, RFC 6298 section 3).
@@ -305,8 +309,11 @@ class Probing:
         All who know a node notice its death, and most of what that costs is this: three in each round of each of them made 500
         datagrams per death. The first round of a suspicion spreads the news among the leaves. Before it, other suspectors count
         as asked; after it, one more is, to be sure. And so it is with contacts that are no leaves: nobody waits for that.
+        Where much is lost, all this would take the living for dead.
         """
         wanted = self._config.helpers
+        if self.lost_part > LOSSY_PART:
+            return wanted
         if not self._order.is_near(watch.contact.id):
             return min(1, wanted)
         if watch.stage is not Stage.SUSPECTED:

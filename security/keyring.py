@@ -173,21 +173,25 @@ class GroupKeys:
     group_id: bytes
     key: bytes
 
-    def proof(self, node_id: bytes) -> bytes:
+    def proof(self, node_id: bytes, statement: bytes = b"") -> bytes:
         """Return the proof that a node holds the key of this group (docs/design.md 2.4).
 
         It does not expire and says nothing about who shows it. So the receiver also has to know that the peer is that node.
+
+        Args:
+            node_id: The node.
+            statement: What the node says of its membership, which nobody without the key can change.
 
         Raises:
             ValueError: The id has not `NODE_ID_BYTES`.
         """
         if len(node_id) != NODE_ID_BYTES:
             raise ValueError(f"a node id has {NODE_ID_BYTES} bytes, not {len(node_id)}")
-        return hmac.digest(hkdf(self.key, info=b"iris member"), node_id, "sha256")[:PROOF_BYTES]
+        return hmac.digest(hkdf(self.key, info=b"iris member"), node_id + statement, "sha256")[:PROOF_BYTES]
 
-    def verify_proof(self, node_id: bytes, proof: bytes) -> bool:
-        """Tell in constant time whether a proof, as it came from a peer, is the one of that node."""
-        return len(node_id) == NODE_ID_BYTES and hmac.compare_digest(self.proof(node_id), proof)
+    def verify_proof(self, node_id: bytes, proof: bytes, statement: bytes = b"") -> bool:
+        """Tell in constant time whether a proof, as it came from a peer, is the one of that node for that statement."""
+        return len(node_id) == NODE_ID_BYTES and hmac.compare_digest(self.proof(node_id, statement), proof)
 
     def tunnel_psk(self) -> bytes:
         """Return the pre-shared key of the handshakes of this group's tunnels (docs/design.md 11.2)."""

@@ -109,6 +109,7 @@ def test_every_error_says_what_to_do() -> None:
     errors = [
         iris_py.HandshakeError("192.0.2.1:1", "a reason"),
         iris_py.NoMembers("accounts", 2),
+        iris_py.NoMembers("accounts", 5, "eu/a", 3),
         iris_py.RequestTimeout("accounts", 1.5, "ab" * 16),
         iris_py.Overloaded("accounts", 3),
         iris_py.MemberLost("accounts", "ab" * 16),

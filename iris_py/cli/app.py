@@ -108,6 +108,9 @@ def join(
     concurrency: Annotated[
         int | None, typer.Option(min=1, max=1024, metavar="N", help="Commands at a time; the number of processors by default.")
     ] = None,
+    weight: Annotated[
+        float, typer.Option(min=0.01, max=100.0, metavar="W", help="How much of the load to get beside other members.")
+    ] = 1.0,
     json: Json = False,
 ) -> int:
     """Take part in a cluster: answer its requests with a command.
@@ -119,7 +122,7 @@ def join(
     from iris_py.cli import serving
 
     return execute(
-        lambda: serving.join(settings, name, exec_, use_shell=shell, concurrency=concurrency, as_json=json),
+        lambda: serving.join(settings, name, exec_, use_shell=shell, concurrency=concurrency, weight=weight, as_json=json),
         verbosity=settings.verbose,
     )
 
@@ -139,13 +142,31 @@ def request(
             help="Executing it twice is harmless: try other members, wait for one.",
         ),
     ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="With --idempotent: a member replies again to a key that it has executed."),
+    ] = None,
+    prefer: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="Ask members near this zone first; near the own one by default.")
+    ] = None,
+    require: Annotated[str | None, typer.Option(metavar="ZONE", help="Ask nobody outside this zone.")] = None,
     json: Json = False,
 ) -> int:
     """Ask one member of a cluster, and print its reply."""
     from iris_py.cli import calling
 
     return execute(
-        lambda: calling.request(settings, name, text, timeout_s=timeout, is_idempotent=idempotent, as_json=json),
+        lambda: calling.request(
+            settings,
+            name,
+            text,
+            timeout_s=timeout,
+            is_idempotent=idempotent,
+            key=key,
+            prefer=prefer,
+            require=require,
+            as_json=json,
+        ),
         verbosity=settings.verbose,
         is_short=True,
     )

@@ -19,12 +19,25 @@ if TYPE_CHECKING:
 __all__ = ["broadcast", "members", "read_payload", "request", "survey"]
 
 
-async def request(settings: Settings, cluster: str, text: str, *, timeout_s: float, is_idempotent: bool, as_json: bool) -> int:
+async def request(
+    settings: Settings,
+    cluster: str,
+    text: str,
+    *,
+    timeout_s: float,
+    is_idempotent: bool,
+    key: str | None,
+    prefer: str | None,
+    require: str | None,
+    as_json: bool,
+) -> int:
     """Ask one member and print its reply as it came: not a byte more into a file or pipe."""
     payload = read_payload(text)
     async with iris_py.connect(**settings.connect_arguments()) as node:
         started = time.perf_counter()
-        reply = await node.request(cluster, payload, timeout=timeout_s, idempotent=is_idempotent)
+        reply = await node.request(
+            cluster, payload, timeout=timeout_s, idempotent=is_idempotent, key=key, prefer=prefer, require=require
+        )
         duration_s = time.perf_counter() - started
     if as_json:
         _print_json({"cluster": cluster, **_describe(reply), "seconds": round(duration_s, 6)})

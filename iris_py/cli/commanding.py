@@ -23,7 +23,6 @@ _Output = TypeVar("_Output")
 
 __all__ = ["CommandFailed", "CommandHandler", "parse_command"]
 
-OUTPUT_BYTES_MAX: Final = 16 << 20  # the largest message: more could not be sent anyway
 ERROR_TAIL_BYTES: Final = 1000  # the end of standard error says what went wrong; it travels to the caller
 READ_BYTES: Final = 1 << 16
 BROADCAST_TIMEOUT_S: Final = 60.0  # broadcasts have no deadline of their own, and a stuck one would hold up all that follow
@@ -63,18 +62,20 @@ class CommandHandler(Handler):
     hit it: a graceful leave lets it finish.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], output_bytes_max: int) -> None:
         """Prepare.
 
         Args:
             command: The program and its arguments.
+            output_bytes_max: What it may print: the largest message, for more could not be sent anyway.
         """
         self._command = command
+        self._output_bytes_max = output_bytes_max
 
     async def on_request(self, request: Request) -> bytes:
         """Reply with what the command prints. A caller who gave up, or whose time is over, ends the command."""
         async with asyncio.timeout(max(0.0, request.time_left_s)):
-            return await run_command(self._command, request.payload)
+            return await run_command(self._command, request.payload, self._output_bytes_max)
 
     async def on_tunnel(self, tunnel: Tunnel) -> None:
         """Send what the command prints while it reads the message that comes: of any size, and as it comes."""
@@ -86,7 +87,7 @@ class CommandHandler(Handler):
         """Print what the command prints."""
         try:
             async with asyncio.timeout(BROADCAST_TIMEOUT_S):
-                output = await run_command(self._command, message.payload)
+                output = await run_command(self._command, message.payload, self._output_bytes_max)
         except (CommandFailed, OSError, TimeoutError) as exc:
             complain(f"a broadcast was not handled: {str(exc) or f'it took longer than {BROADCAST_TIMEOUT_S:g} s'}")
             return
@@ -94,14 +95,14 @@ class CommandHandler(Handler):
         sys.stdout.buffer.flush()
 
 
-async def run_command(command: Sequence[str], payload: bytes) -> bytes:
+async def run_command(command: Sequence[str], payload: bytes, output_bytes_max: int) -> bytes:
     """Run a command once; being cancelled kills it.
 
     Raises:
-        CommandFailed: It exited with another status than 0, or printed more than `OUTPUT_BYTES_MAX`.
+        CommandFailed: It exited with another status than 0, or printed more than `output_bytes_max`.
         OSError: It could not be started.
     """
-    return await _run(command, lambda stdin: _feed(stdin, payload), _read_all)
+    return await _run(command, lambda stdin: _feed(stdin, payload), lambda stdout: _read_all(stdout, output_bytes_max))
 
 
 async def _run(
@@ -172,12 +173,12 @@ async def _feed(stream: asyncio.StreamWriter, payload: bytes) -> None:
         pass  # the command has no use for its input
 
 
-async def _read_all(stream: asyncio.StreamReader) -> bytes:
+async def _read_all(stream: asyncio.StreamReader, bytes_max: int) -> bytes:
     parts = bytearray()
     while part := await stream.read(READ_BYTES):
         parts += part
-        if len(parts) > OUTPUT_BYTES_MAX:
-            raise CommandFailed(f"it printed more than {OUTPUT_BYTES_MAX} bytes, the largest message")
+        if len(parts) > bytes_max:
+            raise CommandFailed(f"it printed more than {bytes_max} bytes, the largest message")
     return bytes(parts)
 
 

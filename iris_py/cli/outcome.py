@@ -99,6 +99,12 @@ def explain(error: Exception) -> str:
     if isinstance(error, TunnelBroken):
         cause = f" ({error.type}: {error.text})" if error.type else ""
         return f"the tunnel to member {error.member[:8]} of {error.cluster!r} broke: {error.reason}{cause}. Begin again."
+    if isinstance(error, NoMembers) and error.elsewhere:
+        members = f"{error.elsewhere} member{'s' * (error.elsewhere != 1)}"
+        return (
+            f"nobody in the zone {error.zone!r} serves {error.cluster!r} ({members} in other zones). "
+            "Leave out --require, or use --prefer."
+        )
     if isinstance(error, NoMembers):
         if error.without_tunnels:
             return f"no member of {error.cluster!r} serves tunnels. Start one with `iris join {error.cluster} --exec ...`."

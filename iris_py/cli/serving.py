@@ -30,14 +30,19 @@ async def node(settings: Settings, *, as_json: bool) -> int:
 
 
 async def join(
-    settings: Settings, cluster: str, command: str, *, use_shell: bool, concurrency: int | None, as_json: bool
+    settings: Settings, cluster: str, command: str, *, use_shell: bool, concurrency: int | None, weight: float, as_json: bool
 ) -> int:
     """Serve a cluster with a command until a signal comes, then leave without failing a request."""
-    handler = CommandHandler(parse_command(command, use_shell=use_shell))
+    words = parse_command(command, use_shell=use_shell)
     async with (
         ending_by_signal() as ended,
         iris_py.connect(**settings.connect_arguments()) as running,
-        running.join(cluster, handler, concurrency=concurrency or os.cpu_count() or 1),
+        running.join(
+            cluster,
+            CommandHandler(words, running.max_message_bytes),
+            concurrency=concurrency or os.cpu_count() or 1,
+            weight=weight,
+        ),
     ):
         announce(running, {"cluster": cluster}, f"serves {cluster!r}", as_json=as_json)
         return await ended

@@ -79,6 +79,7 @@ class PubSub:
     Attributes:
         published: Publications of this node.
         received: Publications of others that this node took.
+        max_message_bytes: The largest payload that is published; the owner sets it.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class PubSub:
     ) -> None:
         self.published = 0
         self.received = 0
+        self.max_message_bytes = packets.MAX_MESSAGE_BYTES
         self._groups = groups
         self._overlay = overlay
         self._outbound = outbound
@@ -125,11 +127,11 @@ class PubSub:
 
         Raises:
             ValueError: The topic is not valid.
-            MessageTooLarge: The payload is over ``MAX_MESSAGE_BYTES``.
+            MessageTooLarge: The payload is over ``max_message_bytes``.
             overlay.OverlayError: More groups are in use than the overlay watches.
         """
-        if len(payload) > packets.MAX_MESSAGE_BYTES:
-            packets.check_size(payload)
+        if len(payload) > self.max_message_bytes:
+            packets.check_size(payload, self.max_message_bytes)
         route = self._routes.get(topic)
         if route is None:
             route = self._make_route(topic, now)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import packets
-from iris_py.balancer import by_distance, choose_near
+from iris_py.balancer import choose_near
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
 from overlay.timers import DeadlineTable
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from iris_py.balancer import Rng
-    from iris_py.group import Group, Member, Peer
+    from iris_py.group import Group, Member, Peer, Placement
     from iris_py.patterns.tunnel_offer import Offer
 
 #: An idempotent request that found every member full or gone is tried again after this time (seconds), doubling up to the
@@ -47,10 +47,12 @@ class Pending:
         "idempotent",
         "is_parked",
         "is_routed",
+        "kind",
         "lost",
         "member",
         "offer",
         "payload",
+        "placement",
         "rejected",
         "sent_at",
         "timeout_s",
@@ -60,14 +62,24 @@ class Pending:
     )
 
     def __init__(
-        self, token: object, group: Group, payload: bytes, timeout_s: float, deadline: float, idempotent: bool
+        self,
+        token: object,
+        group: Group,
+        kind: int,
+        payload: bytes,
+        timeout_s: float,
+        deadline: float,
+        idempotent: bool,
+        placement: Placement | None,
     ) -> None:
         self.token = token
         self.group = group
+        self.kind = kind
         self.payload = payload
         self.timeout_s = timeout_s
         self.deadline = deadline
         self.idempotent = idempotent
+        self.placement = placement  # None for the usual one
         self.offer: Offer | None = None  # it asks for a tunnel
         self.member: Member | None = None
         self.sent_at = 0.0
@@ -113,12 +125,37 @@ class Requester:
 
     # -- commands
 
-    def request(self, group: Group, payload: bytes, timeout_s: float, idempotent: bool, token: object, now: float) -> int:
-        """Start a request; its outcome comes with ``token``. Returns its id, for :meth:`cancel`."""
+    def request(
+        self,
+        group: Group,
+        payload: bytes,
+        timeout_s: float,
+        idempotent: bool,
+        token: object,
+        now: float,
+        identity: bytes = b"",
+        placement: Placement | None = None,
+    ) -> int:
+        """Start a request; its outcome comes with ``token``. Returns its id, for :meth:`cancel`.
+
+        Args:
+            group: Whom to ask.
+            payload: The request.
+            timeout_s: How long to wait for an answer.
+            idempotent: Whether it may be given to another member though one may have executed it.
+            token: What the outcome comes with.
+            now: The time.
+            identity: By which a member knows a request that it has executed; empty for none.
+            placement: Which zones it prefers and requires; None for the nearest.
+        """
         self._last_id = request_id = self._last_id + 1
         self.sent += 1
         deadline = now + min(timeout_s, TIMEOUT_S_MAX)
-        pending = self._pending[request_id] = Pending(token, group, payload, timeout_s, deadline, idempotent)
+        kind = packets.REQUEST
+        if identity:
+            kind, payload = packets.REQUEST_ONCE, identity + payload
+        pending = Pending(token, group, kind, payload, timeout_s, deadline, idempotent, placement)
+        self._pending[request_id] = pending
         self._deadlines.set(request_id, deadline)
         self._dispatch(request_id, pending, now)
         return request_id
@@ -127,8 +164,9 @@ class Requester:
         """Ask for a tunnel: an outcome comes only if there can be none. Returns the id, for :meth:`cancel`."""
         self._last_id = request_id = self._last_id + 1
         deadline = now + min(timeout_s, TIMEOUT_S_MAX)
-        pending = self._pending[request_id] = Pending(token, group, b"", timeout_s, deadline, False)
+        pending = Pending(token, group, packets.TUNNEL_OPEN, b"", timeout_s, deadline, False, None)
         pending.offer = offer
+        self._pending[request_id] = pending
         self._deadlines.set(request_id, deadline)
         self._dispatch(request_id, pending, now)
         return request_id
@@ -239,14 +277,14 @@ class Requester:
         assert member is not None
         others = [
             other
-            for other in pending.group.members or ()
+            for other in pending.group.candidates(pending.placement)
             if other is not member and other.is_ready and not other.peer.is_congested and other not in tried
         ]
         if not others:
             return False
         pending.attempts -= 1
         self._take_from(request_id, member, pending)
-        self._send(request_id, pending, choose_near(by_distance(others), self._rng)[0], now)
+        self._send(request_id, pending, choose_near(pending.group.order(others, pending.placement), self._rng)[0], now)
         return True
 
     def routed(self, request_id: int, now: float) -> None:
@@ -272,8 +310,8 @@ class Requester:
                 error = RequestTimeout(pending.group.name, pending.timeout_s, last.peer.id.hex())
             elif pending.rejected == packets.Rejection.OVERLOADED:
                 error = Overloaded(pending.group.name, pending.tried_count)
-            elif pending.group.members is not None and not pending.group.members:
-                error = NoMembers(pending.group.name, self._count_nodes())
+            elif pending.group.members is not None and not pending.group.candidates(pending.placement):
+                error = self._no_members(pending)
             else:
                 error = RequestTimeout(pending.group.name, pending.timeout_s, None)
             self._cancel_at_member(request_id, pending)
@@ -320,19 +358,20 @@ class Requester:
     def _dispatch(self, request_id: int, pending: Pending, now: float) -> None:
         if pending.is_parked:
             self._unpark(request_id, pending)
-        levels = pending.group.levels
+        placement = pending.placement
+        levels = pending.group.levels if placement is None else pending.group.placed_levels(placement)
         if not levels:
             self._handle_no_members(request_id, pending, known=pending.group.members is not None)
             return
         member, unready = choose_near(levels, self._rng)
         if pending.tried or member.peer.is_congested:
-            members = pending.group.members or ()
+            members = pending.group.candidates(placement)
             untried = [other for other in members if not pending.tried or other not in pending.tried]
             uncongested = [other for other in untried if other.peer.has_room_for(len(pending.payload))]
             if not uncongested:
                 self._handle_none_ready(request_id, pending, congested=bool(untried), now=now)
                 return
-            member, unready = choose_near(by_distance(uncongested), self._rng)
+            member, unready = choose_near(pending.group.order(uncongested, placement), self._rng)
         if unready is not None:
             self.wanted.append(unready.peer)
         self._send(request_id, pending, member, now)
@@ -346,17 +385,19 @@ class Requester:
         member.in_flight += 1
         member.peer.awaited += 1
         time_left = packets.encode_time_left(pending.deadline - now)
-        if pending.offer is not None:
-            payload = pending.offer.make(member.peer, request_id)
-            self._out.append((pending.group, member.peer, packets.TUNNEL_OPEN, request_id, time_left, payload))
-            return
-        self._out.append((pending.group, member.peer, packets.REQUEST, request_id, time_left, pending.payload))
+        payload = pending.payload if pending.offer is None else pending.offer.make(member.peer, request_id)
+        self._out.append((pending.group, member.peer, pending.kind, request_id, time_left, payload))
 
     def _handle_no_members(self, request_id: int, pending: Pending, *, known: bool) -> None:
         if pending.idempotent or not known:
             self._park(request_id, pending)
         else:
-            self._finish(request_id, pending, NoMembers(pending.group.name, self._count_nodes()))
+            self._finish(request_id, pending, self._no_members(pending))
+
+    def _no_members(self, pending: Pending) -> NoMembers:
+        group, placement = pending.group, pending.placement
+        elsewhere = len(group.members or ()) - len(group.candidates(placement))
+        return NoMembers(group.name, self._count_nodes(), "" if placement is None else placement[1], elsewhere)
 
     def _handle_none_ready(self, request_id: int, pending: Pending, *, congested: bool, now: float) -> None:
         if congested:
@@ -376,7 +417,7 @@ class Requester:
                 request_id, pending, NoMembers(pending.group.name, self._count_nodes(), without_tunnels=pending.tried_count)
             )
         else:
-            self._finish(request_id, pending, NoMembers(pending.group.name, self._count_nodes()))
+            self._finish(request_id, pending, self._no_members(pending))
 
     def _try_another(self, request_id: int, pending: Pending, now: float) -> None:
         member = pending.member

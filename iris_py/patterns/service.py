@@ -1,103 +1,32 @@
 """Requests, surveys and broadcasts, at the member: admit, queue, hand out, answer (docs/design.md section 6).
 
-A registration runs at most ``concurrency`` requests and queues at most ``queue_messages`` more; beyond that the caller hears
-at once that this member is full, which is what lets it try another.
+A registration runs at most ``concurrency`` requests and queues at most ``queue_messages`` more, of ``queue_bytes`` together;
+beyond that the caller hears at once that this member is full, which is what lets it try another.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import packets
+from iris_py.patterns.deduplication import Deduplicator
+from iris_py.patterns.registration import QUEUE_BYTES as QUEUE_BYTES
+from iris_py.patterns.registration import Execution as Execution
+from iris_py.patterns.registration import Registration as Registration
+from iris_py.patterns.registration import least_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iris_py.group import Group, Peer
+    from iris_py.patterns.deduplication import Caller
     from iris_py.patterns.request import Outgoing
 
 
 #: Cancellations that came before their request and are remembered: a small CANCEL passes a large REQUEST on the link. Most of
 #: what is remembered had been answered before; forgetting one that mattered costs an execution that nobody waits for.
 EARLY_CANCELS_MAX = 1024
-
-
-class Registration:
-    """One handler under one cluster name.
-
-    Attributes:
-        group: The cluster.
-        token: The owner's handler.
-        running: Requests handed out and not answered. Invariant: 0 <= running <= concurrency.
-        leaving: Whether everybody is being told that it goes.
-        closed: Whether new requests are rejected.
-        tunnels: How many tunnels it serves at once; 0 if it serves none.
-        tunnels_open: How many it serves. Invariant: 0 <= tunnels_open <= tunnels.
-        window_bytes: What callers may send through each before it is taken.
-    """
-
-    __slots__ = (
-        "closed",
-        "concurrency",
-        "group",
-        "leaving",
-        "queue",
-        "queue_messages",
-        "running",
-        "token",
-        "tunnels",
-        "tunnels_open",
-        "window_bytes",
-    )
-
-    def __init__(self, group: Group, token: object, concurrency: int, queue_messages: int) -> None:
-        self.group = group
-        self.token = token
-        self.concurrency = concurrency
-        self.queue_messages = queue_messages
-        self.running = 0
-        self.queue: deque[Execution] = deque()
-        self.leaving = False
-        self.closed = False
-        self.tunnels = self.tunnels_open = self.window_bytes = 0
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing runs and nothing waits."""
-        return not self.running and not self.queue and not self.tunnels_open
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the next request would be rejected."""
-        return self.running >= self.concurrency and len(self.queue) >= self.queue_messages
-
-
-class Execution:
-    """One request or survey at one registration, from its arrival to its answer.
-
-    Attributes:
-        surveyed: Of a survey: how many registrations of this node answer it. 0 for a request.
-    """
-
-    __slots__ = ("deadline", "id", "payload", "peer", "registration", "surveyed")
-
-    def __init__(
-        self,
-        registration: Registration,
-        peer: Peer,
-        id: int,  # noqa: A002
-        payload: bytes,
-        deadline: float,
-        surveyed: int = 0,
-    ) -> None:
-        self.registration = registration
-        self.peer = peer
-        self.id = id
-        self.payload = payload
-        self.deadline = deadline
-        self.surveyed = surveyed
 
 
 @dataclass(slots=True)
@@ -140,11 +69,13 @@ class Service:
     Attributes:
         executed: Requests handed to handlers.
         rejected: Requests refused, by the name of the :class:`~iris_py.packets.Rejection`.
+        repetitions: What is known of idempotent requests.
     """
 
     def __init__(self) -> None:
         self.executed = 0
         self.rejected: dict[str, int] = {}
+        self.repetitions: Deduplicator[Execution] = Deduplicator()
         self._registrations: dict[Group, list[Registration]] = {}
         self._draining: list[Registration] = []
         self._executions: dict[tuple[Peer, int], Execution] = {}
@@ -165,13 +96,24 @@ class Service:
         """Tell whether some registration of a cluster is there to stay."""
         return any(not registration.leaving for registration in self._registrations.get(group, ()))
 
+    def weight_of(self, group: Group) -> float | None:
+        """Return the weight of the node's membership in a cluster; None if it has none."""
+        return next((each.weight for each in self._registrations.get(group, ()) if not each.leaving), None)
+
     def leave(self, registration: Registration) -> bool:
         """Begin to leave, still serving; returns whether the node's membership in the cluster ends with this registration."""
         registration.leaving = True
         return not self.is_member(registration.group)
 
-    def close(self, registration: Registration) -> None:
-        """Stop admitting; what runs and waits is still answered, then :class:`RegistrationDrained` follows."""
+    def close(self, registration: Registration, now: float = 0.0, *, hands_back: bool = False) -> None:
+        """Stop admitting; what runs and waits is still answered, then :class:`RegistrationDrained` follows.
+
+        Args:
+            registration: The one that ends.
+            now: The time.
+            hands_back: Whether requests that wait are not to be executed here, for others can: another registration of this
+                node takes them, or else their callers are told to ask another member. Surveys wait for their turn.
+        """
         if registration.closed:
             return
         registration.closed = True
@@ -181,6 +123,16 @@ class Service:
             if not registrations:
                 del self._registrations[registration.group]
         self._draining.append(registration)
+        if hands_back:
+            self._hand_back(registration, now)
+        self._maybe_drained(registration)
+
+    def abandon(self, registration: Registration, now: float) -> None:
+        """Let nothing more begin at a closed registration, for it took too long: whatever waits is turned away."""
+        waiting = list(registration.queue)
+        registration.remove(waiting)
+        for execution in waiting:
+            self._turn_away(execution, packets.Rejection.NOT_A_MEMBER, now)
         self._maybe_drained(registration)
 
     def owes(self, peer: Peer) -> bool:
@@ -189,6 +141,7 @@ class Service:
             any(key[0] is peer for key in (*self._executions, *self._surveys))
             or any(to is peer for _group, to, *_message in self._out)
             or any(queued.peer is peer for registration in self._each_registration() for queued in registration.queue)
+            or self.repetitions.owes(peer)
         )
 
     def serves(self, group: Group) -> bool:
@@ -235,19 +188,31 @@ class Service:
 
     def receive_request(self, group: Group, peer: Peer, request_id: int, time_left_ms: int, payload: bytes, now: float) -> None:
         """Admit a request to the least loaded registration, queue it, or reject it."""
-        registrations = self._registrations.get(group)
-        if not registrations:
-            self._reject(group, peer, request_id, packets.Rejection.NOT_A_MEMBER)
+        registration = self._choose(group, peer, request_id, len(payload))
+        if registration is not None:
+            self._admit(Execution(registration, peer, request_id, payload, now + time_left_ms / 1000), now)
+
+    def receive_request_once(
+        self, group: Group, peer: Peer, request_id: int, time_left_ms: int, identity: bytes, payload: bytes, now: float
+    ) -> None:
+        """Take an idempotent request: one that was executed is answered, one that runs is waited for, others are admitted."""
+        registration = self._choose(group, peer, request_id, len(payload))
+        if registration is None:
             return
-        if self._early_cancels and (peer, request_id) in self._early_cancels:
-            del self._early_cancels[peer, request_id]
+        key, caller, deadline = group.id + identity, (peer, request_id), now + time_left_ms / 1000
+        reply = self.repetitions.reply_to(key, now)
+        if reply is not None:
+            self._out.append((group, peer, packets.REPLY, request_id, 0, reply))
             return
-        registration = registrations[0]
-        if len(registrations) > 1:
-            registration = min(
-                registrations, key=lambda each: (each.is_full, (each.running + len(each.queue)) / each.concurrency)
-            )
-        self._admit(Execution(registration, peer, request_id, payload, now + time_left_ms / 1000))
+        execution = self.repetitions.underway(key)
+        if execution is None:
+            execution = Execution(registration, peer, request_id, payload, deadline, identity=key)
+            self.repetitions.begin(key, execution, caller)
+            self._admit(execution, now)
+        elif self.repetitions.attach(key, caller):
+            execution.deadline = max(execution.deadline, deadline)
+        else:
+            self._reject(group, peer, request_id, packets.Rejection.OVERLOADED)
 
     def receive_survey(self, group: Group, peer: Peer, survey_id: int, time_left_ms: int, payload: bytes, now: float) -> None:
         """Admit a survey to every registration, within the bounds of each."""
@@ -260,7 +225,7 @@ class Service:
             return
         deadline = now + time_left_ms / 1000
         for registration in registrations:
-            self._admit(Execution(registration, peer, survey_id, payload, deadline, len(registrations)))
+            self._admit(Execution(registration, peer, survey_id, payload, deadline, len(registrations)), now)
 
     def receive_cancel(self, peer: Peer, request_id: int) -> None:
         """The caller gave up."""
@@ -271,10 +236,13 @@ class Service:
         if execution is not None:
             self._events.append(RequestCancelled(execution))
             return
+        if self.repetitions.is_waiting((peer, request_id)):
+            self._cancel_once(self.repetitions.detach((peer, request_id)))
+            return
         for registration in list(self._each_registration()):
             for queued in registration.queue:
-                if queued.id == request_id and queued.peer is peer:
-                    registration.queue.remove(queued)
+                if queued.id == request_id and queued.peer is peer and not queued.identity:
+                    registration.remove([queued])
                     self._maybe_drained(registration)
                     return
         self._remember_cancel(peer, request_id)
@@ -290,11 +258,14 @@ class Service:
             self._events.append(RequestCancelled(self._executions.pop(key)))
         for key in [key for key in self._surveys if key[0] is peer]:
             self._events += map(RequestCancelled, self._surveys.pop(key))
+        for execution in self.repetitions.detach_peer(peer):
+            self._cancel_once(execution)
         for key in [key for key in self._early_cancels if key[0] is peer]:
             del self._early_cancels[key]
         for registration in list(self._each_registration()):
-            if any(queued.peer is peer for queued in registration.queue):
-                registration.queue = deque(queued for queued in registration.queue if queued.peer is not peer)
+            gone = [queued for queued in registration.queue if queued.peer is peer and not queued.identity]
+            if gone:
+                registration.remove(gone)
                 self._maybe_drained(registration)
 
     # -- out
@@ -311,21 +282,32 @@ class Service:
 
     # --
 
-    def _admit(self, execution: Execution) -> None:
+    def _choose(self, group: Group, peer: Peer, request_id: int, size: int) -> Registration | None:
+        """Return the registration for a request; None if there is none, which is said, or nobody waits for it."""
+        registrations = self._registrations.get(group)
+        if not registrations:
+            self._reject(group, peer, request_id, packets.Rejection.NOT_A_MEMBER)
+            return None
+        if self._early_cancels and (peer, request_id) in self._early_cancels:
+            del self._early_cancels[peer, request_id]
+            return None
+        return registrations[0] if len(registrations) == 1 else least_loaded(registrations, size)
+
+    def _admit(self, execution: Execution, now: float) -> None:
         registration = execution.registration
         if registration.running < registration.concurrency:
             self._start(execution)
-        elif len(registration.queue) < registration.queue_messages:
-            registration.queue.append(execution)
+        elif registration.has_room(len(execution.payload)):
+            registration.add(execution)
         else:
-            self._reject(registration.group, execution.peer, execution.id, packets.Rejection.OVERLOADED, execution.surveyed)
+            self._turn_away(execution, packets.Rejection.OVERLOADED, now)
 
     def _start(self, execution: Execution) -> None:
         execution.registration.running += 1
         self.executed += 1
         if execution.surveyed:
             self._surveys.setdefault((execution.peer, execution.id), []).append(execution)
-        else:
+        elif not execution.identity:
             self._executions[execution.peer, execution.id] = execution
         self._events.append(RequestStarted(execution))
 
@@ -349,10 +331,9 @@ class Service:
         is_known = bool(started)
         for registration in list(self._each_registration()):
             queued = [each for each in registration.queue if each.id == survey_id and each.peer is peer]
-            for each in queued:
-                is_known = True
-                registration.queue.remove(each)
             if queued:
+                is_known = True
+                registration.remove(queued)
                 self._maybe_drained(registration)
         if not is_known:
             self._remember_cancel(peer, survey_id)
@@ -366,16 +347,76 @@ class Service:
         registration = execution.registration
         registration.running -= 1
         # A cancelled execution is no longer in the table: its handler ended, and nobody waits for what it says.
-        if self._forget(execution):
+        if execution.identity:
+            self._finish_once(execution, kind, payload, now)
+        elif self._forget(execution):
             argument = packets.encode_answer(execution.surveyed)
             self._out.append((registration.group, execution.peer, kind, execution.id, argument, payload))
         while registration.queue and registration.running < registration.concurrency:
-            waiting = registration.queue.popleft()
+            waiting = registration.take()
             if waiting.deadline <= now:
-                self._reject(registration.group, waiting.peer, waiting.id, packets.Rejection.EXPIRED, waiting.surveyed)
+                self._turn_away(waiting, packets.Rejection.EXPIRED, now)
             else:
                 self._start(waiting)
         self._maybe_drained(registration)
+
+    def _finish_once(self, execution: Execution, kind: int, payload: bytes, now: float) -> None:
+        """Answer everybody who waits for an idempotent request, and remember its reply."""
+        group = execution.registration.group
+        callers = self.repetitions.finish(execution.identity, payload if kind == packets.REPLY else None, now)
+        if callers and execution.is_cancelled and kind != packets.REPLY:
+            # It was cancelled when nobody waited, and these came before it had ended: for them it is done anew.
+            self._execute_again(execution, callers, now)
+            return
+        for peer, request_id in callers:
+            self._out.append((group, peer, kind, request_id, 0, payload))
+
+    def _execute_again(self, execution: Execution, callers: list[Caller], now: float) -> None:
+        group, (peer, request_id) = execution.registration.group, callers[0]
+        registrations = self._registrations.get(group)
+        if not registrations:
+            for each, id_ in callers:
+                self._reject(group, each, id_, packets.Rejection.NOT_A_MEMBER)
+            return
+        registration = least_loaded(registrations, len(execution.payload))
+        again = Execution(registration, peer, request_id, execution.payload, execution.deadline, identity=execution.identity)
+        self.repetitions.begin(again.identity, again, callers[0])
+        for caller in callers[1:]:
+            self.repetitions.attach(again.identity, caller)
+        self._admit(again, now)
+
+    def _cancel_once(self, execution: Execution | None) -> None:
+        """Cancel an idempotent request, or let it wait no longer, if nobody waits for it any more."""
+        if execution is None or execution.is_cancelled:
+            return
+        registration = execution.registration
+        if execution in registration.queue:
+            registration.remove([execution])
+            self.repetitions.finish(execution.identity, None, 0.0)
+            self._maybe_drained(registration)
+        else:
+            execution.is_cancelled = True
+            self._events.append(RequestCancelled(execution))
+
+    def _hand_back(self, registration: Registration, now: float) -> None:
+        waiting = [execution for execution in registration.queue if not execution.surveyed]
+        registration.remove(waiting)
+        others = self._registrations.get(registration.group)
+        for execution in waiting:
+            if others:
+                execution.registration = least_loaded(others, len(execution.payload))
+                self._admit(execution, now)
+            else:
+                self._turn_away(execution, packets.Rejection.NOT_A_MEMBER, now)
+
+    def _turn_away(self, execution: Execution, reason: packets.Rejection, now: float) -> None:
+        """Reject what is not executed, to everybody who waits for it."""
+        group = execution.registration.group
+        if execution.identity:
+            for peer, request_id in self.repetitions.finish(execution.identity, None, now):
+                self._reject(group, peer, request_id, reason)
+        else:
+            self._reject(group, execution.peer, execution.id, reason, execution.surveyed)
 
     def _maybe_drained(self, registration: Registration) -> None:
         if registration.closed and registration.is_idle and registration in self._draining:

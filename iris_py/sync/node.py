@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_py import client, starting
-from iris_py.client import TIMEOUT_S
 from iris_py.membership import DRAIN_TIMEOUT_S
+from iris_py.patterns.service import QUEUE_BYTES as REQUEST_QUEUE_BYTES
 from iris_py.patterns.subscribing import QUEUE_BYTES
 from iris_py.patterns.subscribing import QUEUE_MESSAGES as SUBSCRIPTION_QUEUE_MESSAGES
 from iris_py.patterns.tunnel import WINDOW_BYTES
+from iris_py.requesting import TIMEOUT_S
 from iris_py.serving import QUEUE_MESSAGES
 from iris_py.surveys import SURVEY_TIMEOUT_S
 from iris_py.sync.background import background
@@ -69,6 +70,11 @@ class Node(Closable):
     def network(self) -> str:
         return self._inner.network
 
+    @property
+    @documented_as(client.Node.max_message_bytes)
+    def max_message_bytes(self) -> int:
+        return self._inner.max_message_bytes
+
     @documented_as(client.Node.nodes)
     def nodes(self) -> tuple[Member, ...]:
         return self._background.call(self._inner.nodes)
@@ -91,6 +97,8 @@ class Node(Closable):
         *,
         concurrency: int | None = None,
         queue_messages: int = QUEUE_MESSAGES,
+        queue_bytes: int = REQUEST_QUEUE_BYTES,
+        weight: float = 1.0,
         inline: bool = False,
         tunnels: int = TUNNELS,
         tunnel_window_bytes: int = WINDOW_BYTES,
@@ -101,6 +109,8 @@ class Node(Closable):
             adapt(handler, self._background, inline=inline),
             concurrency=default_concurrency(handler) if concurrency is None else concurrency,
             queue_messages=queue_messages,
+            queue_bytes=queue_bytes,
+            weight=weight,
             inline=inline,
             tunnels=tunnels,
             tunnel_window_bytes=tunnel_window_bytes,
@@ -108,11 +118,38 @@ class Node(Closable):
         return Membership(inner, self._background)
 
     @documented_as(client.Node.request)
-    def request(self, cluster: str, payload: bytes, *, timeout: float = TIMEOUT_S, idempotent: bool = False) -> bytes:
-        return self._background.wait(self._inner.request, cluster, payload, timeout=timeout, idempotent=idempotent)
+    def request(
+        self,
+        cluster: str,
+        payload: bytes,
+        *,
+        timeout: float = TIMEOUT_S,
+        idempotent: bool = False,
+        key: str | bytes | None = None,
+        prefer: str | None = None,
+        require: str | None = None,
+    ) -> bytes:
+        return self._background.wait(
+            self._inner.request,
+            cluster,
+            payload,
+            timeout=timeout,
+            idempotent=idempotent,
+            key=key,
+            prefer=prefer,
+            require=require,
+        )
 
     def request_future(
-        self, cluster: str, payload: bytes, *, timeout: float = TIMEOUT_S, idempotent: bool = False
+        self,
+        cluster: str,
+        payload: bytes,
+        *,
+        timeout: float = TIMEOUT_S,
+        idempotent: bool = False,
+        key: str | bytes | None = None,
+        prefer: str | None = None,
+        require: str | None = None,
     ) -> Future[bytes]:
         """Ask as :meth:`request` does, without waiting, so that many requests are under way at once.
 
@@ -123,7 +160,16 @@ class Node(Closable):
         Raises:
             ConfigurationError: The node was inherited over a fork.
         """
-        return self._background.submit(self._inner.request, cluster, payload, timeout=timeout, idempotent=idempotent)
+        return self._background.submit(
+            self._inner.request,
+            cluster,
+            payload,
+            timeout=timeout,
+            idempotent=idempotent,
+            key=key,
+            prefer=prefer,
+            require=require,
+        )
 
     @documented_as(client.Node.broadcast)
     def broadcast(self, cluster: str, payload: bytes) -> int:
@@ -192,6 +238,7 @@ def connect(
     seeds: Sequence[str] | None = None,
     zone: str | None = None,
     discovery: bool | None = None,
+    max_message_bytes: int | None = None,
     config: Config | Path | str | None = None,
 ) -> Node:
     loop = background()
@@ -205,6 +252,7 @@ def connect(
             seeds=seeds,
             zone=zone,
             discovery=discovery,
+            max_message_bytes=max_message_bytes,
             config=config,
         ),
     )

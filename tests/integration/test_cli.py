@@ -244,6 +244,18 @@ def test_interrupted_request_ends_the_command(shell: Shell) -> None:
     wait_until_gone(process_id)
 
 
+def test_keys_zones_and_weights(shell: Shell) -> None:
+    count = "echo x >> $HOME/runs; wc -l < $HOME/runs"
+    shell.serve("join", "count", "--shell", "--exec", count, "--zone", "eu/a", "--weight", "2.5")
+    once = ("request", "count", "", "--idempotent", "--key", "job 7")
+    assert [shell.run(*once)[1] for _ in range(2)] == [b"1\n", b"1\n"]  # two processes, and one execution
+    assert shell.run("request", "count", "", "--prefer", "us", "--require", "eu")[1] == b"2\n"
+    code, _out, error = shell.run("request", "count", "", "--require", "us")
+    assert code == shell.run("request", "nobody", "")[0]
+    assert "nobody in the zone 'us' serves 'count' (1 member in other zones)" in error
+    assert "idempotent=True" in shell.run("request", "count", "", "--key", "x")[2]
+
+
 def test_failing_command(shell: Shell) -> None:
     shell.serve("join", "fail", "--shell", "--exec", r"printf 'line\n\033[31mred' >&2; exit 7")
     code, out, error = shell.run("request", "fail", "x")

@@ -26,7 +26,15 @@ def environment(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def run(example: str, environment: dict[str, str], stdin: str = "") -> str:
+def run(example: str, environment: dict[str, str], stdin: str = "", complains: str | None = None) -> str:
+    """Run an example; returns what it prints.
+
+    Args:
+        example: Its file.
+        environment: Its environment.
+        stdin: Its standard input.
+        complains: What each line of its standard error begins with, of which there is one at least; None for no line.
+    """
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / example)],
         input=stdin,
@@ -36,7 +44,9 @@ def run(example: str, environment: dict[str, str], stdin: str = "") -> str:
         timeout=TIMEOUT_S,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    assert bool(done.stderr) is (complains is not None)
+    assert all(line.startswith(complains or "") for line in done.stderr.splitlines())
     return done.stdout
 
 
@@ -164,6 +174,28 @@ def test_document_sync(environment: dict[str, str]) -> None:
     assert lines[:2] == ["author: all of us", "text: Hello"]
     assert lines[2] in ("title: Notes", "title: Our notes")
     assert lines[3:] == ["all the same"]
+
+
+def test_work_queue(environment: dict[str, str]) -> None:
+    lines = run("work_queue.py", environment, complains="the handler of 'workers' failed: OSError").splitlines()
+
+    assert lines == ["20 jobs done, 0 of them twice, some retried: True"]
+
+
+def test_saga(environment: dict[str, str]) -> None:
+    lines = run("saga.py", environment, complains="the handler of 'hotel' failed: LookupError").splitlines()
+
+    assert lines == [
+        "flight: book order-1",
+        "hotel: book order-1",
+        "car: book order-1",
+        "order-1: booked",
+        "order-1: booked",
+        "flight: book order-2",
+        "order-2: no hotel left for order-2, so it is taken back",
+        "flight: cancel order-2",
+        "left: 1 flight, 0 hotel, 4 car",
+    ]
 
 
 def test_every_example_is_tested() -> None:

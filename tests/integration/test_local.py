@@ -7,6 +7,8 @@ import gc
 import logging
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, cast
@@ -278,6 +280,45 @@ def test_what_still_runs_at_the_close_is_finished_or_cancelled(loops: Loops, cap
     assert "still run" in caplog.text
 
 
+def test_a_key_is_executed_once_by_a_member_whoever_asks(loops: Loops) -> None:
+    async def main() -> None:
+        may_end = asyncio.Event()
+        executed: list[bytes] = []
+
+        async def work(request: iris.Request) -> bytes:
+            executed.append(request.payload)
+            await may_end.wait()
+            if request.payload == b"fails":
+                raise ValueError("this time")
+            return b"by " + request.payload
+
+        async with iris.connect() as server, iris.connect() as one, iris.connect() as two:
+            await server.join("work", work)
+            first = asyncio.create_task(one.request("work", b"one", idempotent=True, key="task 7"))
+            await loops.until(lambda: executed == [b"one"])
+            second = asyncio.create_task(two.request("work", b"two", idempotent=True, key=b"task 7"))
+            await loops.until(lambda: server.statistics().repeated == 1)
+            first.cancel()  # somebody else still waits
+            may_end.set()
+            assert await second == b"by one"
+            assert await one.request("work", b"three", idempotent=True, key="task 7") == b"by one"
+            assert await one.request("work", b"four", idempotent=True, key="task 8") == b"by four"
+            for _ in range(2):  # without a key each request is one of its own
+                assert await one.request("work", b"five", idempotent=True) == b"by five"
+            for _ in range(2):  # who raised has not done it
+                with pytest.raises(iris.RemoteError, match="this time"):
+                    await one.request("work", b"fails", idempotent=True, key="task 9")
+            assert executed == [b"one", b"four", b"five", b"five", b"fails", b"fails"]
+            assert server.statistics().repeated == 2
+            for options in ({"key": "x"}, {"key": "", "idempotent": True}):
+                with pytest.raises(iris.ConfigurationError, match="key="):
+                    await one.request("work", b"", **options)
+            with pytest.raises(TypeError, match="a key is text or bytes"):
+                await one.request("work", b"", idempotent=True, key=7)  # type: ignore[arg-type]
+
+    loops.run(main())
+
+
 def test_a_full_member_says_so_and_others_are_tried(loops: Loops) -> None:
     async def main() -> None:
         may_end = asyncio.Event()
@@ -304,6 +345,81 @@ def test_a_full_member_says_so_and_others_are_tried(loops: Loops) -> None:
             assert node.statistics().retries > 0
 
     loops.run(main())
+
+
+def test_a_thread_that_is_not_waited_for_counts_until_it_ends(loops: Loops) -> None:
+    async def main() -> None:
+        may_end = threading.Event()
+        ended: list[bytes] = []
+
+        def wait(request: iris.Request) -> bytes:
+            may_end.wait(60.0)
+            ended.append(request.payload)
+            return request.payload
+
+        async with iris.connect() as server, iris.connect() as node:
+            await server.join("wait", wait, concurrency=2, queue_messages=0)
+            for payload in (b"one", b"two"):
+                with pytest.raises(iris.RequestTimeout):
+                    await node.request("wait", payload, timeout=0.05)
+            with pytest.raises(iris.Overloaded):
+                await node.request("wait", b"three")
+            may_end.set()
+            assert await node.request("wait", b"four", idempotent=True) == b"four"
+            assert sorted(ended) == [b"four", b"one", b"two"]
+
+    loops.run(main())
+
+
+def test_a_node_does_not_wait_for_a_thread_that_never_ends(loops: Loops, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        may_end, begun = threading.Event(), threading.Event()
+
+        def wait(request: iris.Request) -> bytes:
+            begun.set()
+            may_end.wait(60.0)
+            return b""
+
+        async with iris.connect() as node:
+            server = await iris.connect()
+            await server.join("wait", wait)
+            asking = asyncio.create_task(node.request("wait", b""))
+            await loops.until(begun.is_set)
+            started = time.monotonic()
+            await server.close(timeout=0.1)
+            assert time.monotonic() - started < 30.0  # and not the 60 s of the handler
+            with pytest.raises(iris.RemoteError, match="the handler was cancelled"):
+                await asking
+            may_end.set()
+
+    loops.run(main())
+    assert "leaving them behind" in caplog.text
+
+
+def test_a_program_ends_though_its_handler_does_not(loop: Loops) -> None:
+    program = """
+import asyncio, threading, iris_py
+
+def stuck(request):
+    threading.Event().wait()
+
+async def main():
+    async with iris_py.connect() as node:
+        membership = await node.join("stuck", stuck)
+        try:
+            await node.request("stuck", b"", timeout=0.2)
+        except iris_py.RequestTimeout:
+            await membership.leave(timeout=0.1)
+    print("end")
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "end\n")
+    assert done.stderr.splitlines() == [
+        "handlers of 'stuck' still run after 0.1 s; cancelling them",
+        "1 handlers go on although they were cancelled; leaving them behind",
+    ]
 
 
 # -- messages
@@ -335,6 +451,63 @@ def test_payloads_of_every_type_and_size(loops: Loops) -> None:
     loops.run(main())
 
 
+def test_the_largest_message_is_a_setting_of_who_sends(loops: Loops) -> None:
+    async def main() -> None:
+        async def double(request: iris.Request) -> bytes:
+            return request.payload * 2
+
+        limit = 20 * 1024 * 1024
+        async with iris.connect(max_message_bytes=5000) as server, iris.connect(max_message_bytes=limit) as node:
+            assert (server.max_message_bytes, node.max_message_bytes) == (5000, limit)
+            await server.join("double", double)
+            await server.join("echo", echo)
+            assert len(await node.request("double", bytes(2500))) == 5000
+            for size in (2501, limit):  # a reply that is too large is an error of its handler, and the member goes on
+                with pytest.raises(iris.RemoteError, match="over the limit of 5000") as caught:
+                    await node.request("double", bytes(size), timeout=30.0)
+                assert caught.value.type == "MessageTooLarge"
+            assert await node.request("double", b"x") == b"xx"
+            with pytest.raises(iris.MessageTooLarge, match="max_message_bytes"):
+                await node.request("echo", bytes(limit + 1))
+            with pytest.raises(iris.MessageTooLarge):
+                await server.publish("topic", bytes(5001))
+            with pytest.raises(iris.MessageTooLarge):
+                server.survey("echo", bytes(5001))
+
+    loops.run(main())
+
+
+def test_a_burst_of_large_replies_waits_for_room(loops: Loops) -> None:
+    """All of one turn: together they are more than a link may queue, so that it would break."""
+
+    async def main() -> None:
+        async with iris.connect() as server, iris.connect() as node:
+            may_end = asyncio.Event()
+            payload = bytes(12 * 1024 * 1024)
+            begun = 0
+
+            async def wait(request: iris.Request) -> bytes:
+                nonlocal begun
+                begun += 1
+                await may_end.wait()
+                return payload
+
+            def at_once(request: iris.Request) -> bytes:
+                return payload
+
+            await server.join("wait", wait)
+            await server.join("at once", at_once, inline=True)
+            asking = [asyncio.create_task(node.request("wait", b"", timeout=60.0)) for _ in range(24)]
+            await loops.until(lambda: begun == 24)
+            may_end.set()
+            assert {len(reply) for reply in await asyncio.gather(*asking)} == {len(payload)}
+            inline = await asyncio.gather(*(node.request("at once", b"", timeout=60.0) for _ in range(24)))
+            assert {len(reply) for reply in inline} == {len(payload)}
+            assert node.statistics().retries == 0
+
+    loops.run(main())
+
+
 def test_wrong_arguments_are_told_before_anything_happens(loops: Loops) -> None:
     async def main() -> None:
         async with iris.connect() as node:
@@ -349,7 +522,7 @@ def test_wrong_arguments_are_told_before_anything_happens(loops: Loops) -> None:
             for timeout in (0, -1.0, float("nan"), float("inf"), None, "5"):
                 with pytest.raises(iris.ConfigurationError):
                     await node.request("echo", b"", timeout=timeout)  # type: ignore[arg-type]
-            for options in ({"concurrency": 0}, {"queue_messages": -1}):
+            for options in ({"concurrency": 0}, {"queue_messages": -1}, {"queue_bytes": -1}):
                 with pytest.raises(iris.ConfigurationError):
                     node.join("echo", echo, **options)  # type: ignore[arg-type]
             with pytest.raises(iris.ConfigurationError):

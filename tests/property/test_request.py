@@ -14,7 +14,7 @@ from iris_py import packets
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.group import Group, Member, Peer
 from iris_py.packets import CANCEL, REQUEST, Rejection
-from iris_py.patterns.request import Requester
+from iris_py.patterns.request import ROUTED_RETRY_S, Requester
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 from security import Keyring, Secret
@@ -35,8 +35,9 @@ class Asked:
         self.idempotent = idempotent
         self.holder: Member | None = None
         self.sends = 0
-        self.rejections = 0
+        self.returns = 0  # times that it came back surely not executed: rejected, or never sent
         self.was_lost = False
+        self.routed_until: float | None = None  # it went through the ring, and is given up there then if it is idempotent
         self.answer: bytes | None = None
 
 
@@ -81,7 +82,7 @@ class RequesterMachine(RuleBasedStateMachine):
             else:
                 self.requester.receive_failure(holder.peer, id_, packets.encode_failure(ValueError()))
         else:
-            asked.rejections += 1
+            asked.returns += 1
             asked.holder = None
             self.requester.receive_rejection(holder.peer, id_, Rejection[kind.upper().replace(" ", "_")], self.now)
         self.settle()
@@ -97,10 +98,66 @@ class RequesterMachine(RuleBasedStateMachine):
             assert self.requester.late == late + 3
         self.settle()
 
-    @rule()
-    def join(self) -> None:
+    @rule(index=INDEX, is_tried=st.booleans())
+    def give_back(self, index: int, is_tried: bool) -> None:
+        """It was held for want of a link, or for want of room on it, and never sent."""
+        held = self.pick(index)
+        if held is None or held[1].routed_until is not None:
+            return
+        id_, asked = held
+        holder = asked.holder
+        assert holder is not None
+        asked.returns += 1
+        asked.holder = None
+        self.requester.give_back(id_, holder.peer, self.now, is_tried=is_tried)
+        self.settle()
+
+    @rule(index=INDEX)
+    def give_to_linked(self, index: int) -> None:
+        """It has been held for long."""
+        held = self.pick(index)
+        if held is None or held[1].routed_until is not None:
+            return
+        id_, asked = held
+        holder, others = asked.holder, [other for other in self.members() if other is not asked.holder]
+        if self.requester.give_to_linked(id_, self.now):
+            asked.returns += 1
+            asked.holder = None
+            self.settle()
+            taken = self.asked[id_].holder
+            assert taken in others
+            assert taken is not None
+            assert taken.is_ready
+        else:
+            tried = self.requester._pending[id_].tried or ()
+            assert all(other in tried or other.peer.is_congested or not other.is_ready for other in others)
+            assert asked.holder is holder
+        self.settle()
+
+    @rule(index=INDEX)
+    def release(self, index: int) -> None:
+        """A member closes its link as idle: what it has not answered it surely has not executed, but for what was routed."""
+        if self.every:
+            member = self.every[index % len(self.every)]
+            for asked in self.asked.values():
+                if asked.holder is member and asked.routed_until is None:
+                    asked.returns += 1
+                    asked.holder = None
+            self.requester.peer_released(member.peer, self.now)
+        self.settle()
+
+    @rule(index=INDEX)
+    def route(self, index: int) -> None:
+        held = self.pick(index)
+        if held is not None and held[1].routed_until is None:
+            held[1].routed_until = self.now + ROUTED_RETRY_S
+            self.requester.routed(held[0], self.now)
+        self.settle()
+
+    @rule(is_open=st.booleans())
+    def join(self, is_open: bool) -> None:
         self.count += 1
-        link = cast("Link", SimpleNamespace(congested=False, is_busy=False, is_open=True))
+        link = cast("Link", SimpleNamespace(congested=False, is_busy=False, is_open=is_open))
         member = Member(Peer(NodeInfo(NodeId(self.count.to_bytes(16, "big")), ()), link))
         self.every.append(member)
         self.group.members = [*self.members(), member]
@@ -143,13 +200,20 @@ class RequesterMachine(RuleBasedStateMachine):
             assert ((CANCEL, holder.peer) in messages) if holder is not None else not messages
         self.settle()
 
-    @rule(step_s=st.sampled_from((0.001, 0.01, 0.3, 1.0)))
+    @rule(step_s=st.sampled_from((0.001, 0.01, 0.3, 1.0, 5.0)))
     def wait(self, step_s: float) -> None:
         self.now += step_s
+        for asked in self.asked.values():
+            if self.is_retried(asked) and cast("float", asked.routed_until) <= self.now < asked.deadline:
+                asked.was_lost, asked.holder = True, None
         self.requester.handle_timeout(self.now)
         self.settle()
         deadline = self.requester.deadline()
         assert deadline is None or deadline > self.now
+
+    def is_retried(self, asked: Asked) -> bool:
+        """Whether it is given to another member when nothing was heard of it for long."""
+        return asked.idempotent and asked.holder is not None and asked.routed_until is not None
 
     def settle(self) -> None:
         """Take what the requester says, and check each word."""
@@ -161,13 +225,15 @@ class RequesterMachine(RuleBasedStateMachine):
                 (asked.holder,) = (member for member in self.members() if member.peer is peer)
                 assert not peer.is_congested
                 asked.sends += 1
-                assert asked.idempotent or asked.sends <= 1 + asked.rejections
+                asked.routed_until = None
+                assert asked.idempotent or asked.sends <= 1 + asked.returns
             elif asked is not None:  # a time-out tells the member
                 assert kind == CANCEL
                 assert asked.deadline <= self.now
         for token, outcome in self.requester.outcomes_received():
             assert isinstance(token, int)
             self.check_outcome(self.asked.pop(token), outcome)
+        assert all(peer in [member.peer for member in self.every] for peer in self.requester.peers_wanted())
 
     def check_outcome(self, asked: Asked, outcome: bytes | IrisError) -> None:
         if isinstance(outcome, bytes):
@@ -178,7 +244,7 @@ class RequesterMachine(RuleBasedStateMachine):
             assert not asked.idempotent
             assert asked.was_lost
         elif isinstance(outcome, Overloaded | NoMembers):  # surely not executed
-            assert asked.sends == asked.rejections
+            assert asked.sends == asked.returns
             assert not asked.was_lost
             assert not asked.idempotent or asked.deadline <= self.now
         else:
@@ -196,10 +262,11 @@ class RequesterMachine(RuleBasedStateMachine):
         assert set(requester._pending) == set(self.asked)
         assert len(requester._deadlines) == len(self.asked)
         parked = {id_ for id_, asked in self.asked.items() if asked.holder is None}
-        waiting, paused = set(requester._waiting), {id_ for id_ in self.asked if id_ in requester._retry_times}
+        routed = {id_ for id_, asked in self.asked.items() if self.is_retried(asked)}
+        waiting, paused = set(requester._waiting), {id_ for id_ in self.asked if id_ in requester._retry_times} - routed
         assert waiting | paused == parked
         assert not waiting & paused
-        assert len(requester._retry_times) == len(paused)
+        assert len(requester._retry_times) == len(paused) + len(routed)
 
     def teardown(self) -> None:
         self.now += 100.0

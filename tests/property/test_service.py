@@ -34,20 +34,20 @@ class ServiceMachine(RuleBasedStateMachine):
         self.drained: list[Registration] = []
         self.last_id = 0
 
-    @rule(concurrency=st.integers(1, 3), queue_messages=st.integers(0, 3))
-    def register(self, concurrency: int, queue_messages: int) -> None:
-        registration = Registration(self.group, None, concurrency, queue_messages)
+    @rule(concurrency=st.integers(1, 3), queue_messages=st.integers(0, 3), queue_bytes=st.integers(0, 30))
+    def register(self, concurrency: int, queue_messages: int, queue_bytes: int) -> None:
+        registration = Registration(self.group, None, concurrency, queue_messages, queue_bytes)
         self.every.append(registration)
         self.service.register(registration)
 
-    @rule(index=INDEX, time_left_ms=st.sampled_from((1, 500, 10_000)))
-    def ask(self, index: int, time_left_ms: int) -> None:
+    @rule(index=INDEX, time_left_ms=st.sampled_from((1, 500, 10_000)), size=st.integers(0, 12))
+    def ask(self, index: int, time_left_ms: int, size: int) -> None:
         self.last_id += 1
         peer = self.peers[index % len(self.peers)]
         self.unanswered[peer, self.last_id] = 1
-        has_room = any(not registration.closed and not registration.is_full for registration in self.every)
+        has_room = any(not registration.closed and registration.has_room(size) for registration in self.every)
         rejected = sum(self.service.rejected.values())
-        self.service.receive_request(self.group, peer, self.last_id, time_left_ms, b"", self.now)
+        self.service.receive_request(self.group, peer, self.last_id, time_left_ms, bytes(size), self.now)
         assert (sum(self.service.rejected.values()) == rejected) == has_room
 
     @rule(index=INDEX, time_left_ms=st.sampled_from((1, 500, 10_000)))
@@ -83,10 +83,22 @@ class ServiceMachine(RuleBasedStateMachine):
             del self.unanswered[key]
         self.service.peer_lost(peer)
 
-    @rule(index=INDEX)
-    def close(self, index: int) -> None:
+    @rule(index=INDEX, hands_back=st.booleans())
+    def close(self, index: int, hands_back: bool) -> None:
         if self.every:
-            self.service.close(self.every[index % len(self.every)])
+            registration = self.every[index % len(self.every)]
+            was_open = not registration.closed
+            self.service.close(registration, self.now, hands_back=hands_back)
+            if was_open and hands_back:
+                assert all(waiting.surveyed for waiting in registration.queue)
+
+    @rule(index=INDEX)
+    def abandon(self, index: int) -> None:
+        closed = [registration for registration in self.every if registration.closed]
+        if closed:
+            registration = closed[index % len(closed)]
+            self.service.abandon(registration, self.now)
+            assert not registration.queue
 
     @rule(step_s=st.sampled_from((0.001, 0.4, 20.0)))
     def wait(self, step_s: float) -> None:
@@ -115,6 +127,8 @@ class ServiceMachine(RuleBasedStateMachine):
         for registration in self.every:
             assert 0 <= registration.running <= registration.concurrency
             assert len(registration.queue) <= registration.queue_messages
+            assert registration.queued_bytes == sum(len(waiting.payload) for waiting in registration.queue)
+            assert registration.queued_bytes <= registration.queue_bytes
             assert not registration.queue or registration.running == registration.concurrency
             assert registration.running == sum(execution.registration is registration for execution in self.running)
             assert (registration in self.drained) == (registration.closed and registration.is_idle)

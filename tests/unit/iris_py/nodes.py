@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 from iris_py.node import NodeCore
+from iris_py.packets import MAX_MESSAGE_BYTES
 from iris_py.patterns.service import BroadcastReceived, Execution, Registration, RequestStarted
 from iris_py.testing.pair import NodeCores
 from overlay.events import GroupJoined
@@ -41,6 +42,7 @@ class Net:
         clusters: Mapping[str, Secret] | None = None,
         secret: Secret = SECRET,
         link_config: LinkConfig | None = None,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> NodeCore:
         number = len(self.cores.nodes) + 1
         rng = random.Random(number)
@@ -50,12 +52,15 @@ class Net:
             rng=rng,
             entropy=rng.randbytes,
             link_config=link_config,
+            max_message_bytes=max_message_bytes,
         )
         self.cores.add(core, tuple(self.cores.nodes)[:1])
         return core
 
-    def join(self, core: NodeCore, cluster: str = "cluster", concurrency: int = 1000, queue: int = 1000) -> Registration:
-        registration = Registration(core.group(cluster, self.now), None, concurrency, queue)
+    def join(
+        self, core: NodeCore, cluster: str = "cluster", concurrency: int = 1000, queue: int = 1000, weight: float = 1.0
+    ) -> Registration:
+        registration = Registration(core.group(cluster, self.now), None, concurrency, queue, weight=weight)
         follows = core.join(registration, self.now)
         self.cores.drive()
         joined = self.take(core, GroupJoined)

@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 
 from iris_py.balancer import (
     SERVICE_TIME_KEPT,
+    SERVICE_TIME_WEIGHT,
+    SHARES_MAX,
     SPILL_FACTOR,
     SPILL_IN_FLIGHT_MIN,
     MemberLoad,
     by_distance,
     choose_near,
+    is_in_zone,
     is_less_loaded,
     zone_distance,
 )
@@ -108,6 +111,70 @@ def test_the_mean_follows_within_ten_replies() -> None:
     assert 0 < member.service_time_s < 0.11
     member.observe(100.0)
     assert member.service_time_s < 21
+
+
+def test_what_has_faded_gives_way_to_what_is_measured() -> None:
+    slow, recovered, steady = MemberLoad(), MemberLoad(), MemberLoad()
+    for member in (slow, recovered):
+        member.observe(1.0)
+        member.service_time_s = 0.1  # passed over for long
+    slow.observe(1.0)
+    assert 0.9 < slow.service_time_s < 1.0
+    recovered.observe(0.1)
+    assert recovered.service_time_s == pytest.approx(0.1)
+    steady.observe(1.0)
+    steady.observe(2.0)
+    assert steady.service_time_s == pytest.approx(1.0 + SERVICE_TIME_WEIGHT)
+
+
+def weigh(*weights: float) -> list[MemberLoad]:
+    members = loads(len(weights))
+    for member, weight in zip(members, weights, strict=True):
+        member.cost = sum(weights) / len(weights) / weight
+    return members
+
+
+@pytest.mark.parametrize("concurrent", [1, 40])
+@pytest.mark.parametrize("weights", [(1.0, 2.0), (1.0, 1.0, 4.0), (0.5, 1.0, 1.0, 3.5)])
+def test_weights_share_out_light_and_heavy_load(concurrent: int, weights: tuple[float, ...]) -> None:
+    """Of members of the same speed, each of which runs everything at once."""
+    rng = random.Random(1)
+    members = weigh(*weights)
+    levels = by_distance(members)
+    counts: Counter[int] = Counter()
+    running: list[tuple[float, int, MemberLoad, float]] = []
+    now = 0.0
+    for number in range(20_000):
+        if len(running) == concurrent:
+            now, _number, member, duration_s = heapq.heappop(running)
+            member.in_flight -= 1
+            member.observe(duration_s)
+        member, _unready = choose_near(levels, rng)
+        member.in_flight += 1
+        counts[members.index(member)] += 1
+        duration_s = rng.uniform(0.9, 1.1)
+        heapq.heappush(running, (now + duration_s, number, member, duration_s))
+    for index, weight in enumerate(weights):
+        assert 0.8 < counts[index] / (20_000 * weight / sum(weights)) < 1.2
+
+
+def test_a_level_holds_a_member_as_often_as_its_weight_says() -> None:
+    one, two, tiny, far = weigh(1.0, 2.0, 0.01, 5.0)
+    far.distance = 1
+    near, beyond = by_distance([one, two, tiny, far])
+    assert [near.count(member) for member in (one, two, tiny)] == [SHARES_MAX // 2, SHARES_MAX, 1]
+    assert beyond == [far]  # nobody to share with
+    heavy = weigh(7.0, 7.0)
+    assert by_distance(heavy) == [heavy]
+
+
+def test_who_is_drawn_twice_does_not_fade() -> None:
+    heavy, light = weigh(3.0, 1.0)
+    heavy.observe(1.0)
+    light.observe(1.0)
+    levels = by_distance([heavy, light])
+    chosen, unready = choose_near(levels, Draws(0.0, 0.0))  # two places of the same member
+    assert (chosen, unready, heavy.service_time_s) == (heavy, None, 1.0)
 
 
 def test_even_spread_of_equals() -> None:
@@ -284,6 +351,15 @@ def test_the_distance_of_zones(local: str, other: str, distance: int) -> None:
     assert zone_distance(local, other) == distance
 
 
+@pytest.mark.parametrize(
+    ("zone", "required", "is_in"),
+    [("eu", "eu", True), ("eu/a", "eu", True), ("eu/a/7", "eu/a", True), ("eu", "eu/a", False), ("eu/ab", "eu/a", False)],
+)
+def test_what_lies_in_a_zone(zone: str, required: str, is_in: bool) -> None:
+    assert is_in_zone(zone, required) is is_in
+    assert not is_in_zone("", required)
+
+
 @given(st.lists(st.integers(0, 3)))
 def test_levels_hold_everybody_the_nearest_first(distances: list[int]) -> None:
     members = [MemberLoad(distance) for distance in distances]
@@ -380,7 +456,7 @@ def test_a_far_member_that_was_slow_once_is_tried_again() -> None:
     near, far = load(3, 0.001), load(0, 1.0, 1)
     rng = random.Random(1)
     tries = next(number for number in range(1000) if choose_near([[near], [far]], rng)[0] is far)
-    assert 300 < tries < 350  # 0.98 ** 310 is a 500th
+    assert 600 < tries < 650  # 0.99 ** 618 is a 500th
 
 
 # -- links

@@ -51,6 +51,7 @@ def test_nothing_configured(environ: dict[str, str], tmp_path: Path) -> None:
     config = load_config(environ=environ)
     assert (config.network, config.secret, config.keyring) == ("default", None, None)
     assert (config.listen, config.seeds, config.zone, config.discovery) == ("127.0.0.1:0", (), "", True)
+    assert config.max_message_bytes == 16 << 20
     assert dict(config.clusters) == {}
     assert config.config_directory == tmp_path / "config" / "iris"
     assert config.state_directory == tmp_path / "state" / "iris"
@@ -73,10 +74,12 @@ def test_every_variable(environ: dict[str, str]) -> None:
         "IRIS_SEEDS": "a.example:1, [::1]:2,,a.example:1",
         "IRIS_ZONE": "eu-west/a",
         "IRIS_DISCOVERY": "Off",
+        "IRIS_MAX_MESSAGE_BYTES": "33554432",
     }
     config = load_config(environ=environ)
     assert (config.network, config.secret, config.listen) == ("n", SECRET, "0.0.0.0:4711")
     assert (config.seeds, config.zone, config.discovery) == (("a.example:1", "[::1]:2"), "eu-west/a", False)
+    assert config.max_message_bytes == 32 << 20
     assert not config.is_zero_configuration
 
 
@@ -84,11 +87,13 @@ def test_every_key_of_the_file(environ: dict[str, str]) -> None:
     path = write_file(
         environ,
         'network = "n"\nsecret_file = "key"\nlisten = "[::]:4711"\nseeds = ["a:1"]\nzone = "z"\ndiscovery = true\n'
+        "max_message_bytes = 1024\n"
         f'[clusters]\npayroll = "{OTHER.text}"\n',
     )
     write_secret_file(path.parent / "key", SECRET)
     config = load_config(environ=environ)
     assert (config.network, config.secret, config.listen, config.seeds) == ("n", SECRET, "[::]:4711", ("a:1",))
+    assert config.max_message_bytes == 1024
     assert dict(config.clusters) == {"payroll": OTHER}
     assert load_config(config=path, environ={"HOME": "/nowhere"}).secret == SECRET
     assert load_config(environ={"HOME": "/nowhere", "IRIS_CONFIG": str(path)}).secret == SECRET
@@ -153,6 +158,10 @@ def test_a_secret_is_in_no_repr(environ: dict[str, str]) -> None:
         ({"seeds": [f"a:{n}" for n in range(1, 258)]}, "257 entries"),
         ({"zone": "x" * 65}, "65 bytes"),
         ({"discovery": "maybe"}, "neither yes nor no"),
+        ({"max_message_bytes": 1023}, "max_message_bytes is 1023, not a number of bytes from 1024 to 67108864"),
+        ({"max_message_bytes": (64 << 20) + 1}, "not a number of bytes"),
+        ({"max_message_bytes": True}, "not a number of bytes"),
+        ({"max_message_bytes": "16 MiB"}, "not a number of bytes"),
         ({"config": "/nowhere/iris.toml"}, "does not exist"),
     ],
 )

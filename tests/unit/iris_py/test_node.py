@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from asyncio import CancelledError
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
@@ -10,12 +11,13 @@ import pytest
 
 from iris_py import groups as groups_module
 from iris_py import packets
-from iris_py.errors import MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
+from iris_py.errors import ConfigurationError, MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
+from iris_py.group import WEIGHT, membership_attributes, weight_of
 from iris_py.lanes import FRAGMENT_BYTES, MULTICAST, UNICAST
 from iris_py.link import LinkState
 from iris_py.link_config import LinkConfig
 from iris_py.node_events import DialRefused, RoomMade
-from iris_py.packets import MAX_MESSAGE_BYTES, MESSAGE, check_size
+from iris_py.packets import MAX_MESSAGE_BYTES, MESSAGE, MESSAGE_BYTES_LIMIT, check_size
 from iris_py.patterns.service import (
     Registration,
     RegistrationDrained,
@@ -152,6 +154,47 @@ def test_payloads_of_all_sizes(size: int) -> None:
     net.cores.drive()
     assert net.outcome(other) == bytes(size)
     assert net.broadcasts(one) == [(1, bytes(size))]
+
+
+def test_a_burst_of_large_requests_waits_for_room() -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one)
+    net.request(other, b"to have a link")
+    net.cores.drive()
+    assert net.serve(one) == 1
+    net.outcomes(other)
+    link = other.peers.links()[0]
+    payload = bytes(8 * 1024 * 1024)
+    for number in range(40):  # more than a link may queue
+        net.request(other, payload, timeout_s=600.0, token=number)
+    other.flush(net.now)
+    assert link.is_open
+    assert link.queued_bytes <= 3 * len(payload)
+    net.cores.drive()
+    for execution in net.started(one):
+        one.service.reply(execution, b"", net.now)
+    net.cores.drive()
+    assert list(net.outcomes(other).values()) == [b""] * 40
+    assert other.requester.retries == 0  # who waited for room was not tried before
+
+
+def test_the_largest_message_is_a_setting() -> None:
+    net = Net()
+    one, other = net.add(), net.add(max_message_bytes=MESSAGE_BYTES_LIMIT)
+    net.join(one)
+    net.request(other, bytes(MESSAGE_BYTES_LIMIT), timeout_s=60.0)
+    net.cores.drive()
+    (execution,) = net.started(one)
+    assert len(execution.payload) == MESSAGE_BYTES_LIMIT
+    one.service.reply(execution, b"", net.now)
+    assert other.broadcast("cluster", bytes(MESSAGE_BYTES_LIMIT), net.now) == 1
+    net.cores.drive()
+    assert net.outcome(other) == b""
+    assert [len(payload) for _sequence, payload in net.broadcasts(one)] == [MESSAGE_BYTES_LIMIT]
+    with pytest.raises(MessageTooLarge) as caught:
+        other.publish("topic", bytes(MESSAGE_BYTES_LIMIT + 1), net.now)
+    assert caught.value.limit_bytes == MESSAGE_BYTES_LIMIT
 
 
 def test_a_payload_over_the_limit() -> None:
@@ -403,6 +446,29 @@ def test_a_graceful_leave_fails_no_request() -> None:
     assert net.take(one, RegistrationDrained) == [RegistrationDrained(registration)]
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_what_waits_at_a_member_that_leaves_goes_to_another_if_there_is_one(others: int) -> None:
+    net = Net(2 + others)
+    one, caller, *rest = net.cores.nodes.values()
+    registration = net.join(one, concurrency=1)
+    for number in range(6):
+        net.request(caller, b"%d" % number, token=number)
+    net.cores.drive()
+    (running,) = net.started(one)
+    for other in rest:
+        net.join(other)
+    assert one.leave(registration, net.now)
+    net.cores.drive()
+    one.close_registration(registration, net.now)
+    net.cores.drive()
+    one.service.reply(running, b"re:" + running.payload, net.now)
+    net.cores.drive()
+    served = [net.serve(core) for core in (one, *rest)]
+    assert served == ([0, 5] if others else [5])
+    assert net.outcomes(caller) == {number: b"re:%d" % number for number in range(6)}
+    assert net.take(one, RegistrationDrained) == [RegistrationDrained(registration)]
+
+
 def test_a_request_that_crossed_the_leave_is_given_to_another() -> None:
     net = Net(3)
     one, two, caller = net.cores.nodes.values()
@@ -598,9 +664,14 @@ def test_a_link_that_only_one_side_saw_break_is_replaced_at_once() -> None:
     assert len(one.peers.links()) == len(caller.peers.links()) == 1
     assert there[1].link.state is LinkState.CLOSED
     assert there[1].is_ended  # the driver was told to close it
-    executions = net.started(one)
-    assert len(executions) == 2  # the first was cancelled with its link
-    one.service.reply(executions[-1], b"reply", net.now)
+    (first,) = net.started(one)
+    (cancelled,) = net.take(one, RequestCancelled)
+    assert isinstance(cancelled, RequestCancelled)
+    assert cancelled.execution is first  # with its link; what came over the other one waits until it has ended
+    one.service.fail(first, CancelledError(), net.now)
+    net.cores.drive()
+    (again,) = net.started(one)
+    one.service.reply(again, b"reply", net.now)
     net.cores.drive()
     assert net.outcome(caller) == b"reply"
 
@@ -632,10 +703,53 @@ def test_a_member_without_a_proof_is_ignored() -> None:
         net.cores.drive()
         assert group.members == []
     assert caller.drops["unproven_member"] >= 4
+    heavy = membership_attributes(group.keys, liar.info.id, 50.0)
+    assert len(heavy) == 18
+    liar.overlay.join_group(group.id, heavy[:16] + WEIGHT.pack(9999), net.now)  # who relays it cannot change the weight
+    liar._advance(net.now)
+    net.cores.drive()
+    assert group.members == []
     net.request(caller)
     net.cores.drive()
     assert isinstance(net.outcome(caller), NoMembers)
     assert caller.broadcast("cluster", b"", net.now) == 0
+
+
+def test_weights_come_with_the_registration_and_may_change() -> None:
+    net = Net(3)
+    one, other, caller = net.cores.nodes.values()
+    net.join(one, weight=3.0)
+    registration = net.join(other)
+    group = net.watch(caller)
+
+    def costs() -> dict[NodeId, float]:
+        return {member.peer.id: member.cost for member in group.members or ()}
+
+    assert costs() == {one.info.id: pytest.approx(2 / 3), other.info.id: 2.0}
+    before = group.members
+    assert before is not None
+    other.leave(registration, net.now)
+    net.cores.drive()
+    assert costs() == {one.info.id: 1.0}
+    other.service.close(registration)
+    net.join(other, weight=3.0)
+    assert costs() == {one.info.id: 1.0, other.info.id: 1.0}
+    one.overlay.join_group(group.id, membership_attributes(group.keys, one.info.id, 1.0), net.now)
+    one._advance(net.now)
+    net.cores.drive()
+    assert costs() == {one.info.id: 2.0, other.info.id: pytest.approx(2 / 3)}
+    assert all(member in before or member.peer.id == other.info.id for member in group.members or ())  # its load is known still
+    with pytest.raises(ConfigurationError, match="weight=3 already"):
+        net.join(other, weight=1.0)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "weight"),
+    [(b"", 1.0), (bytes(16), 1.0), (bytes(17), 1.0), (bytes(18), 0.01), (bytes(16) + b"\xff\xff", 100.0)],
+)
+def test_a_weight_that_nobody_could_have_chosen(attributes: bytes, weight: float) -> None:
+    assert weight_of(attributes) == weight
+    assert weight_of(bytes(16) + WEIGHT.pack(250) + b"of a newer version") == 2.5
 
 
 def test_another_network_secret_stays_outside() -> None:

@@ -41,6 +41,10 @@ def contact(number: int, *, dialled: bool = True) -> Contact:
     return Contact(NodeId(number.to_bytes(16, "big")), (f"10.0.{number >> 8}.{number & 255}", 7000) if dialled else None)
 
 
+#: So long nothing was lost that a detector trusts the network.
+QUIET_S = 30.0
+
+
 class Harness:
     """One detector by hand, with neighbour 1 and others 2 to 9 by default."""
 
@@ -309,7 +313,7 @@ def test_answers_tell_the_round_trip() -> None:
 
 def test_a_silent_neighbour_is_asked_for_suspected_told_and_buried() -> None:
     harness = Harness()
-    harness.run_for(3.0)
+    harness.run_for(QUIET_S)
     harness.events.clear()
     harness.silent = {harness.neighbour.id}
     start = harness.detector.deadline()
@@ -345,6 +349,7 @@ def test_helpers_are_three_different_living_contacts_out_of_the_first() -> None:
 def test_who_others_suspect_too_and_who_is_far_costs_fewer_requests() -> None:
     for others, witnesses, wanted in ((20, 0, [3, 3, 1, 1]), (20, 1, [2, 3]), (20, 3, [1, 3])):
         harness = Harness(others=others)
+        harness.run_for(QUIET_S)
         peer = harness.others[0]
         harness.silent = {peer.id}
         for witness in harness.others[5 : 5 + witnesses]:
@@ -354,11 +359,27 @@ def test_who_others_suspect_too_and_who_is_far_costs_fewer_requests() -> None:
         sent = [(when, m) for when, _, m in harness.run_for(2.0) if type(m) is PingRequest and m.target == peer.id]
         assert list(Counter(when for when, _ in sent).values()) == wanted
     harness = Harness(others=40)
+    harness.run_for(QUIET_S)
     far = harness.others[-1]
     harness.silent = {far.id}
     harness.detector.check(far, harness.now)
     sent = [(when, m) for when, _, m in harness.run_for(2.0) if type(m) is PingRequest and m.target == far.id]
     assert list(Counter(when for when, _ in sent).values()) == [1, 1, 1, 1]
+
+
+def test_where_much_is_lost_nothing_is_saved() -> None:
+    harness = Harness(others=40)
+    harness.run_for(QUIET_S)
+    for _ in range(8):  # It answers the third ping at the earliest.
+        harness.silent = {harness.neighbour.id}
+        harness.run_for(1.0)
+        harness.silent = set()
+        harness.run_for(1.0)
+    far = harness.others[-1]
+    harness.silent = {far.id}
+    harness.detector.check(far, harness.now)
+    sent = [(when, m) for when, _, m in harness.run_for(20.0) if type(m) is PingRequest and m.target == far.id]
+    assert set(Counter(when for when, _ in sent).values()) == {3}
 
 
 def test_who_asked_is_not_asked_in_the_same_pass() -> None:

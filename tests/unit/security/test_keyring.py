@@ -292,6 +292,13 @@ class TestProof:
         assert not self.KEYS.verify_proof(bytes(16), proof)
         assert not GroupKeys(group_id=bytes(16), key=bytes(32)).verify_proof(NODE, proof)
 
+    def test_a_statement_belongs_to_its_proof(self) -> None:
+        proof = self.KEYS.proof(NODE, b"two")
+        assert self.KEYS.verify_proof(NODE, proof, b"two")
+        for statement in (b"", b"tw", b"twoo"):
+            assert not self.KEYS.verify_proof(NODE, proof, statement)
+        assert not self.KEYS.verify_proof(NODE, self.KEYS.proof(NODE), b"two")
+
     @pytest.mark.parametrize("proof", [b"", bytes(15), bytes(17), bytes(32)])
     def test_another_size_is_refused(self, proof: bytes) -> None:
         assert not self.KEYS.verify_proof(NODE, proof)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 CASES = [
     (errors.ConfigurationError("listen is wrong. Correct it."), ExitCode.USAGE, "listen is wrong"),
     (errors.NoMembers("upper", 2), ExitCode.NO_MEMBERS, "iris join upper"),
+    (errors.NoMembers("upper", 2, "eu", 1), ExitCode.NO_MEMBERS, "the zone 'eu' serves 'upper' (1 member in other zones)"),
+    (errors.NoMembers("upper", 2, "eu", 0), ExitCode.NO_MEMBERS, "iris join upper"),
     (errors.RequestTimeout("upper", 5.0, None), ExitCode.TIMEOUT, "--timeout"),
     (errors.RequestTimeout("upper", 5.0, "ab" * 16), ExitCode.TIMEOUT, "abababab"),
     (errors.Overloaded("upper", 3), ExitCode.OVERLOADED, "--idempotent"),

@@ -11,7 +11,7 @@ import pytest
 
 from iris_py import packets
 from iris_py.errors import IrisError, MemberLost, NodeClosed, NoMembers, Overloaded, RemoteError, RequestTimeout
-from iris_py.group import SMALL_BYTES_MAX, Group, Member, Peer
+from iris_py.group import PLACEMENTS_MAX, SMALL_BYTES_MAX, Group, Member, Peer
 from iris_py.packets import CANCEL, REQUEST, Rejection
 from iris_py.patterns.request import RETRY_DELAY_S, RETRY_DELAY_S_MAX, ROUTED_RETRY_S, Requester
 from overlay.ids import NodeId
@@ -679,3 +679,38 @@ def test_a_reply_through_the_ring_ends_the_wait_for_it() -> None:
     caller.requester.receive_reply(member.peer, request_id, b"reply", 1.0)
     assert caller.requester.deadline() is None
     assert member.in_flight == 0
+
+
+# -- zones
+
+
+def test_a_required_zone_holds_over_rejections_and_waiting() -> None:
+    caller = Caller()
+    here, there, there_too = (caller.join(0.0) for _ in range(3))
+    for member, zone in ((here, "us"), (there, "eu/a"), (there_too, "eu/b")):
+        member.peer.info = NodeInfo(member.peer.id, (), zone)
+    id_ = caller.requester.request(caller.group, b"", 5.0, False, "token", 0.0, placement=("eu/a", "eu"))
+    assert [message[1] for message in caller.requester.messages_to_send()] == [there.peer]
+    caller.requester.receive_rejection(there.peer, id_, Rejection.OVERLOADED, 0.0)
+    assert [message[1] for message in caller.requester.messages_to_send()] == [there_too.peer]
+    assert caller.requester.give_to_linked(id_, 0.0) is False
+    caller.requester.receive_rejection(there_too.peer, id_, Rejection.NOT_A_MEMBER, 0.0)
+    ((_token, error),) = caller.requester.outcomes_received()
+    assert isinstance(error, Overloaded)
+    caller.requester.request(caller.group, b"", 5.0, False, "token", 0.0, placement=("", "asia"))
+    ((_token, error),) = caller.requester.outcomes_received()
+    assert isinstance(error, NoMembers)
+    assert (error.zone, error.elsewhere) == ("asia", 3)
+
+
+def test_placements_follow_the_view_and_are_bounded() -> None:
+    caller = Caller()
+    placements = [("", f"zone {number}") for number in range(PLACEMENTS_MAX + 3)]
+    for placement in placements:
+        assert caller.group.placed_levels(placement) == []
+    assert len(caller.group._placed) <= PLACEMENTS_MAX
+    member = caller.join(0.0)
+    member.peer.info = NodeInfo(member.peer.id, (), "zone 1")
+    assert caller.group.placed_levels(placements[1]) == [[member]]
+    caller.leave(member, 0.0)
+    assert caller.group.placed_levels(placements[1]) == []

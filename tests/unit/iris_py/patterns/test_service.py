@@ -7,6 +7,7 @@ import pytest
 from iris_py import packets
 from iris_py.group import Group, Peer
 from iris_py.packets import DECLINE, FAILURE, REJECTION, REPLY, SURVEY_IDS, Rejection, encode_answer
+from iris_py.patterns.deduplication import CALLERS_MAX
 from iris_py.patterns.service import (
     EARLY_CANCELS_MAX,
     BroadcastReceived,
@@ -29,7 +30,7 @@ LOCAL = NodeId(bytes(16))
 class Member:
     """A service with one cluster, and a caller of it."""
 
-    def __init__(self, *limits: tuple[int, int]) -> None:
+    def __init__(self, *limits: tuple[int, int] | tuple[int, int, int]) -> None:
         self.service = Service()
         self.group = Group("cluster", KEYRING.cluster("cluster"), LOCAL, 1)
         self.peer = Peer(NodeInfo(NodeId(b"p" * 16), ()), None)
@@ -45,6 +46,14 @@ class Member:
     def request(self, now: float = 0.0, *, time_left_ms: int = 1000, peer: Peer | None = None) -> int:
         self.last_id += 1
         self.service.receive_request(self.group, peer or self.peer, self.last_id, time_left_ms, b"payload", now)
+        return self.last_id
+
+    def request_once(
+        self, now: float = 0.0, *, identity: bytes = b"i" * 16, time_left_ms: int = 1000, peer: Peer | None = None
+    ) -> int:
+        self.last_id += 1
+        peer = peer or self.peer
+        self.service.receive_request_once(self.group, peer, self.last_id, time_left_ms, identity, b"payload", now)
         return self.last_id
 
     def survey(self, now: float = 0.0, *, time_left_ms: int = 1000) -> int:
@@ -66,6 +75,8 @@ class Member:
         assert not self.service._executions
         assert not self.service._surveys
         assert not self.service._draining
+        assert not self.service.repetitions._underway
+        assert not self.service.repetitions._waiting
         assert all(registration.is_idle for registration in self.registrations)
 
 
@@ -113,7 +124,7 @@ def test_concurrency_and_queue_are_bounded() -> None:
     assert [execution.id for execution in running] == ids[:2]
     assert member.sent() == [(REJECTION, id_, Rejection.OVERLOADED) for id_ in ids[5:]]
     assert member.service.rejected == {"overloaded": 3}
-    assert member.registration.is_full
+    assert not member.registration.has_room(0)
     served = []
     while running:
         execution = running.pop(0)
@@ -133,6 +144,42 @@ def test_no_queue() -> None:
     assert len(member.started()) == 1
     second = member.request()
     assert member.sent() == [(REJECTION, second, Rejection.OVERLOADED)]
+
+
+def test_the_bytes_that_wait_are_bounded() -> None:
+    member = Member((1, 10, 20))
+    ids = [member.request() for _ in range(4)]  # of 7 bytes: what runs does not wait, so it does not count
+    (running,) = member.started()
+    assert member.sent() == [(REJECTION, ids[3], Rejection.OVERLOADED)]
+    assert member.registration.queued_bytes == 14
+    assert not member.registration.has_room(7)
+    assert member.registration.has_room(6)
+    member.service.receive_cancel(member.peer, ids[1])
+    assert member.registration.queued_bytes == 7
+    ids.append(member.request())
+    member.service.reply(running, b"", 0.0)
+    (running,) = member.started()
+    assert (running.id, member.registration.queued_bytes) == (ids[2], 7)
+    member.service.peer_lost(member.peer)
+    assert member.registration.queued_bytes == 0
+    member.service.events_received()
+    member.service.reply(running, b"", 0.0)
+    member.check_idle()
+
+
+def test_what_can_run_at_once_is_not_bounded_by_what_may_wait() -> None:
+    member = Member((1, 10, 0))
+    first, second = member.request(), member.request()
+    assert [execution.id for execution in member.started()] == [first]
+    assert member.sent() == [(REJECTION, second, Rejection.OVERLOADED)]
+
+
+def test_a_registration_with_room_for_the_bytes_is_chosen() -> None:
+    member = Member((1, 10, 7), (1, 10, 100))
+    for _ in range(6):
+        member.request()
+    assert not member.sent()
+    assert [registration.queued_bytes for registration in member.registrations] == [7, 21]
 
 
 def test_expired_work_is_not_started() -> None:
@@ -442,4 +489,235 @@ def test_a_lost_surveyor() -> None:
     for execution in running:
         member.service.reply(execution, b"", 0.0)
     assert member.sent() == []
+    member.check_idle()
+
+
+# -- idempotent requests
+
+
+def other_peer() -> Peer:
+    return Peer(NodeInfo(NodeId(b"o" * 16), ()), None)
+
+
+def test_what_was_executed_is_answered_again() -> None:
+    member = Member((1, 0))
+    first = member.request_once()
+    (execution,) = member.started()
+    assert (execution.payload, execution.id) == (b"payload", first)
+    member.service.reply(execution, b"reply", 1.0)
+    again = member.request_once(300.9, peer=other_peer())
+    assert [(message[3], message[5]) for message in member.service.messages_to_send()] == [(first, b"reply"), (again, b"reply")]
+    assert not member.started()
+    assert (member.service.executed, member.service.repetitions.repeated) == (1, 1)
+    member.request_once(301.0)  # after the window
+    assert len(member.started()) == 1
+
+
+def test_clusters_do_not_share_identities() -> None:
+    member = Member((2, 0))
+    other = Group("other", KEYRING.cluster("other"), LOCAL, 1)
+    member.service.register(Registration(other, None, 1, 0))
+    member.request_once()
+    member.service.receive_request_once(other, member.peer, 77, 1000, b"i" * 16, b"", 0.0)
+    assert len(member.started()) == 2
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+def test_a_repetition_waits_for_what_runs_or_waits(is_queued: bool) -> None:
+    member = Member((1, 1))
+    blocking = []
+    if is_queued:
+        member.request()
+        blocking = member.started()
+    ids = [member.request_once(time_left_ms=1000), member.request_once(time_left_ms=9000, peer=other_peer())]
+    ids.append(member.request_once(time_left_ms=10))
+    for execution in blocking:
+        assert not member.started()
+        member.service.reply(execution, b"", 5.0)  # later than the first caller waits, but not the second
+        assert member.sent() == [(REPLY, execution.id, 0)]
+    (execution,) = member.started()
+    assert execution.deadline == 9.0
+    member.service.reply(execution, b"", 5.0)
+    assert member.sent() == [(REPLY, id_, 0) for id_ in ids]
+    member.check_idle()
+
+
+def test_the_same_caller_by_another_way_gets_one_reply() -> None:
+    member = Member((1, 1))
+    id_ = member.request_once()
+    member.last_id = id_ - 1
+    assert member.request_once() == id_
+    (execution,) = member.started()
+    member.service.reply(execution, b"", 0.0)
+    assert member.sent() == [(REPLY, id_, 0)]
+
+
+def test_a_failure_reaches_who_waits_and_is_done_again_for_who_comes_later() -> None:
+    member = Member((1, 1))
+    ids = [member.request_once(), member.request_once()]
+    (execution,) = member.started()
+    member.service.fail(execution, ValueError("no"), 0.0)
+    assert member.sent() == [(FAILURE, id_, 0) for id_ in ids]
+    third = member.request_once()
+    (execution,) = member.started()
+    member.service.reply(execution, b"", 0.0)
+    assert member.sent() == [(REPLY, third, 0)]
+
+
+def test_it_is_cancelled_when_its_last_caller_is_gone() -> None:
+    member = Member((1, 1))
+    other = other_peer()
+    first, second = member.request_once(), member.request_once(peer=other)
+    (execution,) = member.started()
+    member.service.receive_cancel(member.peer, first)
+    member.service.receive_cancel(member.peer, second)  # not that peer's
+    assert not member.service.events_received()
+    member.service.peer_lost(other)
+    assert only(member.service.events_received()) == RequestCancelled(execution)
+    member.service.fail(execution, ValueError(), 0.0)
+    assert not member.sent()
+    member.check_idle()
+
+
+def test_who_comes_while_it_is_being_cancelled_has_it_done_anew() -> None:
+    member = Member((1, 1))
+    member.service.receive_cancel(member.peer, member.request_once())
+    ids = [member.request_once(peer=other_peer()), member.request_once()]
+    started, cancelled = member.service.events_received()
+    assert isinstance(started, RequestStarted)
+    assert cancelled == RequestCancelled(started.execution)
+    member.service.fail(started.execution, ValueError(), 0.0)
+    (execution,) = member.started()
+    assert execution.payload == b"payload"
+    member.service.reply(execution, b"", 0.0)
+    assert member.sent() == [(REPLY, id_, 0) for id_ in ids]
+    member.check_idle()
+
+
+def test_what_could_not_be_cancelled_is_remembered() -> None:
+    """As a function in a thread: it goes on, and its reply is as good as any."""
+    member = Member((1, 1))
+    member.service.receive_cancel(member.peer, member.request_once())
+    waiting = member.request_once()
+    started = member.service.events_received()[0]
+    assert isinstance(started, RequestStarted)
+    member.service.reply(started.execution, b"late", 0.0)
+    late = member.request_once()
+    assert member.sent() == [(REPLY, waiting, 0), (REPLY, late, 0)]
+    assert not member.started()
+    member.check_idle()
+
+
+def test_who_comes_while_it_is_cancelled_and_the_member_leaves() -> None:
+    member = Member((1, 1))
+    member.service.receive_cancel(member.peer, member.request_once())
+    ids = [member.request_once(), member.request_once(peer=other_peer())]
+    started = member.service.events_received()[0]
+    assert isinstance(started, RequestStarted)
+    member.service.close(member.registration)
+    member.service.fail(started.execution, ValueError(), 0.0)
+    assert member.sent() == [(REJECTION, id_, Rejection.NOT_A_MEMBER) for id_ in ids]
+    member.service.events_received()
+    member.check_idle()
+
+
+def test_waiting_ones_that_are_given_up_leave_the_queue() -> None:
+    member = Member((1, 1))
+    member.request()
+    other = other_peer()
+    ids = [member.request_once(), member.request_once(peer=other)]
+    member.service.peer_lost(other)
+    assert len(member.registration.queue) == 1
+    member.service.receive_cancel(member.peer, ids[0])
+    assert not member.registration.queue
+    assert member.registration.queued_bytes == 0
+    (running,) = member.started()
+    member.service.reply(running, b"", 0.0)
+    member.check_idle()
+
+
+def test_every_caller_of_what_is_turned_away_hears_it() -> None:
+    member = Member((1, 1))
+    member.request()
+    ids = [member.request_once(0.0, time_left_ms=100), member.request_once(0.0, time_left_ms=50)]
+    full = member.request_once(identity=b"j" * 16)
+    assert member.sent() == [(REJECTION, full, Rejection.OVERLOADED)]
+    (running,) = member.started()
+    member.service.reply(running, b"", 1.0)
+    assert member.sent()[1:] == [(REJECTION, id_, Rejection.EXPIRED) for id_ in ids]
+    member.check_idle()
+
+
+def test_too_many_callers_of_one_request() -> None:
+    member = Member((1, 1))
+    for _ in range(CALLERS_MAX):
+        member.request_once()
+    assert not member.sent()
+    one_more = member.request_once()
+    assert member.sent() == [(REJECTION, one_more, Rejection.OVERLOADED)]
+
+
+def test_a_link_to_who_waits_for_a_repetition_is_owed() -> None:
+    member = Member((1, 1))
+    other = other_peer()
+    member.request_once()
+    member.request_once(peer=other)
+    assert member.service.owes(other)
+    assert not member.service.owes(other_peer())
+
+
+# -- leaving
+
+
+def test_what_waits_is_handed_back_and_what_runs_is_finished() -> None:
+    member = Member((1, 10))
+    running_id = member.request()
+    plain, survey, other = member.request(), member.survey(), other_peer()
+    ids = [member.request_once(), member.request_once(peer=other)]
+    (running,) = member.started()
+    member.service.close(member.registration, 0.0, hands_back=True)
+    assert member.sent() == [(REJECTION, id_, Rejection.NOT_A_MEMBER) for id_ in (plain, *ids)]
+    assert not member.service.events_received()
+    member.service.reply(running, b"", 0.0)
+    (surveyed,) = member.started()  # nobody else can answer for this member
+    member.service.reply(surveyed, b"", 0.0)
+    assert [message[:2] for message in member.sent()] == [(REPLY, running_id), (REPLY, survey)]
+    assert only(member.service.events_received()) == RegistrationDrained(member.registration)
+    member.check_idle()
+
+
+def test_what_waits_goes_to_another_registration_first() -> None:
+    member = Member((1, 10), (2, 1))
+    ids = [member.request() for _ in range(8)]
+    running = member.started()
+    queued = [execution.id for execution in member.registration.queue]
+    assert len(running) == 3
+    assert len(queued) == 4
+    member.service.reply(running[1], b"", 0.0)
+    member.service.reply(running[2], b"", 0.0)
+    taken = member.started()
+    member.sent()
+    member.service.close(member.registration, 0.0, hands_back=True)
+    taken += member.started()
+    assert [execution.id for execution in taken][1:] == queued[:1]
+    assert [execution.id for execution in member.registrations[1].queue] == queued[1:2]
+    assert member.sent() == [(REJECTION, id_, Rejection.OVERLOADED) for id_ in queued[2:]]
+    assert len(ids) == 8
+
+
+def test_what_took_too_long_is_abandoned() -> None:
+    member = Member((1, 10))
+    member.request()
+    plain, survey, once = member.request(), member.survey(), member.request_once()
+    (running,) = member.started()
+    member.service.close(member.registration, 0.0)
+    assert not member.sent()  # nobody else is there: it is finished here, if there is time
+    member.service.abandon(member.registration, 30.0)
+    assert member.sent() == [
+        (REJECTION, plain, Rejection.NOT_A_MEMBER),
+        (REJECTION, survey, encode_answer(1, Rejection.NOT_A_MEMBER)),
+        (REJECTION, once, Rejection.NOT_A_MEMBER),
+    ]
+    member.service.fail(running, ValueError(), 31.0)
+    assert only(member.service.events_received()) == RegistrationDrained(member.registration)
     member.check_idle()

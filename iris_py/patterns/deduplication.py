@@ -1,0 +1,164 @@
+"""Idempotent requests at the member: one that was executed is answered again, and not executed again.
+
+Such a request carries an identity, the same each time that it is given to a member. A member knows an identity from its arrival
+until ``WINDOW_S`` after its reply. Meanwhile whoever sends it again is a further *caller*: it gets the reply that there is, or
+waits for the one that is being made. Work is cancelled only when all its callers are gone.
+
+What this promises, and what not: **one member** executes an identity once within the window, as long as it lives, has room to
+remember, and the handler returns. A handler that raises has not done it: the identity is forgotten with the failure, and the
+next caller has it executed again. **Other members** know nothing of it: a request that is retried elsewhere is executed there.
+
+The time is that of the member's clock; nothing here is ordered by what callers say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+
+from iris_py import packets
+
+if TYPE_CHECKING:
+    from iris_py.group import Peer
+
+#: How long a reply is remembered (seconds). Longer than any retry of ours: callers give up after seconds, and a task that is
+#: started again elsewhere begins within minutes. Too small: late retries are executed again; too large: memory.
+WINDOW_S = 300.0
+#: Replies that are remembered at most: those of 200 requests/s during the window. What is older is forgotten first, counted.
+REMEMBERED_MAX = 65_536
+#: Their bytes at most, with ``ENTRY_BYTES`` for each: four of the largest messages (by default).
+REMEMBERED_BYTES_MAX = 64 * 1024 * 1024
+#: What remembering an empty reply costs: key, entry and their place in the table.
+ENTRY_BYTES = 256
+#: Callers that wait for one execution; a further one is told that this member is full. Honest ones are a handful: retries of
+#: one caller, and programs that chose the same key.
+CALLERS_MAX = 256
+
+#: (who asks, the id of the request there)
+Caller: TypeAlias = "tuple[Peer, int]"
+Work = TypeVar("Work")
+
+
+def identity_of_key(cluster: str, key: str | bytes) -> bytes:
+    """Return the identity of a request whose key was chosen by the application: a hash of the cluster's name and the key.
+
+    A text is the same key as its UTF-8 bytes.
+
+    Raises:
+        ValueError: The key is empty, or not to be said in UTF-8.
+        TypeError: It is neither text nor bytes.
+    """
+    if not isinstance(key, str | bytes):
+        raise TypeError(f"a key is text or bytes, not {type(key).__qualname__}")
+    if not key:
+        raise ValueError("key= is empty. Give each logical request a key of its own, or leave it out.")
+    name = cluster.encode()
+    content = key.encode() if isinstance(key, str) else key
+    return hashlib.sha256(b"iris key\x00" + len(name).to_bytes(2, "big") + name + content).digest()[: packets.IDENTITY_BYTES]
+
+
+def identity_of_request(node: bytes, number: int) -> bytes:
+    """Return the identity of a request without a key: nobody else's, for node ids are random and numbers count up."""
+    return hashlib.sha256(b"iris request\x00" + node + number.to_bytes(8, "big")).digest()[: packets.IDENTITY_BYTES]
+
+
+class _Underway(Generic[Work]):
+    __slots__ = ("callers", "work")
+
+    def __init__(self, work: Work, caller: Caller) -> None:
+        self.work = work
+        self.callers: dict[Caller, None] = {caller: None}
+
+
+class Deduplicator(Generic[Work]):
+    """What one member knows of identities.
+
+    Attributes:
+        repeated: Requests that were not executed because they had been, or are being.
+        forgotten: Replies that were forgotten before their time, for want of room.
+        bytes: What remembered replies take. Invariant: at most ``REMEMBERED_BYTES_MAX``.
+    """
+
+    def __init__(self) -> None:
+        self.repeated = 0
+        self.forgotten = 0
+        self.bytes = 0
+        self._underway: dict[bytes, _Underway[Work]] = {}
+        self._waiting: dict[Caller, bytes] = {}
+        self._replies: dict[bytes, tuple[bytes, float]] = {}  # and until when; the oldest stands first
+
+    def __len__(self) -> int:
+        return len(self._replies)
+
+    def reply_to(self, key: bytes, now: float) -> bytes | None:
+        """Return the reply that was given to an identity, if it is remembered."""
+        self.expire(now)
+        remembered = self._replies.get(key)
+        if remembered is None:
+            return None
+        self.repeated += 1
+        return remembered[0]
+
+    def begin(self, key: bytes, work: Work, caller: Caller) -> None:
+        """Note that an identity is worked on, for a first caller."""
+        assert key not in self._underway
+        self._underway[key] = _Underway(work, caller)
+        self._waiting[caller] = key
+
+    def underway(self, key: bytes) -> Work | None:
+        """Return the work on an identity, if there is some; it may have lost its callers, and be about to end."""
+        underway = self._underway.get(key)
+        return None if underway is None else underway.work
+
+    def attach(self, key: bytes, caller: Caller) -> bool:
+        """Let a further caller wait for the work on an identity; returns whether there was room for it."""
+        callers = self._underway[key].callers
+        if caller not in callers:
+            if len(callers) >= CALLERS_MAX:
+                return False
+            callers[caller] = None
+            self._waiting[caller] = key
+        self.repeated += 1
+        return True
+
+    def is_waiting(self, caller: Caller) -> bool:
+        """Tell whether a caller waits for some work."""
+        return caller in self._waiting
+
+    def detach(self, caller: Caller) -> Work | None:
+        """A caller that waits gave up; returns the work if nobody waits for it any more. It stays known until it ends."""
+        underway = self._underway[self._waiting.pop(caller)]
+        del underway.callers[caller]
+        return None if underway.callers else underway.work
+
+    def detach_peer(self, peer: Peer) -> list[Work]:
+        """All callers of a peer are gone; returns the work that nobody waits for any more."""
+        callers = [caller for caller in self._waiting if caller[0] is peer]
+        return [work for work in map(self.detach, callers) if work is not None]
+
+    def owes(self, peer: Peer) -> bool:
+        """Tell whether a peer waits for some work."""
+        return any(caller[0] is peer for caller in self._waiting)
+
+    def finish(self, key: bytes, reply: bytes | None, now: float) -> list[Caller]:
+        """The work on an identity ended: remember its reply, if there is one; returns who waits for it."""
+        callers = list(self._underway.pop(key).callers)
+        for caller in callers:
+            del self._waiting[caller]
+        if reply is not None:
+            self.expire(now)
+            self._replies[key] = reply, now + WINDOW_S
+            self.bytes += ENTRY_BYTES + len(reply)
+            while len(self._replies) > REMEMBERED_MAX or self.bytes > REMEMBERED_BYTES_MAX:
+                self.forgotten += 1
+                self._forget_oldest()
+        return callers
+
+    def expire(self, now: float) -> None:
+        """Forget the replies whose time is over."""
+        while self._replies and next(iter(self._replies.values()))[1] <= now:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        reply, _until = self._replies.pop(next(iter(self._replies)))
+        self.bytes -= ENTRY_BYTES + len(reply)

@@ -1,0 +1,134 @@
+"""What a member has: registrations of handlers, and what waits and runs at each."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from iris_py.group import Group, Peer
+
+#: Payload that waits at a registration before it answers that it is full: four of the largest messages (by default), or 64 KiB
+#: for each of ``QUEUE_MESSAGES``. Too small: large requests are turned away though they would have had their turn; too large:
+#: a member that falls behind takes the memory of its machine before anybody hears of it.
+QUEUE_BYTES = 64 * 1024 * 1024
+
+
+class Registration:
+    """One handler under one cluster name.
+
+    Attributes:
+        group: The cluster.
+        token: The owner's handler.
+        weight: How much of the load its node is to get, beside other nodes.
+        queued_bytes: The payload of what waits. Invariant: the sum over ``queue``, and at most ``queue_bytes``.
+        running: Requests handed out and not answered. Invariant: 0 <= running <= concurrency.
+        leaving: Whether everybody is being told that it goes.
+        closed: Whether new requests are rejected.
+        tunnels: How many tunnels it serves at once; 0 if it serves none.
+        tunnels_open: How many it serves. Invariant: 0 <= tunnels_open <= tunnels.
+        window_bytes: What callers may send through each before it is taken.
+    """
+
+    __slots__ = (
+        "closed",
+        "concurrency",
+        "group",
+        "leaving",
+        "queue",
+        "queue_bytes",
+        "queue_messages",
+        "queued_bytes",
+        "running",
+        "token",
+        "tunnels",
+        "tunnels_open",
+        "weight",
+        "window_bytes",
+    )
+
+    def __init__(
+        self,
+        group: Group,
+        token: object,
+        concurrency: int,
+        queue_messages: int,
+        queue_bytes: int = QUEUE_BYTES,
+        weight: float = 1.0,
+    ) -> None:
+        self.group = group
+        self.token = token
+        self.concurrency = concurrency
+        self.queue_messages = queue_messages
+        self.queue_bytes = queue_bytes
+        self.weight = weight
+        self.queued_bytes = 0
+        self.running = 0
+        self.queue: deque[Execution] = deque()
+        self.leaving = False
+        self.closed = False
+        self.tunnels = self.tunnels_open = self.window_bytes = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs and nothing waits."""
+        return not self.running and not self.queue and not self.tunnels_open
+
+    def has_room(self, size: int) -> bool:
+        """Tell whether a request of so many bytes can be run at once, or wait."""
+        return self.running < self.concurrency or (
+            len(self.queue) < self.queue_messages and self.queued_bytes + size <= self.queue_bytes
+        )
+
+    def add(self, execution: Execution) -> None:
+        """Let it wait behind the others."""
+        self.queue.append(execution)
+        self.queued_bytes += len(execution.payload)
+
+    def take(self) -> Execution:
+        """Take the one that has waited for longest."""
+        execution = self.queue.popleft()
+        self.queued_bytes -= len(execution.payload)
+        return execution
+
+    def remove(self, gone: list[Execution]) -> None:
+        """Let these wait no longer."""
+        self.queue = deque(execution for execution in self.queue if execution not in gone)
+        self.queued_bytes = sum(len(execution.payload) for execution in self.queue)
+
+
+class Execution:
+    """One request or survey at one registration, from its arrival to its answer.
+
+    Attributes:
+        deadline: When nobody waits any more (seconds); the latest, if there are several callers.
+        surveyed: Of a survey: how many registrations of this node answer it. 0 for a request.
+        identity: Of an idempotent request: the group and its identity. Empty for others.
+        is_cancelled: Of an idempotent request: whether all its callers went away.
+    """
+
+    __slots__ = ("deadline", "id", "identity", "is_cancelled", "payload", "peer", "registration", "surveyed")
+
+    def __init__(
+        self,
+        registration: Registration,
+        peer: Peer,
+        id: int,  # noqa: A002
+        payload: bytes,
+        deadline: float,
+        surveyed: int = 0,
+        identity: bytes = b"",
+    ) -> None:
+        self.registration = registration
+        self.peer = peer
+        self.id = id
+        self.payload = payload
+        self.deadline = deadline
+        self.surveyed = surveyed
+        self.identity = identity
+        self.is_cancelled = False
+
+
+def least_loaded(registrations: list[Registration], size: int) -> Registration:
+    """Return the registration that a request of so many bytes is best given to."""
+    return min(registrations, key=lambda each: (not each.has_room(size), (each.running + len(each.queue)) / each.concurrency))

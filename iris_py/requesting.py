@@ -1,0 +1,89 @@
+"""The part of a node that asks."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING
+
+from iris_py import packets
+from iris_py.config import check_zone
+from iris_py.errors import ConfigurationError
+from overlay.errors import OverlayError
+
+if TYPE_CHECKING:
+    from iris_py.net.driver import Driver
+    from iris_py.node import NodeCore
+
+#: How long a request waits for its reply unless it is told otherwise, in seconds.
+TIMEOUT_S = 5.0
+
+
+class Requesting:
+    """The part of a node that asks."""
+
+    _core: NodeCore
+    _driver: Driver
+    _loop: asyncio.AbstractEventLoop
+
+    async def request(
+        self,
+        cluster: str,
+        payload: bytes,
+        *,
+        timeout: float = TIMEOUT_S,
+        idempotent: bool = False,
+        key: str | bytes | None = None,
+        prefer: str | None = None,
+        require: str | None = None,
+    ) -> bytes:
+        """Ask one member of a cluster, and return its reply.
+
+        Args:
+            cluster: The name.
+            payload: At most ``max_message_bytes``, 16 MiB by default.
+            timeout: Seconds until :exc:`RequestTimeout`.
+            idempotent: Executing it twice is harmless: try other members when one is lost, wait for one when there is none. A
+                member that has executed it within the last five minutes gives the same reply again; another one executes it.
+            key: What this request is, for members that have executed it (needs ``idempotent``): the same key asks for the same
+                thing, whoever asks and whatever the payload. By default each call of this method is a request of its own.
+            prefer: A zone, such as ``eu-west/a``: the nearer to it a member is, the sooner it is asked. By default the own one.
+            require: A zone that nobody outside is asked. Of a cluster with more than 32 members a node sees a part only, in
+                which there may be none of that zone.
+
+        Raises:
+            NoMembers: Nobody serves that name, or nobody in the zone that is required.
+            Overloaded: All members are full.
+            MemberLost: The member died while it held the request.
+            RemoteError: The handler failed.
+            RequestTimeout: The time ran out.
+            MessageTooLarge: The payload is too large.
+            ConfigurationError: The name, the timeout, the key or a zone is wrong.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
+            raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
+        if key is not None and not idempotent:
+            raise ConfigurationError("key= is for requests that may be repeated. Pass idempotent=True with it.")
+        placement = None
+        if prefer is not None or require is not None:
+            placement = (check_zone(prefer, "prefer"), check_zone(require, "require"))
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        try:
+            content, now = packets.as_bytes(payload), self._loop.time()
+            request_id = self._core.request(cluster, content, timeout, idempotent, future, now, key, placement)
+        except (ValueError, OverlayError) as exc:
+            raise ConfigurationError(str(exc)) from exc
+        self._driver.wake()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                future.exception()  # both happened in one turn; asyncio would log an error that nobody took
+            self._core.requester.cancel(request_id)
+            self._driver.wake()
+            raise
+
+    def _check_open(self) -> None:
+        raise NotImplementedError

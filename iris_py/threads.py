@@ -1,0 +1,88 @@
+"""Threads for plain functions, which the end of a program does not wait for.
+
+The threads of ``concurrent.futures`` are joined when the interpreter exits, so one handler that never returns would keep the
+program from ending. These are daemons: they end with the program, in the middle of whatever they do. A node that is closed
+first gives handlers their time, so this concerns only those that have used it up.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Executor, Future
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+_Job: TypeAlias = "tuple[Future[object], Callable[[], object]]"
+
+
+class DaemonThreads(Executor):
+    """Runs functions in threads, which are made when they are needed and used again.
+
+    Args:
+        count_max: How many there are at most; further functions wait for one.
+        name: What they are called.
+    """
+
+    def __init__(self, count_max: int, name: str) -> None:
+        self._count_max = count_max
+        self._name = name
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._count = 0
+        self._busy = 0  # functions that were given and have not returned
+        self._is_shut = False
+
+    def submit(
+        self, function: Callable[Arguments, Result], /, *args: Arguments.args, **values: Arguments.kwargs
+    ) -> Future[Result]:
+        """Run a function.
+
+        Raises:
+            RuntimeError: The threads were shut down.
+        """
+        future: Future[Result] = Future()
+        with self._lock:
+            if self._is_shut:
+                raise RuntimeError("the threads were shut down")
+            self._busy += 1
+            if self._busy > self._count and self._count < self._count_max:
+                self._count += 1
+                threading.Thread(target=self._work, name=f"{self._name}-{self._count}", daemon=True).start()
+            self._jobs.put((future, partial(function, *args, **values)))  # type: ignore[arg-type] # of whatever result
+        return future
+
+    def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
+        """Let each thread end when it has nothing more to do. None is waited for, whatever ``wait`` says."""
+        with self._lock:
+            if self._is_shut:
+                return
+            self._is_shut = True
+            for _ in range(self._count):
+                self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future, function = job
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = function()
+                except BaseException as exc:
+                    self._end_job()
+                    future.set_exception(exc)
+                else:
+                    self._end_job()
+                    future.set_result(result)
+                    del result
+            else:
+                self._end_job()
+            del job, future, function  # what they hold must not live for as long as the thread waits
+
+    def _end_job(self) -> None:
+        with self._lock:
+            self._busy -= 1

@@ -1,0 +1,163 @@
+"""Properties of idempotent requests at a member: what was done is not done again, and everybody who asked is answered once."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from iris_py.group import Group, Peer
+from iris_py.packets import FAILURE, REJECTION, REPLY, Rejection
+from iris_py.patterns import deduplication
+from iris_py.patterns.deduplication import ENTRY_BYTES, WINDOW_S
+from iris_py.patterns.service import Execution, Registration, RequestCancelled, RequestStarted, Service
+from overlay.ids import NodeId
+from overlay.messages import NodeInfo
+from security import Keyring, Secret
+
+KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")
+INDEX = st.integers(0, 9)
+IDENTITIES = [bytes((number,)) * 16 for number in range(4)]
+REMEMBERED_MAX = 3
+REMEMBERED_BYTES_MAX = 3 * ENTRY_BYTES + 20
+
+
+class DeduplicationMachine(RuleBasedStateMachine):
+    """A member, and callers who repeat themselves; handlers end when they like, also after they were cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = [
+            patch.object(deduplication, "REMEMBERED_MAX", REMEMBERED_MAX),
+            patch.object(deduplication, "REMEMBERED_BYTES_MAX", REMEMBERED_BYTES_MAX),
+        ]
+        for each in self.patches:
+            each.start()
+        self.now = 0.0
+        self.service = Service()
+        self.group = Group("cluster", KEYS, NodeId(bytes(16)), 1)
+        self.peers = [Peer(NodeInfo(NodeId(bytes((number,)) * 16), ()), None) for number in range(1, 4)]
+        self.registrations = [Registration(self.group, None, 1, 2), Registration(self.group, None, 2, 1)]
+        for registration in self.registrations:
+            self.service.register(registration)
+        self.waiting: dict[tuple[Peer, int], bytes] = {}  # identity by caller
+        self.running: dict[bytes, Execution] = {}
+        self.cancelled: set[Execution] = set()
+        self.done: dict[bytes, tuple[bytes, float]] = {}  # the reply, and until when it is remembered; the oldest first
+        self.replies = 0
+        self.last_id = 0
+
+    @rule(index=INDEX, identity=st.sampled_from(IDENTITIES), time_left_ms=st.sampled_from((1, 5000, 1_000_000)))
+    def ask(self, index: int, identity: bytes, time_left_ms: int) -> None:
+        self.last_id += 1
+        peer = self.peers[index % len(self.peers)]
+        self.waiting[peer, self.last_id] = identity
+        remembered = self.remembered(identity)
+        executed = self.service.executed
+        self.service.receive_request_once(self.group, peer, self.last_id, time_left_ms, identity, b"", self.now)
+        if remembered is not None:
+            assert self.service.executed == executed
+            assert self.service._out[-1][2:] == (REPLY, self.last_id, 0, remembered)
+
+    @rule(index=INDEX)
+    def repeat(self, index: int) -> None:
+        """The same caller once more, as after a packet that was lost on its way through the ring."""
+        if self.waiting:
+            (peer, id_), identity = list(self.waiting.items())[index % len(self.waiting)]
+            self.service.receive_request_once(self.group, peer, id_, 5000, identity, b"", self.now)
+
+    @rule(index=INDEX, size=st.integers(1, 24))
+    def reply(self, index: int, size: int) -> None:
+        if self.running:
+            execution = self.running.pop(list(self.running)[index % len(self.running)])
+            self.replies += 1
+            reply = self.replies.to_bytes(size + 3, "big")
+            self.done[execution.identity[16:]] = reply, self.now + WINDOW_S
+            while len(self.done) > REMEMBERED_MAX or self.bytes_done() > REMEMBERED_BYTES_MAX:
+                del self.done[next(iter(self.done))]
+            self.service.reply(execution, reply, self.now)
+
+    @rule(index=INDEX)
+    def fail(self, index: int) -> None:
+        if self.running:
+            execution = self.running.pop(list(self.running)[index % len(self.running)])
+            self.service.fail(execution, ValueError(), self.now)
+
+    @rule(index=INDEX)
+    def cancel(self, index: int) -> None:
+        if self.waiting:
+            peer, id_ = list(self.waiting)[index % len(self.waiting)]
+            del self.waiting[peer, id_]
+            self.service.receive_cancel(peer, id_)
+
+    @rule(index=INDEX)
+    def lose(self, index: int) -> None:
+        peer = self.peers[index % len(self.peers)]
+        self.waiting = {caller: identity for caller, identity in self.waiting.items() if caller[0] is not peer}
+        self.service.peer_lost(peer)
+
+    @rule(step_s=st.sampled_from((0.001, 6.0, WINDOW_S / 2)))
+    def wait(self, step_s: float) -> None:
+        self.now += step_s
+        self.done = {identity: done for identity, done in self.done.items() if done[1] > self.now}
+
+    def remembered(self, identity: bytes) -> bytes | None:
+        reply, _until = self.done.get(identity, (None, 0.0))
+        return reply
+
+    def bytes_done(self) -> int:
+        return sum(ENTRY_BYTES + len(reply) for reply, _until in self.done.values())
+
+    @invariant()
+    def settle(self) -> None:
+        for event in self.service.events_received():
+            if isinstance(event, RequestStarted):
+                identity = event.execution.identity[16:]
+                assert identity not in self.running, "twice at the same time"
+                assert self.remembered(identity) is None, "again, though it is remembered"
+                self.running[identity] = event.execution
+            else:
+                assert isinstance(event, RequestCancelled)
+                assert event.execution in self.running.values()
+                assert event.execution not in self.cancelled
+                assert event.execution.identity[16:] not in self.waiting.values(), "though somebody waits"
+                self.cancelled.add(event.execution)
+        for _group, peer, kind, id_, argument, payload in self.service.messages_to_send():
+            identity = self.waiting.pop((peer, id_))  # a KeyError: answered twice, or nobody waits
+            if kind == REPLY:
+                assert int.from_bytes(payload, "big") <= self.replies
+            elif kind == REJECTION:
+                assert argument in (Rejection.OVERLOADED, Rejection.EXPIRED)
+                assert identity not in self.running
+            else:
+                assert kind == FAILURE
+
+    @invariant()
+    def the_tables_are_exact(self) -> None:
+        table = self.service.repetitions
+        table.expire(self.now)
+        assert {key[16:]: reply for key, (reply, _until) in table._replies.items()} == {
+            identity: reply for identity, (reply, _until) in self.done.items()
+        }
+        assert table.bytes == self.bytes_done() <= REMEMBERED_BYTES_MAX
+        assert {caller: key[16:] for caller, key in table._waiting.items()} == self.waiting
+        queued = {execution.identity[16:] for registration in self.registrations for execution in registration.queue}
+        assert {key[16:] for key in table._underway} == queued | set(self.running)
+        assert not queued & set(self.running)
+        for identity, execution in self.running.items():
+            assert identity in self.waiting.values() or execution in self.cancelled
+
+    def teardown(self) -> None:
+        while self.running:
+            self.reply(0, 1)
+            self.settle()
+        assert not self.waiting
+        assert not self.service.repetitions._underway
+        for each in self.patches:
+            each.stop()
+
+
+TestDeduplication = DeduplicationMachine.TestCase
+TestDeduplication.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)

@@ -1,0 +1,88 @@
+"""Idempotent requests over links that break: executed once where that can be, and never twice at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import iris_py as iris
+from iris_py.testing import NodeSimulation, run
+
+WORK_S = 0.5
+
+
+class Work(iris.Handler):
+    """Notes what it does."""
+
+    def __init__(self, work_s: float = WORK_S) -> None:
+        self.events: list[str] = []
+        self.running = 0
+        self._work_s = work_s
+
+    async def on_request(self, request: iris.Request) -> bytes:
+        assert not self.running, "twice at the same time"
+        self.events.append("begun")
+        self.running += 1
+        try:
+            await asyncio.sleep(self._work_s)
+        except asyncio.CancelledError:
+            self.events.append("cancelled")
+            raise
+        finally:
+            self.running -= 1
+        self.events.append("done")
+        return request.payload
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_reply_that_was_lost_is_given_again(seed: int) -> None:
+    async def scenario() -> None:
+        async with NodeSimulation(seed) as simulation:
+            caller, server = await simulation.start_nodes(2)
+            work = Work()
+            await server.join("work", work)
+            asking = asyncio.create_task(caller.request("work", b"x", idempotent=True, timeout=30.0))
+            await simulation.until(lambda: work.events == ["begun"])
+            simulation.stall(server, caller)
+            await simulation.until(lambda: not any(link.is_open for link in caller._core.peers.links()))  # nothing is heard
+            assert work.events == ["begun", "done"]
+            simulation.heal()
+            assert await asking == b"x"
+            assert work.events == ["begun", "done"]
+            assert server.statistics().repeated == 1
+
+    run(scenario(), limit_s=120)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_was_cancelled_with_its_link_is_done_anew(seed: int) -> None:
+    async def scenario() -> None:
+        async with NodeSimulation(seed) as simulation:
+            caller, server = await simulation.start_nodes(2)
+            work = Work()
+            await server.join("work", work)
+            asking = asyncio.create_task(caller.request("work", b"x", idempotent=True, timeout=30.0))
+            await simulation.until(lambda: work.events == ["begun"])
+            simulation.reset(server)
+            assert await asking == b"x"
+            assert work.events == ["begun", "cancelled", "begun", "done"]
+
+    run(scenario(), limit_s=120)
+
+
+def test_another_member_executes_again() -> None:
+    """Members do not tell each other: this is what is not promised."""
+
+    async def scenario() -> None:
+        async with NodeSimulation(seed=1) as simulation:
+            caller, one, two = await simulation.start_nodes(3)
+            first, second = Work(), Work()
+            await one.join("work", first)
+            assert await caller.request("work", b"x", idempotent=True, key="k") == b"x"
+            await two.join("work", second)
+            simulation.kill(one)
+            assert await caller.request("work", b"x", idempotent=True, key="k") == b"x"
+            assert first.events == second.events == ["begun", "done"]
+
+    run(scenario(), limit_s=120)
