@@ -71,20 +71,20 @@ class Loops:
         self.until = until
         self.open_sockets = open_sockets
 
-    def run(self, main: Coroutine[Any, Any, Result]) -> Result:
+    def run(self, main: Coroutine[Any, Any, Result], patience_s: float = PATIENCE_S) -> Result:
         factory = uvloop.new_event_loop if self.name == "uvloop" else None
         with asyncio.Runner(loop_factory=factory) as runner:
             problems: list[dict[str, Any]] = []
             runner.get_loop().set_exception_handler(lambda _loop, context: problems.append(context))
-            result = runner.run(self._guard(main))
+            result = runner.run(self._guard(main, patience_s))
             del main
             gc.collect()  # what was forgotten says so: warnings are errors
         assert not problems, problems
         return result
 
-    async def _guard(self, main: Coroutine[Any, Any, Result]) -> Result:
+    async def _guard(self, main: Coroutine[Any, Any, Result], patience_s: float) -> Result:
         before = open_sockets()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(patience_s):
             result = await main
         await self.check_clean(before)
         return result
