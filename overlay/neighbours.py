@@ -197,6 +197,13 @@ class Neighbours:
             self._repair_attempts = 0
             self.repair(now)
 
+    def link_opened(self, node: NodeId, now: float) -> None:
+        """Handle that there is a link: a probe that went through the ring may be lost, or its answer, while two rings zip."""
+        info, relays = self._probes.get(node, (None, 0))
+        if info is not None and relays:
+            self._probes[node] = (info, 0)
+            self._send_probe(info, now)
+
     def link_lost(self, node: NodeId, now: float) -> None:
         """Handle that the link to a node is gone: a probe may have been on it, or its answer."""
         probe = self._probes.get(node)

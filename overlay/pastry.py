@@ -116,6 +116,7 @@ class Pastry:
         if len(links) >= LINKS_MAX:
             del links[next(iter(links))]
         links[info.id] = info
+        self._core.neighbours.link_opened(info.id, now)
         if info.id in self._ring.dead:
             self._core.revive(info.id, now)
             self._core.finish_turn(now)

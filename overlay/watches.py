@@ -25,6 +25,10 @@ MASK_S: Final = 3.0
 """How long a member that is dead from here is left out of the view, if the root does not agree: by then the ring knows. Too
 small: the dead come back for a moment. Too large: who only stood still is missing here, though all others ask it."""
 
+TWO_ROOTS_S: Final = 5.0
+"""When to ask again who answered with less than another root had told: two rings zip, and the older root may win, which
+believes that it has told everything here. Too small: they still zip. Too large: the view stays that of half a network."""
+
 
 class _Watch:
     __slots__ = ("answered_at", "attempts", "is_watched", "masked", "members", "root", "size", "version")
@@ -135,6 +139,7 @@ class Watches:
         is_same = members == watch.members and message.size == watch.size and message.is_watched == watch.is_watched
         if not is_same or watch.version == 0:
             self._changed[message.group] = None
+        is_older = message.version < watch.version
         watch.version, watch.size, watch.members = message.version, message.size, members
         watch.is_watched = message.is_watched
         for node, stamp in watch.masked.items():
@@ -142,6 +147,8 @@ class Watches:
                 # The root that was told may have died with it.
                 self._outbox.send(message.root, Doubt(message.group, node))
         self._answered(message.group, watch, message.root, now)
+        if is_older:
+            self._resend.set(message.group, now + TWO_ROOTS_S)
 
     def change(self, source: NodeInfo, message: Change, now: float) -> None:
         """Handle what changed since the last view."""

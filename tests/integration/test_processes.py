@@ -183,6 +183,7 @@ def test_a_large_message_passes_between_processes(loops: Loops, crew: Crew) -> N
     member.leave()
 
 
+@pytest.mark.timeout(5 * PATIENCE_S)
 def test_twenty_graceful_leaves_under_load_fail_nothing_and_repeat_nothing(loop: Loops, crew: Crew) -> None:
     members = crew.start("works", 3)
 

@@ -376,6 +376,9 @@ FOUND = {
     (1012, 50): "a member that stood still for three seconds was left out of a view for five more",
     (2020, 50): "the last leaf of a dead node, kept from knowing its neighbour by it, kept it for half a minute",
     (2044, 50): "a late acknowledgement made a root believe that the sample which was on its way had arrived",
+    (2015, 50): "a probe that went through two rings which were about to become one was not sent again over the link",
+    (2070, 50): "a watcher that had asked the younger of two roots was not told again by the older one",
+    (2107, 50): "few helpers and much loss took a living watcher for dead",
 }
 """Seeds (and nodes) that failed once, within 30 s of faults, and what they found."""
 

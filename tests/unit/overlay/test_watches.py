@@ -13,7 +13,7 @@ from overlay.group_io import Outbox
 from overlay.group_messages import Change, Doubt, GroupMessage, MemberRecord, Told, Unwatch, View, Watch
 from overlay.ids import GroupId, NodeId
 from overlay.messages import NodeInfo
-from overlay.watches import MASK_S, Watches
+from overlay.watches import MASK_S, TWO_ROOTS_S, Watches
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
 ROOT = NodeInfo(NodeId(b"root".ljust(16)), ("192.0.2.2:1",))
@@ -66,6 +66,22 @@ def test_a_watch_is_routed_answered_and_acknowledged() -> None:
     assert fixture.sent() == [(ROOT, Told(A, 5))]
     assert fixture.watches.views_changed() == [ViewChanged(A, {}, 0, True)]
     assert fixture.watches.needs(ROOT.id)
+
+
+def test_who_answers_with_less_than_another_root_told_is_asked_again() -> None:
+    fixture = watching(record(1))
+    fixture.watches.lose_root(ROOT.id, 1.0)
+    fixture.watches.handle_timeout(2.0)
+    assert fixture.sent() == [ASK]
+    fixture.watches.view(view(3, root=HEIR), 2.0)
+    assert fixture.seen() == [set()]
+    assert fixture.sent() == [(HEIR, Told(A, 3))]
+    fixture.watches.handle_timeout(2.0 + TWO_ROOTS_S)
+    assert fixture.sent() == [ASK]
+    fixture.watches.view(view(3, root=HEIR), 8.0)
+    fixture.sent()
+    fixture.watches.handle_timeout(8.0 + TWO_ROOTS_S)
+    assert fixture.sent() == []
 
 
 def test_changes_apply_to_the_version_that_they_change() -> None:
