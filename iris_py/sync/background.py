@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from iris_py.errors import ConfigurationError, NodeClosed
 from iris_py.runner import loop_factory
-from iris_py.sync.threads import DaemonExecutor
+from iris_py.threads import DaemonThreads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -123,7 +123,7 @@ class Background:
 
     def __init__(self) -> None:
         self.loop = (loop_factory() or asyncio.new_event_loop)()
-        self.executor = DaemonExecutor(THREADS_MAX, "iris-handler")
+        self.executor = DaemonThreads(THREADS_MAX, "iris-handler")
         self._owner = os.getpid()
         self._is_inherited = False
         self._is_over = False
