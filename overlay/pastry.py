@@ -144,9 +144,12 @@ class Pastry:
             self._ring.doubtful[peer] = None
 
     def give_back(self, peer: NodeId, undelivered: list[bytes], now: float) -> None:
-        """Handle that there was no room for messages to a peer; they are sent another way."""
+        """Handle that there was no room for messages to a peer, or a dial takes long; they are sent another way."""
         for data in undelivered:
-            self._core.relaying.send_another_way(peer, data, now)
+            if self._core.relaying.send_another_way(peer, data, now):
+                probe = self._core.neighbours.relayed_probe(peer, now)
+                if probe is not None:
+                    self._core.relaying.relay(peer, probe, now)
         self._core.finish_turn(now)
 
     def contact_failed(self, peer: NodeId, undelivered: list[bytes], now: float) -> None:

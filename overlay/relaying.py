@@ -58,13 +58,18 @@ class Relaying:
         else:
             self._ring.tell(via, Returned(path[:-1], source, data))
 
-    def send_another_way(self, peer: NodeId, data: bytes, now: float) -> None:
-        """Relay what could not be given to a peer, if it is of a kind that nobody else repeats."""
+    def send_another_way(self, peer: NodeId, data: bytes, now: float) -> bool:
+        """Relay what could not be given to a peer, if it is of a kind that nobody else repeats.
+
+        Returns:
+            Whether it is a probe, which counts its ways itself.
+        """
         message = decode_ring_message(data)
         if isinstance(message, Direct | LeafAck):
             self.relay(peer, data, now)
         elif isinstance(message, Returned):
             self.relay(message.path[0] if message.path else peer, message.payload, now)
+        return isinstance(message, LeafProbe)
 
     def unwrap(
         self, data: bytes, relayed_by: NodeId | None

@@ -378,6 +378,7 @@ FOUND = {
     (2044, 50): "a late acknowledgement made a root believe that the sample which was on its way had arrived",
     (2015, 50): "a probe that went through two rings which were about to become one was not sent again over the link",
     (2070, 50): "a watcher that had asked the younger of two roots was not told again by the older one",
+    (2041, 50): "a probe that came back from a dial which took long was neither relayed nor sent again",
     (2107, 50): "few helpers and much loss took a living watcher for dead",
 }
 """Seeds (and nodes) that failed once, within 30 s of faults, and what they found."""
