@@ -20,7 +20,7 @@ from iris_py.net.remembered import RememberedPeers
 from iris_py.net.sockets import SocketNetwork
 from iris_py.node import NodeCore
 from iris_py.node_events import DialRefused, RoomMade, SubscriptionReady, SubscriptionTold, ViewKnown
-from iris_py.opening import Closable, Opening
+from iris_py.opening import Opening
 from iris_py.patterns.service import (
     QUEUE_BYTES,
     BroadcastReceived,
@@ -32,7 +32,7 @@ from iris_py.patterns.service import (
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.patterns.tunnel import WINDOW_BYTES
 from iris_py.patterns.tunnel_table import TunnelChanged, TunnelOpened, TunnelStarted
-from iris_py.publishing import SENT_PER_TURN_MAX, Publishing
+from iris_py.publishing import Publishing
 from iris_py.requesting import Requesting
 from iris_py.serving import QUEUE_MESSAGES, Handler, Server, default_concurrency, serves_tunnels
 from iris_py.surveys import Survey, Surveying
@@ -59,26 +59,21 @@ logger = logging.getLogger("iris_py")
 CLOSE_TIMEOUT_S = 2.0
 
 
-class Node(Requesting, Publishing, Surveying, Tunneling, Closable):
+class Node(Requesting, Publishing, Surveying, Tunneling):
     """A member of a network. Made by :func:`iris_py.connect`; all methods belong to the event loop that made it."""
 
     def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
+        super().__init__()
         self._config = config
         self._keyring = keyring
-        self._loop = asyncio.get_running_loop()
         self._driver = Driver(network or SocketNetwork(), self)
         self._is_remembered = config.discovery and network is None  # the files tell of this machine, and of no other network
-        self._core: NodeCore
         self._remembered: RememberedPeers | None = None
         self._memberships: dict[Registration, Membership] = {}
         self._settled: asyncio.Future[None] = self._loop.create_future()
         self._departed: asyncio.Future[None] = self._loop.create_future()
         self._joins: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
-        self._leaves: dict[bytes, deque[asyncio.Future[None]]] = {}
-        self._room_waiters: list[asyncio.Future[None]] = []
         self._refused: dict[str, str] = {}
-        self._init_publishing()
-        self._closing: asyncio.Task[None] | None = None
 
     # -- what it is
 
@@ -194,18 +189,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Closable):
             NodeClosed: The node was closed.
         """
         self._check_open()
-        payload = packets.as_bytes(payload)
-        try:
-            while (count := self._core.broadcast(cluster, payload, self._loop.time())) is None:
-                await self._wait_for_room()
-                self._check_open()
-        except (ValueError, OverlayError) as exc:
-            raise ConfigurationError(str(exc)) from exc
-        self._driver.wake()
-        self._unrested += 1
-        if self._unrested >= SENT_PER_TURN_MAX:
-            await self._rest()
-        return count
+        return await self._send_to_all(self._core.broadcast, cluster, packets.as_bytes(payload))
 
     def members(self, cluster: str) -> Members:
         """Return the live view of a cluster's members; ``await`` it until the first view has surely arrived.
@@ -302,10 +286,6 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Closable):
             _resolve(futures)
         self._handle_room()
 
-    def _check_open(self) -> None:
-        if self._closing is not None:
-            raise NodeClosed
-
     # -- parts of the patterns
 
     async def _join(self, registration: Registration, handler: Handler | RequestFunction, inline: bool) -> Membership:
@@ -381,12 +361,6 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Closable):
             await self._wait_for_room()
             self._check_open()
 
-    async def _wait_for_room(self) -> None:
-        """Wait until something changed that somebody may have waited for: room on a link, or a first view."""
-        waiter = self._loop.create_future()
-        self._room_waiters.append(waiter)
-        await waiter
-
     # -- what the driver reports
 
     def handle_outcomes(self, outcomes: list[tuple[object, bytes | IrisError]]) -> None:
@@ -440,10 +414,6 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Closable):
         membership = registration.token
         assert isinstance(membership, Membership)
         return membership
-
-    def _handle_room(self) -> None:
-        waiters, self._room_waiters = self._room_waiters, []
-        _resolve(waiters)
 
     def _handle_refused(self, event: DialRefused) -> None:
         if event.address not in self._config.seeds:

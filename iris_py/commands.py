@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from iris_py import packets
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from overlay.overlay import Overlay
 
 
-class Commands:
+class Commands(ABC):
     """The part of :class:`~iris_py.node.NodeCore` that takes commands; it has the parts that they need."""
 
     info: NodeInfo
@@ -204,5 +205,6 @@ class Commands:
             self.pubsub.forget(oldest)
             self.overlay.unwatch_group(oldest.id, now)
 
+    @abstractmethod
     def _advance(self, now: float) -> None:
-        raise NotImplementedError
+        """Carry what the overlay has to say."""

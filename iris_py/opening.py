@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -11,11 +12,12 @@ if TYPE_CHECKING:
 Result = TypeVar("Result", bound="Closable")
 
 
-class Closable:
+class Closable(ABC):
     """Something that ends with ``async with``."""
 
+    @abstractmethod
     async def _end(self) -> None:
-        raise NotImplementedError
+        """End it; harmless if it has ended."""
 
     async def _exit(self, exc: BaseException | None) -> None:
         """Leave the block, maybe for an exception."""

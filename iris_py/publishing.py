@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from iris_py import packets
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
+from iris_py.node_base import NodeBase
 from iris_py.opening import Opening
 from iris_py.patterns.subscribing import POLICIES, QUEUE_BYTES, QUEUE_MESSAGES, SubscriptionQueue
 from iris_py.subscriptions import Subscription
@@ -16,25 +17,18 @@ from iris_py.topics import literal_prefix, parse_pattern
 from overlay.errors import OverlayError
 
 if TYPE_CHECKING:
-    from iris_py.net.driver import Driver
-    from iris_py.node import NodeCore
     from iris_py.subscriptions import Callback
 
 logger = logging.getLogger("iris_py")
 
-#: Broadcasts and publications that may pass without a turn of the event loop. A loop of them that never waits, for nobody is
-#: there or only this node itself, would otherwise stop everything else. Too small: batches stay small.
-SENT_PER_TURN_MAX = 256
 
-
-class Publishing:
+class Publishing(NodeBase):
     """The part of a node that publishes and subscribes."""
 
-    _core: NodeCore
-    _driver: Driver
-    _loop: asyncio.AbstractEventLoop
-    _leaves: dict[bytes, deque[asyncio.Future[None]]]
-    _unrested = 0  # what was sent since the event loop had a turn
+    def __init__(self) -> None:
+        super().__init__()
+        self._subscriptions: dict[SubscriptionQueue, Subscription] = {}
+        self._telling: dict[SubscriptionQueue, asyncio.Future[None]] = {}
 
     async def publish(self, topic: str, payload: bytes) -> int:
         """Send a message to every subscriber of a topic; waits while a link to one of them has no room, or one asks to wait.
@@ -57,18 +51,7 @@ class Publishing:
         self._check_open()
         if type(payload) is not bytes:
             payload = packets.as_bytes(payload)
-        try:
-            while (count := self._core.publish(topic, payload, self._loop.time())) is None:
-                self._driver.wake()
-                await self._wait_for_room()
-                self._check_open()
-        except (ValueError, OverlayError) as exc:
-            raise ConfigurationError(str(exc)) from exc
-        self._driver.wake()
-        self._unrested += 1
-        if self._unrested >= SENT_PER_TURN_MAX:
-            await self._rest()
-        return count
+        return await self._send_to_all(self._core.publish, topic, payload)
 
     def try_publish(self, topic: str, payload: bytes) -> int:
         """Send a message to every subscriber of a topic at once, or not at all. As :meth:`publish`, but never waits.
@@ -131,15 +114,6 @@ class Publishing:
         return Opening(self._subscribe(queue, callback))
 
     # -- for the node
-
-    async def _rest(self) -> None:
-        """Let the event loop turn."""
-        self._unrested = 0
-        await asyncio.sleep(0)
-
-    def _init_publishing(self) -> None:
-        self._subscriptions: dict[SubscriptionQueue, Subscription] = {}
-        self._telling: dict[SubscriptionQueue, asyncio.Future[None]] = {}
 
     async def _subscribe(self, queue: SubscriptionQueue, callback: Callback | None) -> Subscription:
         self._check_open()  # again: an Opening may be awaited much later than it was made
@@ -206,9 +180,3 @@ class Publishing:
     def _handle_drained(self, queue: SubscriptionQueue) -> None:
         self._core.pubsub.drained(queue, self._loop.time())
         self._driver.wake()
-
-    def _check_open(self) -> None:
-        raise NotImplementedError
-
-    async def _wait_for_room(self) -> None:
-        raise NotImplementedError

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING
 
 from iris_py import packets
 from iris_py.config import check_zone
 from iris_py.errors import ConfigurationError
+from iris_py.node_base import NodeBase
 from overlay.errors import OverlayError
-
-if TYPE_CHECKING:
-    from iris_py.net.driver import Driver
-    from iris_py.node import NodeCore
 
 #: How long a request waits for its reply unless it is told otherwise, in seconds.
 TIMEOUT_S = 5.0
 
 
-class Requesting:
+class Requesting(NodeBase):
     """The part of a node that asks."""
-
-    _core: NodeCore
-    _driver: Driver
-    _loop: asyncio.AbstractEventLoop
 
     async def request(
         self,
@@ -84,6 +76,3 @@ class Requesting:
             self._core.requester.cancel(request_id)
             self._driver.wake()
             raise
-
-    def _check_open(self) -> None:
-        raise NotImplementedError

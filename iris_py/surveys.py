@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, overload
 
 from iris_py import packets
 from iris_py.errors import ConfigurationError
+from iris_py.node_base import NodeBase
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked
 from iris_py.views import Member, describe
 from overlay.errors import OverlayError
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from iris_py.errors import IrisError
-    from iris_py.net.driver import Driver
-    from iris_py.node import NodeCore
     from iris_py.patterns.survey import SurveyEvent
 
 #: How long a survey waits unless it is told otherwise, in seconds. A single member that does not answer makes it last that
@@ -263,12 +262,8 @@ class SurveyReplies:
         self._survey._leave()
 
 
-class Surveying:
+class Surveying(NodeBase):
     """The part of a node that makes surveys."""
-
-    _core: NodeCore
-    _driver: Driver
-    _loop: asyncio.AbstractEventLoop
 
     def survey(
         self, cluster: str, payload: bytes, *, timeout: float = SURVEY_TIMEOUT_S, stop_after: int | None = None
@@ -314,6 +309,3 @@ class Surveying:
             self._driver.wake()
 
         return Survey(begin, cancel, self._core.count_drop)
-
-    def _check_open(self) -> None:
-        raise NotImplementedError

@@ -7,14 +7,13 @@ import math
 from typing import TYPE_CHECKING
 
 from iris_py.errors import ConfigurationError
+from iris_py.node_base import NodeBase
 from iris_py.opening import Opening
 from iris_py.patterns.tunnel import WINDOW_BYTES, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
 from iris_py.tunnels import Tunnel
 from overlay.errors import OverlayError
 
 if TYPE_CHECKING:
-    from iris_py.net.driver import Driver
-    from iris_py.node import NodeCore
     from iris_py.patterns.tunnel_table import TunnelChanged, TunnelOpened
 
 #: How long opening a tunnel may take unless it is told otherwise, in seconds: as for a request.
@@ -23,12 +22,8 @@ OPEN_TIMEOUT_S = 5.0
 TUNNELS = 256
 
 
-class Tunneling:
+class Tunneling(NodeBase):
     """The part of a node that opens tunnels."""
-
-    _core: NodeCore
-    _driver: Driver
-    _loop: asyncio.AbstractEventLoop
 
     def tunnel(self, cluster: str, *, timeout: float = OPEN_TIMEOUT_S, window_bytes: int = WINDOW_BYTES) -> Opening[Tunnel]:
         """Open a tunnel to one member of a cluster, balanced as requests are. Use with ``await`` or ``async with``.
@@ -83,9 +78,6 @@ class Tunneling:
         tunnel = event.end.token
         if isinstance(tunnel, Tunnel):
             tunnel._handle_changed()
-
-    def _check_open(self) -> None:
-        raise NotImplementedError
 
 
 def check_window(name: str, window_bytes: int) -> None:

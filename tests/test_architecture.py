@@ -38,7 +38,7 @@ IMPURE = {
 }
 OUTER = ("net", "cli", "testing", "sync")
 OUTER_MODULES = {"client", "serving", "broadcasts", "membership", "surveys", "config", "runner"}
-OUTER_MODULES |= {"publishing", "requesting", "subscriptions", "threads", "tunneling", "tunnels"}
+OUTER_MODULES |= {"node_base", "publishing", "requesting", "subscriptions", "threads", "tunneling", "tunnels"}
 
 #: Only these touch sockets, and only these know uvloop.
 SOCKET_FOLDER = "iris_py/net"
@@ -59,6 +59,7 @@ LAYERS = (
     ("commands",),
     ("node",),
     ("net.driver", "messages"),
+    ("node_base",),
     ("broadcasts", "surveys", "tunnels"),
     ("serving", "tunneling"),
     ("client",),

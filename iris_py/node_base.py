@@ -1,0 +1,73 @@
+"""What all parts of the public node stand on: the core, its driver, and waiting until there is room."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from iris_py.errors import ConfigurationError, NodeClosed
+from iris_py.opening import Closable
+from overlay.errors import OverlayError
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable
+
+    from iris_py.net.driver import Driver
+    from iris_py.node import NodeCore
+
+#: Broadcasts and publications that may pass without a turn of the event loop. A loop of them that never waits, for nobody is
+#: there or only this node itself, would otherwise stop everything else. Too small: batches stay small.
+SENT_PER_TURN_MAX = 256
+
+
+class NodeBase(Closable):
+    """The state that the parts of :class:`~iris_py.client.Node` share."""
+
+    _core: NodeCore
+    _driver: Driver
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._leaves: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
+        self._closing: asyncio.Task[None] | None = None
+        self._room_waiters: list[asyncio.Future[None]] = []
+        self._unrested = 0  # what was sent since the event loop had a turn
+
+    def _check_open(self) -> None:
+        if self._closing is not None:
+            raise NodeClosed
+
+    async def _send_to_all(self, send: Callable[[str, bytes, float], int | None], name: str, payload: bytes) -> int:
+        """Broadcast or publish, as soon as there is room.
+
+        Args:
+            send: The command; returns to how many it was sent, None while it has to wait.
+            name: The cluster or the topic.
+            payload: The message.
+        """
+        try:
+            while (count := send(name, payload, self._loop.time())) is None:
+                self._driver.wake()
+                await self._wait_for_room()
+                self._check_open()
+        except (ValueError, OverlayError) as exc:
+            raise ConfigurationError(str(exc)) from exc
+        self._driver.wake()
+        self._unrested += 1
+        if self._unrested >= SENT_PER_TURN_MAX:
+            self._unrested = 0
+            await asyncio.sleep(0)
+        return count
+
+    async def _wait_for_room(self) -> None:
+        """Wait until something changed that somebody may have waited for: room on a link, or a first view."""
+        waiter = self._loop.create_future()
+        self._room_waiters.append(waiter)
+        await waiter
+
+    def _handle_room(self) -> None:
+        waiters, self._room_waiters = self._room_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
