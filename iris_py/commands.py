@@ -176,8 +176,8 @@ class Commands(ABC):
         self.service.close(registration, now, hands_back=others or self.service.is_member(registration.group))
 
     def publish(self, topic: str, payload: bytes, now: float) -> int | None:
-        """Send to every subscriber of a topic; see :meth:`~iris_py.patterns.pubsub.PubSub.publish`."""
-        count = self.pubsub.publish(topic, payload, now)
+        """Send to every subscriber of a topic; see :meth:`~iris_py.patterns.publisher.Publisher.publish`."""
+        count = self.pubsub.publisher.publish(topic, payload, now)
         if count is None:
             self._advance(now)  # the views may have to be asked for
         return count

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, TypeAlias
 
+from iris_py import packets
 from iris_py.balancer import MemberLoad, by_distance, is_in_zone, zone_distance
 from overlay.ids import GroupId
 from security import GroupOpener, GroupSealer, multicast_associated, unicast_associated
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 BODY_BYTES = 31 * 1024
 #: A body of one message below this surely takes the interactive lane.
 SMALL_BYTES_MAX = 31 * 1024
+#: What a run of publications has besides their topic, sizes and payloads.
+RUN_BYTES = packets.MESSAGE_BYTES + packets.RUN_COUNT.size
 #: Members of a group that a broadcast is sent to one by one; a larger group is cast to, down its tree. As many as a view shows,
 #: so all of them are known, and as many copies as a node of the tree sends.
 DIRECT_MEMBERS_MAX = 32
@@ -165,6 +168,27 @@ class Channel:
         self.parts_bytes = 0
 
 
+class Run:
+    """Publications to one topic that follow one another: they go to the same nodes, with one header for all.
+
+    A run ends when its body is sealed, or when something else is put into that body; until then whoever holds it may append.
+
+    Attributes:
+        head: The topic.
+        payloads: What was published.
+        room: How many bytes it takes still; none when it has ended.
+        count: How many nodes it goes to.
+    """
+
+    __slots__ = ("count", "head", "payloads", "room")
+
+    def __init__(self, head: bytes, payload: bytes, room: int, count: int) -> None:
+        self.head = head
+        self.payloads = [payload]
+        self.room = room
+        self.count = count
+
+
 class Group:
     """One name.
 
@@ -177,11 +201,12 @@ class Group:
         levels: The same by distance, as the balancer wants them.
         size: How many members there are.
         is_watched: Whether the overlay tells changes of the view by itself.
-        sequence: The number of the last broadcast or publication of this node.
+        sequence: The number of the last broadcast or publication of this node, apart from those in ``run``.
         first_sequence: The number before its first one.
         channels: The channel to each peer that has a link.
         broadcast_parts: Broadcasts gathered until the next flush, and sealed once for all members.
         broadcast_bytes: Their size.
+        run: The publications that come behind those and to which more may be appended, if there is such a run.
         last_used: When the application last used it (seconds); idle groups are forgotten.
     """
 
@@ -200,6 +225,7 @@ class Group:
         self.channels: dict[NodeId, Channel] = {}
         self.broadcast_parts: list[bytes] = []
         self.broadcast_bytes = 0
+        self.run: Run | None = None
         self.last_used = 0.0
         self._members: list[Member] | None = None
         self._placed: dict[Placement, list[list[Member]]] = {}
@@ -319,6 +345,31 @@ class Group:
             return self._cast_sealer.seal(body, self._multicast + CAST_LABEL)
         return self._sealer.seal(body, self._multicast)
 
+    def begin_run(self, head: bytes, payload: bytes, count: int) -> Run:
+        """Gather a publication to which more to the same topic may be appended. The run before has to be ended.
+
+        Args:
+            head: The topic.
+            payload: What is published.
+            count: How many nodes it goes to.
+        """
+        self.broadcast_bytes += RUN_BYTES + len(head) + packets.RUN_MESSAGE_BYTES + len(payload)
+        run = self.run = Run(head, payload, BODY_BYTES - self.broadcast_bytes, count)
+        return run
+
+    def end_run(self) -> None:
+        """Put the run, if there is one, behind what is gathered: nothing is appended to it any more."""
+        run = self.run
+        if run is None:
+            return
+        self.run = None
+        first = self.sequence + 1
+        self.sequence += len(run.payloads)
+        ordinal = min(packets.ORDINAL_MAX, first - self.first_sequence)
+        self.broadcast_parts += packets.encode_run(run.head, run.payloads, first, ordinal)
+        self.broadcast_bytes = BODY_BYTES - run.room
+        run.room = 0
+
     def _take_broadcasts(self) -> bytes:
         parts, self.broadcast_parts, self.broadcast_bytes = self.broadcast_parts, [], 0
         return b"".join(parts)
@@ -349,30 +400,21 @@ class Group:
 
     def is_late(self, sender: NodeId, sequence: int) -> bool:
         """Tell whether a later broadcast of a sender was here before; otherwise this one is the last from now on."""
-        sequences = self._sequences
-        last = sequences.get(sender)
-        if last is None:
-            if len(sequences) >= SENDERS_MAX:
-                del sequences[next(iter(sequences))]
-        elif sequence <= last:
+        if sequence <= self._sequences.get(sender, -1):
             return True
-        sequences[sender] = sequence
+        self.note_sequence(sender, sequence)
         return False
 
-    def last_sequence(self, sender: NodeId, sequence: int) -> int:
-        """Note a message of a sender, if it is not late; returns the number of the one before.
+    def last_sequence(self, sender: NodeId) -> int:
+        """Return the number of the last message of a sender: 0 if there was none, negative after :meth:`forget_baselines`."""
+        return self._sequences.get(sender, 0)
 
-        That is 0 if there was none, and negative after :meth:`forget_baselines`.
-        """
+    def note_sequence(self, sender: NodeId, sequence: int) -> None:
+        """Take this for the last message of a sender from now on."""
         sequences = self._sequences
-        last = sequences.get(sender)
-        if last is None:
-            if len(sequences) >= SENDERS_MAX:
-                del sequences[next(iter(sequences))]
-            last = 0
-        if sequence > abs(last):
-            sequences[sender] = sequence
-        return last
+        if sender not in sequences and len(sequences) >= SENDERS_MAX:
+            del sequences[next(iter(sequences))]
+        sequences[sender] = sequence
 
     def forget_baselines(self) -> None:
         """Take the next message of each sender for the first: those before it went another way, or nowhere."""

@@ -74,5 +74,6 @@ class Groups:
     def forget(self, group: Group) -> None:
         """Do not use a group any more."""
         self._last_epoch = max(self._last_epoch, group.epoch)
+        group.end_run()
         self._last_sequence = max(self._last_sequence, group.sequence)
         del self.by_id[group.id], (self._topics if group.is_topic else self._by_name)[group.name]

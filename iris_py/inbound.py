@@ -179,7 +179,11 @@ class Inbound:
                 break
             if kind == packets.PUBLICATION:
                 head = body[start - headers : start]
-                self._pubsub.receive(group, peer, flags, message_id, argument, head, body[start:offset], now)
+                payloads = packets.decode_run(body, start, offset) if flags & packets.RUN else [body[start:offset]]
+                if payloads is None:
+                    self._count_drop("malformed")
+                else:
+                    self._pubsub.deliveries.receive(group, peer, flags, message_id, argument, head, payloads, now)
             elif kind < packets.KINDS:
                 receivers[kind](group, peer, message_id, argument, body[start:offset], now)
             else:
@@ -241,10 +245,13 @@ class Inbound:
             self._service.receive_broadcast(group, peer, message_id, payload)
 
     def _receive_pause(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
-        self._pubsub.receive_pause(group, peer, now)
+        if group.is_topic:
+            self._pubsub.publisher.receive_pause(group, peer, now)
+        else:
+            self._count_drop("unknown_kind")
 
     def _receive_resume(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
-        self._pubsub.receive_resume(group, peer)
+        self._pubsub.publisher.receive_resume(group, peer)
 
     def _receive_tunnel_accept(
         self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float

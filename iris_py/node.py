@@ -101,7 +101,7 @@ class NodeCore(Commands):
         self._datagram_opener = DatagramOpener(keyring)
         self._outbound = Outbound(self._local, self.count_drop)
         self.pubsub = PubSub(self.groups, self.overlay, self._outbound, self._local, self.count_drop, self._forget_idle_group)
-        self.pubsub.max_message_bytes = max_message_bytes
+        self.pubsub.publisher.max_message_bytes = max_message_bytes
         self._inbound = Inbound(
             self.groups.by_id,
             self.requester,

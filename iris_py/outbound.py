@@ -26,7 +26,7 @@ from overlay.timers import DeadlineTable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.group import Group, Peer
+    from iris_py.group import Group, Peer, Run
     from iris_py.link import Link
     from overlay.ids import GroupId, NodeId
     from overlay.messages import NodeInfo
@@ -145,11 +145,28 @@ class Outbound:
             payload: The payload.
             now: The time.
         """
+        group.end_run()
         if group.broadcast_bytes and group.broadcast_bytes + len(payload) > BODY_BYTES:
             self.seal_broadcasts(group, now)
         group.broadcast_parts += (header, payload)
         group.broadcast_bytes += len(header) + len(payload)
         self._open_broadcasts[group] = None
+
+    def begin_run(self, group: Group, head: bytes, payload: bytes, count: int, now: float) -> Run:
+        """Send a publication to every target of a group, and return what more to the same topic may be appended to.
+
+        Args:
+            group: The group.
+            head: The topic.
+            payload: What is published.
+            count: How many nodes it goes to.
+            now: The time.
+        """
+        group.end_run()
+        if group.broadcast_bytes and group.broadcast_bytes + len(payload) > BODY_BYTES:
+            self.seal_broadcasts(group, now)
+        self._open_broadcasts[group] = None
+        return group.begin_run(head, payload, count)
 
     def seal_all_broadcasts(self, now: float) -> None:
         """Seal what was gathered for every group."""
@@ -159,6 +176,7 @@ class Outbound:
 
     def seal_broadcasts(self, group: Group, now: float) -> None:
         """Seal the gathered broadcasts once, for every member of the view, or for the tree of a large group."""
+        group.end_run()
         if not group.broadcast_parts:
             return
         if group.is_cast(now):

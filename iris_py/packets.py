@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import struct
+from itertools import accumulate, pairwise
 
 import msgspec
 
@@ -54,8 +55,14 @@ AWAITED = REQUESTS | {SURVEY, TUNNEL_OPEN}
 
 #: What tells an idempotent request from others, whoever sends it and however often.
 IDENTITY_BYTES = 16
-#: Flag of a PUBLICATION: its headers begin with ``NUMBER``, for it may arrive by the trees of several groups.
+#: Flags of a PUBLICATION. Its headers begin with ``NUMBER``, for it may arrive by the trees of several groups:
 NUMBERED = 1
+#: It is several, see :func:`encode_run`:
+RUN = 2
+#: how many messages are in a run; so a body cannot claim more than a receiver holds at once
+RUN_COUNT = struct.Struct(">H")
+#: What each of them has in a run besides its payload: the size of that.
+RUN_MESSAGE_BYTES = 4
 #: number of a publication among all of its node
 NUMBER = struct.Struct(">Q")
 #: The argument of a PUBLICATION stops here: further ones of a group are counted as this.
@@ -147,6 +154,50 @@ def decode_routed(payload: bytes) -> tuple[int, bytes, bytes, bytes] | None:
 def encode_time_left(time_left_s: float) -> int:
     """Turn the time that is left (seconds) into the argument of a REQUEST or SURVEY: milliseconds, rounded up, at least 1."""
     return max(1, int(min(TIME_LEFT_MS_MAX - 1, time_left_s * 1000)) + 1)
+
+
+def encode_run(head: bytes, payloads: list[bytes], sequence: int, ordinal: int) -> list[bytes]:
+    """Encode publications to one topic that follow one another: one header for all of them, then how many there are, the size
+    of each, and the payloads. One alone is its payload.
+
+    Args:
+        head: The topic.
+        payloads: What was published; at least one, at most 65,535.
+        sequence: The number of the first of them.
+        ordinal: Its number since the publisher uses the group.
+
+    Returns:
+        The parts, to be joined.
+    """
+    count = len(payloads)
+    if count == 1:
+        start = MESSAGE.pack(PUBLICATION, 0, len(head), len(payloads[0]), sequence, ordinal)
+        return [start, head, *payloads]
+    lengths = [len(payload) for payload in payloads]
+    size = RUN_COUNT.size + count * RUN_MESSAGE_BYTES + sum(lengths)
+    start = MESSAGE.pack(PUBLICATION, RUN, len(head), size, sequence, ordinal)
+    return [start, head, struct.pack(f">H{count}I", count, *lengths), *payloads]
+
+
+def decode_run(body: bytes, start: int, stop: int) -> list[bytes] | None:
+    """Decode what a PUBLICATION with the flag ``RUN`` has instead of a payload: the payloads; None if it is malformed.
+
+    Args:
+        body: The body that it is in.
+        start: Where it begins there.
+        stop: Where it ends.
+    """
+    at = start + RUN_COUNT.size
+    if at > stop:
+        return None
+    (count,) = RUN_COUNT.unpack_from(body, start)
+    lengths_at, at = at, at + count * RUN_MESSAGE_BYTES
+    if not count or at > stop:
+        return None
+    lengths = struct.unpack_from(f">{count}I", body, lengths_at)
+    if at + sum(lengths) != stop:
+        return None
+    return [body[begin:end] for begin, end in pairwise(accumulate(lengths, initial=at))]
 
 
 def encode_answer(registrations: int, reason: int = 0) -> int:

@@ -48,10 +48,15 @@ class Publishing(NodeBase):
             ConfigurationError: The topic is not valid.
             NodeClosed: The node was closed.
         """
-        self._check_open()
+        if self._closing is not None:
+            raise NodeClosed
         if type(payload) is not bytes:
             payload = packets.as_bytes(payload)
-        return await self._send_to_all(self._core.publish, topic, payload)
+        count = self._core.pubsub.publisher.add(topic, payload)
+        if count is None:
+            return await self._send_to_all(self._core.publish, topic, payload)
+        self._unrested += 1  # a run is short: it is enough to rest before the next one
+        return count
 
     def try_publish(self, topic: str, payload: bytes) -> int:
         """Send a message to every subscriber of a topic at once, or not at all. As :meth:`publish`, but never waits.
@@ -65,6 +70,9 @@ class Publishing(NodeBase):
         self._check_open()
         if type(payload) is not bytes:
             payload = packets.as_bytes(payload)
+        count = self._core.pubsub.publisher.add(topic, payload)
+        if count is not None:
+            return count
         try:
             count = self._core.publish(topic, payload, self._loop.time())
         except (ValueError, OverlayError) as exc:
@@ -178,5 +186,5 @@ class Publishing(NodeBase):
         subscription._handle_ready()
 
     def _handle_drained(self, queue: SubscriptionQueue) -> None:
-        self._core.pubsub.drained(queue, self._loop.time())
+        self._core.pubsub.deliveries.drained(queue, self._loop.time())
         self._driver.wake()

@@ -106,6 +106,21 @@ class SubscriptionQueue:
         self.bytes += size
         return 0
 
+    def put_all(self, messages: list[Message]) -> int:
+        """Take messages, in order; returns how many were dropped for them. Once it is cut off nothing is taken, nor counted."""
+        waiting = self.waiting
+        size = sum([len(message.payload) for message in messages])
+        if not self._lost and len(waiting) + len(messages) <= self.messages_max and self.bytes + size <= self.bytes_max:
+            waiting += messages
+            self.bytes += size
+            return 0
+        dropped = 0
+        for message in messages:
+            if self.is_cut:
+                break
+            dropped += self.put(message)
+        return dropped
+
     def pop(self) -> Message:
         """Take the oldest message, which is there."""
         message = self.waiting.popleft()

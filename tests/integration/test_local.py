@@ -469,8 +469,12 @@ def test_the_largest_message_is_a_setting_of_who_sends(loops: Loops) -> None:
             assert await node.request("double", b"x") == b"xx"
             with pytest.raises(iris.MessageTooLarge, match="max_message_bytes"):
                 await node.request("echo", bytes(limit + 1))
+            await node.subscribe("topic")
+            assert await server.publish("topic", b"begins a run") == 1
             with pytest.raises(iris.MessageTooLarge):
                 await server.publish("topic", bytes(5001))
+            with pytest.raises(iris.MessageTooLarge):
+                server.try_publish("topic", bytes(5001))
             with pytest.raises(iris.MessageTooLarge):
                 server.survey("echo", bytes(5001))
 

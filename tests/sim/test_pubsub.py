@@ -122,7 +122,8 @@ def test_what_was_lost_on_the_way_shows_as_a_gap() -> None:
         for number in range(2, 12):
             await publisher.publish("a.y", b"%d" % number)
         for group in publisher._core.groups.by_id.values():  # as if a link had ended with them
-            group.broadcast_parts, group.broadcast_bytes = [], 0
+            group.end_run()
+            group.seal_broadcasts()
         await publisher.publish("a.y", b"12")
         await publisher.publish("a.x", b"13")
         messages = await take(wide, 3)
@@ -320,5 +321,71 @@ def test_wrong_arguments_are_refused_with_advice() -> None:
             node.subscribe("a", "b")  # type: ignore[arg-type] # that is the point
         with pytest.raises(iris.MessageTooLarge):
             await node.publish("a", bytes(16 * 1024 * 1024 + 1))
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+def test_what_is_published_in_one_turn_arrives_whole_and_in_order(is_local: bool) -> None:
+    """Runs of one topic, changes of the topic, and payloads that fill a body or more than one."""
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher, subscriber = await simulation.start_nodes(2)
+        subscription = await subscriber.subscribe("m.>")
+        local = await publisher.subscribe("m.a") if is_local else None
+        await publisher.publish("m.a", b"first")
+        await take(subscription, 1)
+        rng = Random(3)
+        published: list[tuple[str, bytes]] = []
+        for _ in range(100):
+            topic = rng.choice(("m.a", "m.a", "m.a", "m.b"))
+            payload = rng.randbytes(rng.choice((0, 1, 100, 100, 1000, 1000, 31 * 1024, 40 * 1024)))
+            for _ in range(rng.choice((1, 1, 5, 40))):
+                published.append((topic, payload))
+                assert await publisher.publish(topic, payload) == (2 if is_local and topic == "m.a" else 1)
+            if rng.random() < 0.05:
+                await asyncio.sleep(0.1)
+        messages = await take(subscription, len(published))
+        assert [(message.topic, message.payload) for message in messages] == published
+        assert [message.gap for message in messages] == [0] * len(messages)
+        numbers = [message.sequence for message in messages]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        if local is not None:
+            wanted = [payload for topic, payload in published if topic == "m.a"]
+            assert [message.payload for message in await take(local, 1 + len(wanted))][1:] == wanted
+        assert not subscriber.statistics().drops
+
+    simulate(scenario)
+
+
+def test_what_is_published_after_a_change_of_the_subscriptions_goes_to_those_who_are_there_then() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher, subscriber = await simulation.start_nodes(2)
+        remote = await subscriber.subscribe("c")
+        assert await publisher.publish("c", b"1") == await publisher.publish("c", b"2") == 1
+        opening = asyncio.ensure_future(publisher.subscribe("c").__aenter__())
+        await asyncio.sleep(0)
+        assert publisher.try_publish("c", b"3") == 2  # in the same turn
+        local = await opening
+        assert publisher.try_publish("c", b"4") == publisher.try_publish("c", b"5") == 2
+        assert [message.payload for message in await take(remote, 5)] == [b"1", b"2", b"3", b"4", b"5"]
+        assert [message.payload for message in await take(local, 3)] == [b"3", b"4", b"5"]
+
+    simulate(scenario)
+
+
+def test_nothing_is_published_to_a_run_of_a_node_that_was_closed() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher, subscriber = await simulation.start_nodes(2)
+        await subscriber.subscribe("c")
+        await publisher.publish("c", b"1")
+        closing = asyncio.ensure_future(publisher.close())
+        await publisher.publish("c", b"2")
+        await asyncio.sleep(0)
+        with pytest.raises(iris.NodeClosed):
+            await publisher.publish("c", b"3")
+        with pytest.raises(iris.NodeClosed):
+            publisher.try_publish("c", b"3")
+        await closing
 
     simulate(scenario)

@@ -98,3 +98,40 @@ def test_time_left_is_rounded_up(time_left_s: float) -> None:
 @pytest.mark.parametrize("time_left_s", [float("inf"), 1e300, TIME_LEFT_MS_MAX / 1000, TIME_LEFT_MS_MAX])
 def test_longer_than_can_be_said(time_left_s: float) -> None:
     assert encode_time_left(time_left_s) == TIME_LEFT_MS_MAX
+
+
+def test_a_run_of_publications_has_one_header() -> None:
+    parts = packets.encode_run(b"t", [b"ab", b"", b"c"], 7, 2)
+    lengths = "0003" + "00000002" + "00000000" + "00000001"
+    header = "09020001" + "00000011" + "0000000000000007" + "00000002"
+    assert b"".join(parts).hex() == header + b"t".hex() + lengths + b"abc".hex()
+
+
+def test_a_run_of_one_is_a_plain_message() -> None:
+    assert (
+        b"".join(packets.encode_run(b"t", [b"ab"], 7, 2)).hex()
+        == "09000001" + "00000002" + "0" * 15 + "7" + "00000002" + "746162"
+    )
+
+
+@given(st.lists(st.binary(max_size=50), min_size=2, max_size=50), st.binary(max_size=10), st.binary(max_size=10))
+def test_a_run_survives_wherever_it_is_in_a_body(payloads: list[bytes], before: bytes, after: bytes) -> None:
+    _header, _head, *content = packets.encode_run(b"topic", payloads, 1, 1)
+    run = b"".join(content)
+    assert packets.decode_run(before + run + after, len(before), len(before) + len(run)) == payloads
+
+
+@given(st.binary(max_size=40), st.integers(0, 40), st.integers(0, 40))
+def test_whatever_is_no_run_is_none(body: bytes, start: int, size: int) -> None:
+    start = min(start, len(body))
+    stop = min(start + size, len(body))
+    payloads = packets.decode_run(body, start, stop)
+    if payloads is not None:
+        assert payloads
+        assert stop - start == packets.RUN_COUNT.size + sum(packets.RUN_MESSAGE_BYTES + len(payload) for payload in payloads)
+
+
+@pytest.mark.parametrize("body", ["", "00", "0000", "0001", "000100000001", "00010000000161ff", "0002000000010000000161"])
+def test_a_truncated_or_too_long_run_is_none(body: str) -> None:
+    run = bytes.fromhex(body)
+    assert packets.decode_run(run + b"more", 0, len(run)) is None
