@@ -29,6 +29,7 @@ class What(enum.Enum):
 
     LATENCY = "latency"
     THROUGHPUT = "throughput"
+    SMALL = "small"
     JOIN = "join"
     SCALE = "scale"
     FAIRNESS = "fairness"
@@ -42,6 +43,7 @@ _WIDTH = 128
 _SECTIONS = {
     What.LATENCY: latency.section,
     What.THROUGHPUT: throughput.section,
+    What.SMALL: throughput.small_section,
     What.JOIN: join.section,
     What.SCALE: scale.section,
     What.FAIRNESS: fairness.section,

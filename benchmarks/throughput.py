@@ -1,11 +1,11 @@
-"""One-way messages of 1 KiB: one process sends as fast as it can, another counts what it gets.
+"""One-way messages of 1 KiB, and of 64 bytes: one process sends as fast as it can, another counts what it gets.
 
 Measured: messages per second at the receiver, from the first to the last; whether all arrived is checked, and said if not. The
 sender sends one message after another and waits only when it is told to (back-pressure). All sockets are TCP on loopback, all
 event loops are uvloop.
 
 "iris publish" is the same for a topic of two tokens, whose publisher looks after three groups; its subscriber takes messages
-with ``async for``, or in batches.
+with ``async for``, in batches, or by a callback, and makes the publisher wait when its queue is full.
 
 Not measured: a real network, several senders, several members. And it is not all the same work: "iris broadcast" is the public
 interface, with a handler that is awaited for every message, each message sealed for the cluster and again for the link; "iris
@@ -20,7 +20,7 @@ import asyncio
 import os
 import struct
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import iris_py
 from benchmarks.harness import MEASURE_TIMEOUT_S, Sample, Section, Stage, Trial
@@ -31,7 +31,9 @@ from benchmarks.worker import Parameters, Role, tell
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-PAYLOAD = bytes(range(256)) * 4
+#: What to call it, who receives, who sends, and what both are told.
+Contender: TypeAlias = "tuple[str, Role, Role, Parameters]"
+
 _CLUSTER = "sink"
 _TOPIC = "measured.messages"
 _LENGTH = struct.Struct(">I")
@@ -39,24 +41,49 @@ _BATCH_BYTES = 32 * 1024
 
 
 def section(*, quick: bool) -> Section:
-    """Return the contenders."""
+    """Return the contenders with messages of 1 KiB."""
     count = 3_000 if quick else 300_000
-    # The slowest of all; at a tenth of the speed of the others a quarter of the messages is enough.
-    few = {"count": count if quick else count // 4}
-    many = {"count": count}
-    contenders: list[tuple[str, Role, Role, Parameters]] = [
+    many = {"count": count, "size": 1024}
+    few = _few(many, quick)
+    contenders: list[Contender] = [
         ("iris broadcast", receive_iris, send_iris, many),
-        ("iris publish", receive_published, publish, many),
-        ("iris publish, batches", receive_batches, publish, many),
+        *_publishers(many),
         ("iris link", receive_link, send_link, many),
-        ("pyzmq", receive_zmq, send_zmq, many),
-        ("pyzmq asyncio", receive_zmq_asyncio, send_zmq_asyncio, few),
+        *_zmq(many, few),
         ("tcp, a write per message", receive_tcp, send_tcp, many | {"batch_bytes": 0}),
         ("tcp, writes of 32 KiB", receive_tcp, send_tcp, many | {"batch_bytes": _BATCH_BYTES}),
     ]
+    return _section("throughput", "1 KiB", count, contenders)
+
+
+def small_section(*, quick: bool) -> Section:
+    """Return the contenders with messages of 64 bytes: what a message costs whatever its size."""
+    count = 3_000 if quick else 600_000
+    many = {"count": count, "size": 64}
+    return _section("small", "64 bytes", count, [*_publishers(many), *_zmq(many, _few(many, quick))])
+
+
+def _few(many: Parameters, quick: bool) -> Parameters:
+    # The slowest of all; at a tenth of the speed of the others a quarter of the messages is enough.
+    return many if quick else many | {"count": many["count"] // 4}
+
+
+def _publishers(parameters: Parameters) -> list[Contender]:
+    return [
+        ("iris publish", receive_published, publish, parameters),
+        ("iris publish, batches", receive_batches, publish, parameters),
+        ("iris publish, callback", receive_called, publish, parameters),
+    ]
+
+
+def _zmq(many: Parameters, few: Parameters) -> list[Contender]:
+    return [("pyzmq", receive_zmq, send_zmq, many), ("pyzmq asyncio", receive_zmq_asyncio, send_zmq_asyncio, few)]
+
+
+def _section(name: str, size: str, count: int, contenders: list[Contender]) -> Section:
     return Section(
-        "throughput",
-        f"One-way messages of 1 KiB from one process to another, {count:,} a run; pyzmq with PUSH/PULL. Only Iris encrypts.",
+        name,
+        f"One-way messages of {size} from one process to another, {count:,} a run; pyzmq with PUSH/PULL. Only Iris encrypts.",
         [Trial(name, partial(_measure, receive, send, parameters)) for name, receive, send, parameters in contenders],
         ("pyzmq", "pyzmq asyncio"),
     )
@@ -71,6 +98,11 @@ def _measure(receive: Role, send: Role, parameters: Parameters) -> Sequence[Samp
     if lost:
         notes.insert(0, f"lost {lost:,} of {parameters['count']:,}")
     return [Sample("messages", found["rate"], "/s", "; ".join(notes))]
+
+
+def _payload(parameters: Parameters) -> bytes:
+    size: int = parameters["size"]
+    return (bytes(range(256)) * (size // 256 + 1))[:size]
 
 
 # -- Iris
@@ -102,12 +134,13 @@ def receive_iris(parameters: Parameters) -> None:
 
 def send_iris(parameters: Parameters) -> None:
     """Broadcast to one member."""
+    payload = _payload(parameters)
 
     async def main() -> None:
         async with iris_py.connect(secret=parameters["secret"], seeds=[parameters["address"]], discovery=False) as node:
             assert len(await node.members(_CLUSTER)) == 1
             for _ in range(parameters["count"]):
-                await node.broadcast(_CLUSTER, PAYLOAD)
+                await node.broadcast(_CLUSTER, payload)
         tell()
 
     iris_py.run(main())
@@ -136,11 +169,26 @@ def receive_batches(parameters: Parameters) -> None:
     iris_py.run(_subscribe(parameters, take))
 
 
-async def _subscribe(parameters: Parameters, take: Callable[[iris_py.Subscription, Tally], Coroutine[Any, Any, None]]) -> None:
+def receive_called(parameters: Parameters) -> None:
+    """Be the only subscriber, and have every message given to a plain function."""
+
+    async def take(_subscription: iris_py.Subscription, _tally: Tally) -> None: ...
+
+    iris_py.run(_subscribe(parameters, take, has_callback=True))
+
+
+async def _subscribe(
+    parameters: Parameters,
+    take: Callable[[iris_py.Subscription, Tally], Coroutine[Any, Any, None]],
+    *,
+    has_callback: bool = False,
+) -> None:
     tally = Tally(parameters["count"])
+    add = tally.add
+    callback = (lambda _message: add()) if has_callback else None
     async with (
         iris_py.connect(secret=parameters["secret"], discovery=False) as node,
-        node.subscribe(_TOPIC, policy="block") as subscription,
+        node.subscribe(_TOPIC, callback, policy="block") as subscription,
     ):
         tell(address=node.address)
         taking = asyncio.create_task(take(subscription, tally))
@@ -151,11 +199,12 @@ async def _subscribe(parameters: Parameters, take: Callable[[iris_py.Subscriptio
 
 def publish(parameters: Parameters) -> None:
     """Publish to one subscriber."""
+    payload = _payload(parameters)
 
     async def main() -> None:
         async with iris_py.connect(secret=parameters["secret"], seeds=[parameters["address"]], discovery=False) as node:
             for _ in range(parameters["count"]):
-                await node.publish(_TOPIC, PAYLOAD)
+                await node.publish(_TOPIC, payload)
         tell()
 
     iris_py.run(main())
@@ -184,6 +233,7 @@ def receive_link(parameters: Parameters) -> None:
 
 def send_link(parameters: Parameters) -> None:
     """Be the end of a link that sends."""
+    payload = _payload(parameters)
 
     def ignore(_payload: bytes) -> None: ...
 
@@ -193,7 +243,7 @@ def send_link(parameters: Parameters) -> None:
         )
         await stream.opened
         for _ in range(parameters["count"]):
-            stream.send(PAYLOAD)
+            stream.send(payload)
             if stream.link.congested:
                 await stream.room()
         await stream.finish()
@@ -221,12 +271,13 @@ def receive_zmq(parameters: Parameters) -> None:
 
 def send_zmq(parameters: Parameters) -> None:
     """Push with a blocking socket."""
+    payload = _payload(parameters)
     import zmq
 
     with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
         socket.connect(parameters["address"])
         for _ in range(parameters["count"]):
-            socket.send(PAYLOAD)
+            socket.send(payload)
     tell()
 
 
@@ -249,13 +300,14 @@ def receive_zmq_asyncio(parameters: Parameters) -> None:
 
 def send_zmq_asyncio(parameters: Parameters) -> None:
     """Push from an event loop."""
+    payload = _payload(parameters)
     import zmq.asyncio
 
     async def main() -> None:
         with zmq.asyncio.Context() as context, context.socket(zmq.PUSH) as socket:
             socket.connect(parameters["address"])
             for _ in range(parameters["count"]):
-                await socket.send(PAYLOAD)
+                await socket.send(payload)
         tell()
 
     iris_py.run(main())
@@ -322,14 +374,15 @@ def receive_tcp(parameters: Parameters) -> None:
 
 def send_tcp(parameters: Parameters) -> None:
     """Write lengths and messages, each at once or gathered."""
+    payload = _payload(parameters)
 
     async def main() -> None:
         _, writer = await asyncio.get_running_loop().create_connection(_Writer, "127.0.0.1", parameters["address"])
         parts: list[bytes] = []
         parts_bytes, batch_bytes = 0, parameters["batch_bytes"]
         for _ in range(parameters["count"]):
-            parts += (_LENGTH.pack(len(PAYLOAD)), PAYLOAD)
-            parts_bytes += 4 + len(PAYLOAD)
+            parts += (_LENGTH.pack(len(payload)), payload)
+            parts_bytes += 4 + len(payload)
             if parts_bytes >= batch_bytes:
                 writer.transport.write(b"".join(parts))
                 parts, parts_bytes = [], 0

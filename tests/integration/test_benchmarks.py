@@ -17,13 +17,18 @@ CONTENDERS = {
         "iris link",
         "iris publish",
         "iris publish, batches",
+        "iris publish, callback",
         "pyzmq",
         "pyzmq asyncio",
         "tcp, a write per message",
         "tcp, writes of 32 KiB",
     },
+    "small": {"iris publish", "iris publish, batches", "iris publish, callback", "pyzmq", "pyzmq asyncio"},
     "join": {"lone node, first ever", "lone node", "zero configuration", "secret, beacons only"},
 }
+
+#: Iris says what was dropped, and a busy machine may make it.
+_MAY_DROP = {"iris broadcast", "iris publish", "iris publish, batches", "iris publish, callback"}
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +72,7 @@ def test_a_reference_has_the_ratio_one_to_itself(report: dict[str, Any]) -> None
 
 def test_the_link_and_the_peers_lose_nothing(report: dict[str, Any]) -> None:
     (throughput,) = (section for section in report["sections"] if section["name"] == "throughput")
-    lossless = CONTENDERS["throughput"] - {"iris broadcast", "iris publish", "iris publish, batches"}
+    lossless = {contender for contender in CONTENDERS["throughput"] if contender not in _MAY_DROP}
     notes = {row["contender"]: row["notes"] for row in throughput["rows"]}
     assert [notes[contender] for contender in sorted(lossless)] == [[]] * len(lossless)
 
