@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import drain, fairness, join, latency, scale, throughput, tunnels
+from benchmarks import drain, fairness, join, latency, memory, races, scale, subscriptions, throughput, tunnels
 from benchmarks.harness import BenchmarkFailed
 from benchmarks.report import Row, as_json, as_table, make_rows
 
@@ -35,6 +35,9 @@ class What(enum.Enum):
     FAIRNESS = "fairness"
     DRAIN = "drain"
     TUNNELS = "tunnels"
+    MEMORY = "memory"
+    RACES = "races"
+    SUBSCRIPTIONS = "subscriptions"
     ALL = "all"
 
 
@@ -49,14 +52,17 @@ _SECTIONS = {
     What.FAIRNESS: fairness.section,
     What.DRAIN: drain.section,
     What.TUNNELS: tunnels.section,
+    What.MEMORY: memory.section,
+    What.RACES: races.section,
+    What.SUBSCRIPTIONS: subscriptions.section,
 }
 #: They take long, and nobody is compared there.
-_BY_NAME_ONLY = {What.SCALE, What.FAIRNESS, What.DRAIN, What.TUNNELS}
+_BY_NAME_ONLY = set(What) - {What.LATENCY, What.THROUGHPUT, What.JOIN}
 
 
 def main(
     what: Annotated[
-        What, typer.Argument(help="What to measure; all but scale, fairness, drain and tunnels, which take minutes.")
+        What, typer.Argument(help="What to measure; all: latency, throughput and join, for the others take minutes.")
     ] = What.ALL,
     runs: Annotated[int, typer.Option(min=1, max=100, help="How often each contender has its turn.")] = 5,
     as_json_: Annotated[bool, typer.Option("--json", help="Print JSON, with the values of every run.")] = False,
