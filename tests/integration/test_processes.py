@@ -21,6 +21,8 @@ LANES = 24
 #: A silent peer is given up after 2.25 s, and asked every 0.75 s before (docs/design.md 3.6).
 KEEPALIVE_INTERVAL_S = 0.75
 KEEPALIVE_TIMEOUT_S = 2.25
+#: Promised in docs/guarantees.md for a killed process.
+OUT_OF_VIEWS_WITHIN_S = 3.0
 #: For anything to happen on a busy machine.
 PATIENCE_S = 60.0
 
@@ -120,6 +122,24 @@ def test_killing_a_member_fails_only_what_it_held(loop: Loops, crew: Crew) -> No
     loop.run(main())
     executed = Counter(crew.executed())
     assert max(executed.values()) == 1
+
+
+def test_a_killed_member_is_out_of_every_view_in_time(loop: Loops, crew: Crew) -> None:
+    members = crew.start("works", 4)
+
+    async def main() -> None:
+        async with iris.connect() as one, iris.connect() as two, iris.connect() as three:
+            nodes = (one, two, three)
+            while len(members) > 1:
+                for node in nodes:
+                    await find(node, loop, members)
+                members.pop().send_signal(signal.SIGKILL)
+                killed_at = time.monotonic()
+                for node in nodes:
+                    await find(node, loop, members)
+                assert time.monotonic() - killed_at < OUT_OF_VIEWS_WITHIN_S
+
+    loop.run(main())
 
 
 def test_a_survey_ends_at_once_when_a_member_is_killed(loops: Loops, crew: Crew) -> None:

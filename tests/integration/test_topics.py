@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 import iris_py as iris
 
@@ -47,5 +51,58 @@ def test_publishers_in_other_processes_are_heard_completely_and_in_order(loop: L
             assert taken == {f"numbers.p{number}": list(range(COUNT)) for number in range(PUBLISHERS)}
             assert all(len(found) == 1 for found in sources.values())
             assert subscription.dropped == {}
+
+    loop.run(main())
+
+
+async def echo(request: iris.Request) -> bytes:
+    return request.payload
+
+
+@pytest.mark.parametrize("policy", ["drop_oldest", "block"])
+def test_a_subscriber_that_is_stopped_holds_up_nobody_for_long_and_comes_back(loop: Loops, policy: str) -> None:
+    script = Path(__file__).with_name("subscriber.py")
+    padding = bytes(20_000)  # so the link to it is soon full
+
+    async def main() -> None:
+        number = 0
+        taken: list[int] = []
+
+        async def publish() -> int:
+            nonlocal number
+            number += 1
+            return await node.publish("numbers.x", b"%d " % number + padding)
+
+        def take(message: iris.Message) -> None:
+            assert message.gap == 0
+            taken.append(int(message.payload.split()[0]))
+
+        async with iris.connect() as node, iris.connect() as other, node.join("echo", echo), other.subscribe("numbers.>", take):
+            pipe = asyncio.subprocess.PIPE
+            stopped = await asyncio.create_subprocess_exec(sys.executable, script, "numbers.x", policy, stdin=pipe, stdout=pipe)
+            try:
+                assert stopped.stdout is not None
+                assert await stopped.stdout.readline() == b"ready\n"
+                assert await publish() == 2
+                stopped.send_signal(signal.SIGSTOP)
+                while await publish() == 2:  # noqa: ASYNC110 - to publish is how it is seen
+                    await asyncio.sleep(0)
+                gone = number
+                stopped.send_signal(signal.SIGCONT)
+                while await publish() == 1:  # noqa: ASYNC110 - likewise
+                    await asyncio.sleep(0.01)
+                back = number
+                for _ in range(50):
+                    assert await publish() == 2
+                out, _ = await stopped.communicate(b"")
+            finally:
+                if stopped.returncode is None:
+                    stopped.kill()
+            await loop.until(lambda: len(taken) == number, "everything taken")
+            assert taken == list(range(1, number + 1))
+            numbers = [each for each, _gap in json.loads(out)]
+            assert numbers == sorted(set(numbers)), "repeated or out of order"
+            assert not set(numbers) & set(range(gone, back)), "it was in no view then"
+            assert numbers[-51:] == list(range(back, number + 1))
 
     loop.run(main())
