@@ -117,6 +117,16 @@ class MemoryNetwork:
         if source != target:
             self._path(source, target).blocked = True
 
+    def half_open(self, source: str, target: str) -> None:
+        """Swallow what one host sends to another over the connections that there are now, even their end.
+
+        As when a firewall forgets them. New connections work, and so do datagrams. It is not undone by :meth:`heal`.
+        """
+        if source != target:
+            path = self._path(source, target)
+            for transport in list(self.host(source)._transports.values()):
+                transport.cut(path)
+
     def heal(self) -> None:
         """Undo every :meth:`partition` and :meth:`stall`. What was held arrives after the usual latency."""
         for path in list(self._paths.values()):

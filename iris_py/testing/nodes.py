@@ -155,6 +155,10 @@ class NodeSimulation:
         """Swallow what one node sends to another, until :meth:`heal`: a black hole, for the way back still works."""
         self.network.stall(self.host_of(source), self.host_of(target))
 
+    def half_open(self, source: Node, target: Node) -> None:
+        """Swallow what one node sends to another over the connections that there are now, for good; new ones work."""
+        self.network.half_open(self.host_of(source), self.host_of(target))
+
     def reset(self, node: Node) -> None:
         """Break every link of a node, which lives on."""
         self.network.reset(self.host_of(node))

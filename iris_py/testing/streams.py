@@ -123,6 +123,14 @@ class Pipe:
         self._window_used -= size
         self._push()
 
+    def cut(self, path: Path) -> None:
+        """Let nothing more through wherever this connection uses a path, for good; others that use it go on."""
+        dead = Path(path.latency_s, path.bandwidth_bytes_s, blocked=True)
+        if self._path is path:
+            self._path = dead
+        if self._way_back is path:
+            self._way_back = dead
+
     def _push(self) -> None:
         moved = False
         while self._unsent and self._window_used < WINDOW_BYTES:
@@ -205,6 +213,11 @@ class MemoryTransport(asyncio.Transport):
         """Begin: ``connection_made`` is called in the next turn of the loop, and reading starts after it."""
         self._protocol = protocol
         self._loop.call_soon(self._connection_made)
+
+    def cut(self, path: Path) -> None:
+        """Let this connection be dead where it uses a path, and nobody hear of it."""
+        self._incoming.cut(path)
+        self._outgoing.cut(path)
 
     def receive_data(self, data: bytes) -> None:
         """Take bytes off the wire, to be delivered by :meth:`deliver`."""

@@ -115,6 +115,14 @@ class VirtualNetwork:
         """Swallow what one node sends to another, until :meth:`heal`; the way back still works."""
         self._simulation.stall(source, target)
 
+    def half_open(self, source: Node, target: Node) -> None:
+        """Swallow what one node sends to another over the connections that there are now, as a firewall that forgot them does.
+
+        Neither node is told, new connections work, and :meth:`heal` does not undo it. For the other way, call it the other
+        way round.
+        """
+        self._simulation.half_open(source, target)
+
     def heal(self) -> None:
         """Undo every :meth:`partition`, :meth:`isolate` and :meth:`stall`. What was held back arrives then."""
         self._simulation.heal()

@@ -408,6 +408,33 @@ def test_a_black_hole_costs_three_seconds_or_nothing(direction: str) -> None:
     simulate(scenario)
 
 
+@pytest.mark.parametrize("direction", ["there", "back", "both"])
+def test_a_half_open_link_is_found_and_replaced(direction: str) -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        asker, member = await simulation.start_nodes(2)
+        handler = Recorder()
+        await member.join("accounts", handler)
+        assert await asker.request("accounts", b"first") == b"first"
+        await asyncio.sleep(20.0)  # the link is idle
+        if direction != "back":
+            simulation.half_open(asker, member)
+        if direction != "there":
+            simulation.half_open(member, asker)
+        started = now()
+        failing = [asyncio.create_task(asker.request("accounts", b"once", timeout=60.0)) for _ in range(5)]
+        patient = [asyncio.create_task(asker.request("accounts", b"again", timeout=60.0, idempotent=True)) for _ in range(5)]
+        for outcome in await asyncio.gather(*failing, return_exceptions=True):
+            assert isinstance(outcome, iris.MemberLost)
+        assert await asyncio.gather(*patient) == [b"again"] * 5
+        assert await asker.request("accounts", b"over the new link") == b"over the new link"
+        assert now() - started <= LOST_WITHIN_S
+        assert handler.requests.count(b"once") == (5 if direction == "back" else 0)
+        assert handler.requests.count(b"again") == 5
+        assert len(asker.members("accounts")) == 1
+
+    simulate(scenario)
+
+
 def test_links_that_break_are_replaced_at_once() -> None:
     async def scenario(simulation: NodeSimulation) -> None:
         nodes = await simulation.start_nodes(6)

@@ -298,6 +298,34 @@ def test_stall_is_one_way() -> None:
     run(main(), limit_s=100)
 
 
+def test_a_half_open_connection_swallows_one_way_for_good_and_new_ones_work() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(1)
+        ours, theirs = await connect(network.host(A), network.host(B), B)
+        other, third = await connect(network.host(A), network.host(C), C)
+        network.half_open(A, B)
+        network.half_open(A, A)  # nobody is cut off from itself
+        ours.transport.write(b"swallowed")
+        theirs.transport.write(b"heard")
+        await ours.until(lambda: ours.received == b"heard")
+        # Acknowledgements are swallowed as well.
+        theirs.transport.write(bytes(2 * WINDOW_BYTES))
+        await asyncio.sleep(10)
+        assert len(ours.received) == WINDOW_BYTES
+        network.heal()
+        ours.transport.abort()
+        other.transport.write(b"another host")
+        await third.until(lambda: third.received == b"another host")
+        again, accepted = await connect(network.host(A), network.host(B), B)
+        again.transport.write(b"again")
+        await accepted.until(lambda: accepted.received == b"again")
+        await asyncio.sleep(10)
+        assert theirs.received == b""
+        assert theirs.log == ["made", "pause"], "not even the end is heard"
+
+    run(main(), limit_s=100)
+
+
 def test_reset_breaks_both_ends_and_spares_the_listener() -> None:
     async def main() -> None:
         network = MemoryNetwork(1)

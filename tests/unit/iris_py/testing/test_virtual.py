@@ -90,6 +90,20 @@ def test_nothing_passes_a_cut_until_it_is_healed(fault: str) -> None:
     run(main())
 
 
+def test_a_half_open_connection_is_replaced() -> None:
+    async def main() -> None:
+        async with VirtualNetwork() as network:
+            caller, member = await network.connect_many(2)
+            await member.join("echo", echo)
+            assert await caller.request("echo", b"") == b""
+            network.half_open(member, caller)
+            with pytest.raises(iris.MemberLost):
+                await caller.request("echo", b"")
+            assert await caller.request("echo", b"over a new one") == b"over a new one"
+
+    run(main())
+
+
 def test_one_way_still_works_when_the_other_is_stalled() -> None:
     async def main() -> None:
         async with VirtualNetwork() as network:
