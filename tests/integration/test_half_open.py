@@ -210,6 +210,48 @@ def test_a_link_that_breaks_fails_what_the_member_held_and_is_replaced_at_once(l
     loops.run(main())
 
 
+@pytest.mark.parametrize("fault", ["broken", "half open"])
+def test_what_a_link_took_with_it_shows_as_a_gap(loop: Loops, fault: str) -> None:
+    secret = Secret.generate(os.urandom).text
+
+    async def main() -> None:
+        published = 0
+        taken: list[iris.Message] = []
+
+        async def publish() -> None:
+            nonlocal published
+            while True:
+                published += 1
+                await publisher.publish("numbers", b"%d" % published)
+                await asyncio.sleep(0)
+
+        async with (
+            iris.connect(secret=secret, discovery=False) as publisher,
+            BlackHole(publisher.address) as hole,
+            iris.connect(secret=secret, discovery=False, seeds=[hole.address]) as node,
+            node.subscribe("numbers", taken.append),
+        ):
+            publishing = asyncio.create_task(publish())
+            await loop.until(lambda: len(taken) > 1_000, "something came over the link")
+            if fault == "broken":
+                hole.break_links()
+            else:
+                hole.swallow("both")
+            struck_at = published
+            await loop.until(lambda: int(taken[-1].payload) > struck_at + 1_000, "something came over the next one")
+            publishing.cancel()
+            await asyncio.gather(publishing, return_exceptions=True)
+            last = 0
+            for message in taken:
+                number = int(message.payload)
+                assert number == last + 1 + message.gap, "repeated, out of order, or lost in silence"
+                last = number
+            assert fault == "broken" or any(message.gap for message in taken)
+            assert hole.opened == 1
+
+    loop.run(main())
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
 def test_pending_requests_to_a_process_that_ends_or_stops(loop: Loops, crew: Crew, number: signal.Signals) -> None:
     """Those that may be executed twice go to the other member, the others fail and name who held them."""
