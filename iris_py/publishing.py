@@ -183,6 +183,8 @@ class Publishing(NodeBase):
         if queue.is_cut:
             logger.warning("the subscription to %r was too slow and is cut off", queue.name)
             self._core.unsubscribe(queue, self._loop.time())
+        elif queue.dropped:
+            subscription._note_drops(self._loop.time())
         subscription._handle_ready()
 
     def _handle_drained(self, queue: SubscriptionQueue) -> None:

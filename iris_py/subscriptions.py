@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.errors import NodeClosed, SlowSubscriber
@@ -22,6 +23,9 @@ logger = logging.getLogger("iris_py")
 
 #: Messages that a plain callback is given before the event loop has a turn.
 CALLBACKS_PER_TURN_MAX = 256
+#: Drops that are less than this apart (seconds) are one burst, which is logged when it begins. Too small: a subscriber that is
+#: always behind fills the log; too large: that it is behind again is not seen.
+BURST_S = 10.0
 
 Callback: TypeAlias = "Callable[[Message], Awaitable[object] | object]"
 
@@ -51,6 +55,8 @@ class Subscription(Closable):
         self._node_closed = False
         self._leaving: asyncio.Task[None] | None = None
         self._consumer: asyncio.Task[None] | None = None
+        self._drops_seen = 0
+        self._dropped_at = -math.inf
 
     @property
     def pattern(self) -> str:
@@ -132,6 +138,23 @@ class Subscription(Closable):
         elif self._consumer is None and self._waiting:
             self._consumer = asyncio.get_running_loop().create_task(self._consume(self._callback))
             self._consumer.add_done_callback(self._handle_consumed)
+
+    def _note_drops(self, now: float) -> None:
+        """Something was dropped, now or before: log the begin of each burst."""
+        queue = self._queue
+        drops = sum(queue.dropped.values())
+        if drops == self._drops_seen:
+            return
+        if now - self._dropped_at >= BURST_S:
+            logger.warning(
+                "the subscription to %r is behind and drops messages, %d so far (%s, at most %d messages or %d bytes wait)",
+                queue.name,
+                drops,
+                queue.policy,
+                queue.messages_max,
+                queue.bytes_max,
+            )
+        self._drops_seen, self._dropped_at = drops, now
 
     def _end_with_node(self) -> None:
         self._node_closed = True

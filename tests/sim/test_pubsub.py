@@ -10,6 +10,7 @@ import pytest
 
 import iris_py as iris
 from iris_py.patterns.coverage import TOPIC_GROUPS_MAX
+from iris_py.subscriptions import BURST_S
 from iris_py.testing import NodeSimulation, run
 
 if TYPE_CHECKING:
@@ -198,6 +199,32 @@ def test_a_subscriber_that_stops_reading_costs_the_others_nothing(policy: str) -
                 await anext(stuck)
             assert (raised.value.topic, raised.value.policy, raised.value.queue_messages) == ("t", "disconnect", 100)
             assert await publisher.publish("t", b"") == 1
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest"])
+def test_each_burst_of_drops_is_logged_once(policy: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher, slow = await simulation.start_nodes(2)
+        stuck = await slow.subscribe("t", policy=policy, queue_messages=2)
+
+        async def publish(times: int) -> None:
+            for _ in range(times):
+                await publisher.publish("t", b"")
+                await asyncio.sleep(BURST_S / 2)
+
+        await publish(2)
+        assert not caplog.records
+        await publish(10)
+        (record,) = caplog.records
+        assert "'t' is behind and drops messages, 1 so far" in record.getMessage()
+        assert policy in record.getMessage()
+        await take(stuck, 2)
+        await publish(2)  # there is room: the burst ends
+        await publish(2)
+        assert len(caplog.records) == 2
+        assert sum(stuck.dropped.values()) == 12
 
     simulate(scenario)
 

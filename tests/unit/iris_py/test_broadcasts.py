@@ -136,7 +136,9 @@ def test_a_stuck_handler_pauses_a_link_for_a_bounded_time_and_once() -> None:
 
 
 @pytest.mark.parametrize(("size", "kept"), [(0, 100), (10, 50)])
-def test_what_the_queue_cannot_hold_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch, size: int, kept: int) -> None:
+def test_what_the_queue_cannot_hold_is_dropped_and_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, size: int, kept: int
+) -> None:
     monkeypatch.setattr(broadcasts, "QUEUE_MESSAGES_MAX", 100)
     monkeypatch.setattr(broadcasts, "QUEUE_BYTES_MAX", 500)
 
@@ -153,6 +155,7 @@ def test_what_the_queue_cannot_hold_is_dropped_and_counted(monkeypatch: pytest.M
 
         assert taken == list(range(kept))
         assert world.counter.drops == 200 - kept
+        assert ["dropping the newest" in record.getMessage() for record in caplog.records] == [True]
         world.queue.abort()
 
     run(main(), limit_s=1.0)
