@@ -308,14 +308,15 @@ class Probing:
 
         All who know a node notice its death, and most of what that costs is this: three in each round of each of them made 500
         datagrams per death. The first round of a suspicion spreads the news among the leaves. Before it, other suspectors count
-        as asked; after it, one more is, to be sure. And so it is with contacts that are no leaves: nobody waits for that.
+        as asked; after it, one more is, to be sure. Of contacts that are no leaves two are asked in all: nobody waits for that.
         Where much is lost, all this would take the living for dead.
         """
         wanted = self._config.helpers
         if self.lost_part > LOSSY_PART:
             return wanted
+        is_later = watch.stage is Stage.SUSPECTED and watch.round > 1
         if not self._order.is_near(watch.contact.id):
-            return min(1, wanted)
+            return 0 if is_later else min(1, wanted)
         if watch.stage is not Stage.SUSPECTED:
             return max(1, wanted - len(watch.confirmations))
-        return wanted if watch.round == 1 else min(0 if watch.confirmations else 1, wanted)
+        return min(0 if watch.confirmations else 1, wanted) if is_later else wanted
