@@ -30,6 +30,9 @@ LOOKUPS_OVER_S: Final = 60.0
 UPKEEP_S: Final = 60.0
 """Upkeep without churn is measured over this time, the interval of the exchanges of a node."""
 
+WARM_UP_PART: Final = 1 / 3
+"""Of the time of churn this part passes before upkeep is measured: the first death that a node sees costs more than others."""
+
 SETTLE_S: Final = 15.0
 """The slowest lookup takes no longer: it meets dead hops one after the other."""
 
@@ -132,9 +135,12 @@ class _Trial(Trial):
         sim, duration_s = self._sim, self.plan.minutes * 60
         started, stopped = len(sim.nodes), sum(not node.is_up for node in sim.nodes.values())
         sim.begin_churn(session_s, duration_s)
-        self._measure_upkeep(duration_s / 2, "churn")
-        sim.begin_lookups(self.plan.lookups, duration_s / 2)
-        self._run_for(duration_s / 2, "churn, lookups")
+        warm_up_s = WARM_UP_PART * duration_s
+        self._run_for(warm_up_s, "churn, warming up")
+        half_s = (duration_s - warm_up_s) / 2
+        self._measure_upkeep(half_s, "churn")
+        sim.begin_lookups(self.plan.lookups, half_s)
+        self._run_for(half_s, "churn, lookups")
         newer = list(sim.nodes.values())[started:]
         report = self.report
         report.add("churn", "minutes", "minutes", self.plan.minutes)
