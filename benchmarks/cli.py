@@ -57,12 +57,12 @@ _SECTIONS = {
     What.SUBSCRIPTIONS: subscriptions.section,
 }
 #: They take long, and nobody is compared there.
-_BY_NAME_ONLY = set(What) - {What.LATENCY, What.THROUGHPUT, What.JOIN}
+_BY_NAME_ONLY = set(What) - {What.LATENCY, What.THROUGHPUT, What.SMALL, What.JOIN}
 
 
 def main(
     what: Annotated[
-        What, typer.Argument(help="What to measure; all: latency, throughput and join, for the others take minutes.")
+        What, typer.Argument(help="What to measure; all: latency, throughput, small, join. The others take minutes.")
     ] = What.ALL,
     runs: Annotated[int, typer.Option(min=1, max=100, help="How often each contender has its turn.")] = 5,
     as_json_: Annotated[bool, typer.Option("--json", help="Print JSON, with the values of every run.")] = False,

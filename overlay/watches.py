@@ -31,7 +31,7 @@ believes that it has told everything here. Too small: they still zip. Too large:
 
 
 class _Watch:
-    __slots__ = ("answered_at", "attempts", "is_watched", "masked", "members", "root", "size", "version")
+    __slots__ = ("answered_at", "ask_again_at", "attempts", "is_watched", "masked", "members", "root", "size", "version")
 
     def __init__(self) -> None:
         # 0 before the first view.
@@ -42,6 +42,8 @@ class _Watch:
         self.is_watched = True
         self.answered_at = 0.0
         self.attempts = 0
+        # When to ask again, though there is an answer: it said less than another root had told.
+        self.ask_again_at: float | None = None
         # Members that are dead from here.
         self.masked: dict[NodeId, int] = {}
 
@@ -139,7 +141,8 @@ class Watches:
         is_same = members == watch.members and message.size == watch.size and message.is_watched == watch.is_watched
         if not is_same or watch.version == 0:
             self._changed[message.group] = None
-        is_older = message.version < watch.version
+        if message.version < watch.version and watch.ask_again_at is None:
+            watch.ask_again_at = now + TWO_ROOTS_S
         watch.version, watch.size, watch.members = message.version, message.size, members
         watch.is_watched = message.is_watched
         for node, stamp in watch.masked.items():
@@ -147,8 +150,6 @@ class Watches:
                 # The root that was told may have died with it.
                 self._outbox.send(message.root, Doubt(message.group, node))
         self._answered(message.group, watch, message.root, now)
-        if is_older:
-            self._resend.set(message.group, now + TWO_ROOTS_S)
 
     def change(self, source: NodeInfo, message: Change, now: float) -> None:
         """Handle what changed since the last view."""
@@ -222,6 +223,8 @@ class Watches:
             watch = self.groups.get(group)
             if watch is not None:
                 watch.root = None
+                if watch.ask_again_at is not None and now >= watch.ask_again_at:
+                    watch.ask_again_at = None
                 self._ask(group, watch, now)
         for group in self._masks.expired(now):
             watch = self.groups.get(group)
@@ -280,7 +283,10 @@ class Watches:
         watch.root = root
         watch.attempts = 0
         watch.answered_at = now
-        self._resend.cancel(group)
+        if watch.ask_again_at is None:
+            self._resend.cancel(group)
+        else:
+            self._resend.set(group, watch.ask_again_at)
         if watch.is_watched:
             self._outbox.send(root, Told(group, watch.version))
 

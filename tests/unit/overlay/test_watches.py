@@ -76,6 +76,8 @@ def test_who_answers_with_less_than_another_root_told_is_asked_again() -> None:
     fixture.watches.view(view(3, root=HEIR), 2.0)
     assert fixture.seen() == [set()]
     assert fixture.sent() == [(HEIR, Told(A, 3))]
+    fixture.watches.view(view(3, root=HEIR), 3.0)  # again: datagrams and ways through the ring repeat
+    fixture.sent()
     fixture.watches.handle_timeout(2.0 + TWO_ROOTS_S)
     assert fixture.sent() == [ASK]
     fixture.watches.view(view(3, root=HEIR), 8.0)
