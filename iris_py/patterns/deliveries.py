@@ -94,6 +94,18 @@ class Deliveries:
             else:
                 self._outbound.gather(group, peer, packets.RESUME, 0, 0, b"", now)
 
+    def memberships_changed(self, covers: Callable[[Tokens], list[Group]], now: float) -> None:
+        """The node begins or ends memberships: publishers that wait go on waiting under those that they will send to.
+
+        Args:
+            covers: Finds the groups of the memberships that cover a prefix.
+            now: The time.
+        """
+        for (_, peer), queues in list(self._blocked.items()):
+            for queue in list(queues):
+                for group in covers(queue.prefix):
+                    self._block(queue, group, peer, now)
+
     # -- in
 
     def receive(
@@ -173,10 +185,8 @@ class Deliveries:
             if not queue.is_ready:
                 queue.is_ready = True
                 self._events.append(SubscriptionReady(queue))
-            if queue.is_blocking and queue.is_full and (group, peer) not in queue.blocked:
-                queue.blocked[group, peer] = None
-                self._blocked.setdefault((group, peer), {})[queue] = None
-                self._send_pause(group, peer, now)
+            if queue.is_blocking and queue.is_full:
+                self._block(queue, group, peer, now)
 
     def forget(self, group: Group) -> None:
         """A group was forgotten."""
@@ -212,6 +222,13 @@ class Deliveries:
             self._matches.clear()
         match = self._matches[head] = (topic, self._trie.match(tokens))
         return match
+
+    def _block(self, queue: SubscriptionQueue, group: Group, peer: Peer, now: float) -> None:
+        """Let a publisher wait for a subscription, if it does not yet."""
+        if (group, peer) not in queue.blocked:
+            queue.blocked[group, peer] = None
+            self._blocked.setdefault((group, peer), {})[queue] = None
+            self._send_pause(group, peer, now)
 
     def _send_pause(self, group: Group, peer: Peer, now: float) -> None:
         if peer is not self._local:

@@ -98,7 +98,7 @@ class Publisher:
         self._routes: dict[str, _Route] = {}
         self._runs: dict[str, Run] = {}  # of some topics the last one, which may have ended
         self._watched: set[Group] = set()
-        self._paused: dict[Group, dict[NodeId, float]] = {}  # publications to it wait, for whom and until when
+        self._paused: dict[Group, dict[NodeId, bool]] = {}  # publications to it wait; for whom, and whether it was a member
         self._pauses: DeadlineTable[tuple[Group, NodeId]] = DeadlineTable()
 
     def add(self, topic: str, payload: bytes) -> int | None:
@@ -155,8 +155,11 @@ class Publisher:
         paused = self._paused.get(group)
         if paused is not None and group.size == len(group.members or ()):
             members = {member.peer.id for member in group.members or ()}
-            for peer_id in [each for each in paused if each not in members]:
-                self._go_on(group, peer_id)
+            for peer_id, was_member in list(paused.items()):
+                if peer_id in members:
+                    paused[peer_id] = True
+                elif was_member:  # otherwise the pause came before the view that it is in
+                    self._go_on(group, peer_id)
 
     def forget(self, group: Group) -> None:
         """A group was forgotten."""
@@ -169,7 +172,8 @@ class Publisher:
     def receive_pause(self, group: Group, peer: Peer, now: float) -> None:
         """A subscriber asks to wait."""
         self._runs.clear()
-        self._paused.setdefault(group, {})[peer.id] = now + PAUSE_S
+        is_member = any(member.peer is peer for member in group.members or ())
+        self._paused.setdefault(group, {})[peer.id] = is_member
         self._pauses.set((group, peer.id), now + PAUSE_S)
         self._outbound.has_news = True
 

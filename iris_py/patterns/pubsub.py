@@ -17,7 +17,7 @@ from iris_py.node_events import SubscriptionReady, SubscriptionTold
 from iris_py.patterns.coverage import Coverage
 from iris_py.patterns.deliveries import Deliveries
 from iris_py.patterns.publisher import Publisher
-from iris_py.topics import Tokens, group_name
+from iris_py.topics import Tokens, group_name, prefixes
 from overlay.errors import OverlayError
 
 if TYPE_CHECKING:
@@ -174,6 +174,11 @@ class PubSub:
         group.last_used = now
         return group
 
+    def _covers(self, prefix: Tokens) -> list[Group]:
+        """Return the groups of the memberships that a subscription to a prefix is covered by."""
+        names = [group_name(each) for each in prefixes(prefix) if each in self._coverage.members]
+        return [group for group in map(self._groups.find_topic, names) if group is not None]
+
     def _change_memberships(self, now: float) -> list[GroupId]:
         coverage = self._coverage
         joins, coverage.joins = coverage.joins, []
@@ -202,6 +207,8 @@ class PubSub:
             group = self._group(prefix, now)
             self._overlay.leave_group(group.id, now)
             left.append(group.id)
+        if joins or leaves:
+            self.deliveries.memberships_changed(self._covers, now)
         for prefix in (*settled, *leaves):
             for queue in self._told.pop(prefix, ()):
                 if coverage.is_known(queue.prefix):

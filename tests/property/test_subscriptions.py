@@ -75,7 +75,6 @@ class SubscriptionsMachine(RuleBasedStateMachine):
         self.simulation = self.run(self.open(seed))
         self.models: list[Model] = []
         self.number = 0
-        self.is_settled = True  # no membership is about to take the place of another one
 
     async def open(self, seed: int) -> NodeSimulation:
         simulation = NodeSimulation(seed)
@@ -106,7 +105,6 @@ class SubscriptionsMachine(RuleBasedStateMachine):
             return await self.nodes[which].subscribe(pattern, policy=policy, queue_messages=bound)
 
         self.models.append(Model(self.run(main()), bound))
-        self.is_settled = False
 
     @precondition(lambda self: self.models)
     @rule(data=st.data())
@@ -119,7 +117,6 @@ class SubscriptionsMachine(RuleBasedStateMachine):
             await model.subscription.close()
 
         self.run(main())
-        self.is_settled = False
 
     @rule(which=st.integers(0, PUBLISHERS - 1), topic=st.sampled_from(TOPICS), count=st.integers(1, 6))
     def publish(self, which: int, topic: str, count: int) -> None:
@@ -130,10 +127,8 @@ class SubscriptionsMachine(RuleBasedStateMachine):
         for number in self.run(self.publish_run(node, topic, count)):
             for model in matching:
                 model.arrive(node.id, number)
-        # A pause belongs to a membership, and is asked for anew, with the next message, under the one that takes its place.
-        was_settled, self.is_settled = self.is_settled, True
         is_full = any(model.subscription.policy == "block" and len(model.waiting) >= model.bound for model in matching)
-        if is_full and was_settled:
+        if is_full:
             with pytest.raises(iris.Overloaded):
                 self.run(self.try_publish(node, topic))
         self.check()
