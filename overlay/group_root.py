@@ -68,6 +68,7 @@ class GroupRoot:
         "_rng",
         "_size_told",
         "_watcher_log",
+        "accused",
         "directory",
         "followers",
         "held",
@@ -79,6 +80,8 @@ class GroupRoot:
         self.directory = directory
         self.followers = Followers()
         self.tree = Tree()
+        # Members that another root had declared dead, who are asked: the stamps of their tombstones, and when those expire.
+        self.accused: dict[NodeId, tuple[int, float]] = {}
         self.held: deque[Held] = deque()
         # To whom the directory is being handed over: then nothing else is done with it.
         self.successor: Follower | None = None
@@ -124,6 +127,12 @@ class GroupRoot:
     def accuse(self, node: NodeId, stamp: int, expires: float) -> bool:
         """Apply that an incarnation of a member died. Return whether it was a member."""
         return self.remove(node, accusation_of(stamp), expires)
+
+    def believe_accusations(self) -> None:
+        """Take out the members that were asked whether they live and did not say so."""
+        accused, self.accused = self.accused, {}
+        for node, (stamp, expires) in accused.items():
+            self.remove(node, stamp, expires)
 
     def expire(self, now: float) -> None:
         """Forget members and watchers that did not renew."""

@@ -37,7 +37,7 @@ from overlay.group_messages import (
 from overlay.group_root import GroupRoot
 from overlay.ids import GroupId, NodeId, is_nearer, position
 from overlay.sequences import SOURCES_MAX, Sequences
-from overlay.takeover import merge, revive
+from overlay.takeover import ANSWER_S, merge, revive
 from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ _HELD: Final = 5
 _CHECK: Final = 6
 _ORPHANS: Final = 7
 _REVIEW: Final = 8
+_ACCUSED: Final = 9
 
 
 class Roots:
@@ -282,6 +283,8 @@ class Roots:
             self._dirty[group] = None
             if kind == _HANDOVER:
                 self._place(root, now)
+            elif kind == _ACCUSED:
+                root.believe_accusations()
             elif kind == _REVIEW and len(root.directory.members) <= VIEW_MAX:
                 for member in list(root.directory.members):
                     self.doubt(group, member, now)
@@ -387,6 +390,8 @@ class Roots:
             return
         if merge(root, held, expires, self._outbox):
             self._announce(root, now)
+        if root.accused and (key := (_ACCUSED, group, _NOBODY)) not in self._timers:
+            self._timers.set(key, now + ANSWER_S)
         self._dirty[group] = None
         if root.successor is not None:
             self._place(root, now)

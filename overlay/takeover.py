@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from overlay.directory import Outcome, is_accusation
 from overlay.followers import Kind
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from overlay.group_io import Outbox
     from overlay.group_root import GroupRoot
     from overlay.ids import NodeId
+
+ANSWER_S: Final = 1.0
+"""For so long a member that another root had declared dead may say that it lives, when two directories become one. Too small:
+the living are missing from views for a moment. Too large: the dead stay in views for as long."""
 
 
 def revive(held: HeldCopy, expires: float) -> Directory:
@@ -32,14 +36,19 @@ def revive(held: HeldCopy, expires: float) -> Directory:
 def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bool:
     """Put what a copy knows into a directory. Return whether a new epoch began, so that everybody is told everything.
 
-    Who is a member in one and dead in the other, as after a split, is asked: it says so itself if it lives.
+    Who is a member in one and dead in the other, as after a split, is asked: it says so itself if it lives. Until it has had
+    the time for that it stays what it is here.
     """
     directory = root.directory
     before = directory.version
     doubtful: dict[NodeId, int] = {}
     for node, (stamp, tombstone_expires) in held.directory.tombstones.items():
-        if root.remove(node, stamp, tombstone_expires) and is_accusation(stamp):
+        member = directory.members.get(node)
+        if member is not None and member.record.stamp <= stamp and is_accusation(stamp):
+            root.accused[node] = (stamp, tombstone_expires)
             doubtful[node] = stamp
+        else:
+            root.remove(node, stamp, tombstone_expires)
     for member in held.directory.members.values():
         if root.register(member.record, member.expires) is Outcome.ACCUSED:
             node = member.record.info.id

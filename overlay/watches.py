@@ -29,9 +29,25 @@ TWO_ROOTS_S: Final = 5.0
 """When to ask again who answered with less than another root had told: two rings zip, and the older root may win, which
 believes that it has told everything here. Too small: they still zip. Too large: the view stays that of half a network."""
 
+BELIEVE_S: Final = 1.0
+"""For so long a view is not believed that says much less than another root had told, and then asked for again: a node that was
+cut off alone returns as the root of an empty directory, and is given the right one within a round trip or two. Too small:
+requests fail for want of members that are there. Too large: after a partition the members of the other side are seen longer."""
+
 
 class _Watch:
-    __slots__ = ("answered_at", "ask_again_at", "attempts", "is_watched", "masked", "members", "root", "size", "version")
+    __slots__ = (
+        "answered_at",
+        "ask_again_at",
+        "attempts",
+        "believe_at",
+        "is_watched",
+        "masked",
+        "members",
+        "root",
+        "size",
+        "version",
+    )
 
     def __init__(self) -> None:
         # 0 before the first view.
@@ -44,8 +60,10 @@ class _Watch:
         self.attempts = 0
         # When to ask again, though there is an answer: it said less than another root had told.
         self.ask_again_at: float | None = None
-        # Members that are dead from here.
-        self.masked: dict[NodeId, int] = {}
+        # From when on a view is believed that says much less; None if there was none.
+        self.believe_at: float | None = None
+        # Members that are dead from here: the stamp of each, and until when it is left out.
+        self.masked: dict[NodeId, tuple[int, float]] = {}
 
 
 class Watches:
@@ -137,6 +155,11 @@ class Watches:
             # one, so that the root does not know what is here. Ask through the ring.
             self._resend.set(message.group, now + self._config.repair_jitter_s * self._rng.random())
             return
+        if self._is_doubtful(watch, message) and (watch.believe_at is None or now < watch.believe_at):
+            if watch.believe_at is None:
+                watch.believe_at = now + BELIEVE_S
+            self._resend.set(message.group, watch.believe_at)
+            return
         members = {record.info.id: record for record in message.members}
         is_same = members == watch.members and message.size == watch.size and message.is_watched == watch.is_watched
         if not is_same or watch.version == 0:
@@ -145,8 +168,8 @@ class Watches:
             watch.ask_again_at = now + TWO_ROOTS_S
         watch.version, watch.size, watch.members = message.version, message.size, members
         watch.is_watched = message.is_watched
-        for node, stamp in watch.masked.items():
-            if self._is_masked(watch, node, stamp):
+        for node in watch.masked:
+            if self._is_masked(watch, node):
                 # The root that was told may have died with it.
                 self._outbox.send(message.root, Doubt(message.group, node))
         self._answered(message.group, watch, message.root, now)
@@ -182,8 +205,8 @@ class Watches:
         for group, watch in self.groups.items():
             record = watch.members.get(peer)
             if record is not None and peer not in watch.masked:
-                watch.masked[peer] = record.stamp
-                self._masks.set(group, now + MASK_S)
+                watch.masked[peer] = (record.stamp, now + MASK_S)
+                self._masks.set(group, min(until for _, until in watch.masked.values()))
                 self._changed[group] = None
                 if watch.root is None:
                     self._outbox.route(group, Doubt(group, peer))
@@ -229,8 +252,7 @@ class Watches:
         for group in self._masks.expired(now):
             watch = self.groups.get(group)
             if watch is not None and watch.masked:
-                watch.masked.clear()
-                self._changed[group] = None
+                self._unmask(group, watch, now)
         if self._renew_at is not None and now >= self._renew_at:
             self._renew_at = self._next_renewal(now)
             self.ask_all(now)
@@ -263,7 +285,7 @@ class Watches:
         return any(watch.root is not None and watch.root.id == peer and watch.is_watched for watch in self.groups.values())
 
     def _event(self, group: GroupId, watch: _Watch) -> ViewChanged:
-        for node in [node for node, stamp in watch.masked.items() if not self._is_masked(watch, node, stamp)]:
+        for node in [node for node in watch.masked if not self._is_masked(watch, node)]:
             del watch.masked[node]
         members = {
             node: GroupMember(record.info, record.attributes)
@@ -273,14 +295,29 @@ class Watches:
         size = len(members) if watch.size <= VIEW_MAX else watch.size - len(watch.masked)
         return ViewChanged(group, members, size, watch.is_watched)
 
+    def _unmask(self, group: GroupId, watch: _Watch, now: float) -> None:
+        """Believe again in members whose time is over."""
+        watch.masked = {node: mask for node, mask in watch.masked.items() if mask[1] > now}
+        if watch.masked:
+            self._masks.set(group, min(until for _, until in watch.masked.values()))
+        self._changed[group] = None
+
     @staticmethod
-    def _is_masked(watch: _Watch, node: NodeId, stamp: int) -> bool:
+    def _is_doubtful(watch: _Watch, message: View) -> bool:
+        """Return whether a view says so much less than what is here that its root may have been alone until now."""
+        if watch.root is not None and watch.root.id == message.root.id:
+            return False
+        return message.version < watch.version or 2 * message.size < watch.size
+
+    @staticmethod
+    def _is_masked(watch: _Watch, node: NodeId) -> bool:
         """Return whether a member is still the one that was dead from here: a new registration is a sign of life."""
         record = watch.members.get(node)
-        return record is not None and record.stamp <= stamp
+        return record is not None and record.stamp <= watch.masked[node][0]
 
     def _answered(self, group: GroupId, watch: _Watch, root: NodeInfo, now: float) -> None:
         watch.root = root
+        watch.believe_at = None
         watch.attempts = 0
         watch.answered_at = now
         if watch.ask_again_at is None:

@@ -15,7 +15,8 @@ import pytest
 import iris_py as iris
 from iris_py.broadcasts import QUEUE_BYTES_MAX
 from iris_py.link_config import LinkConfig
-from iris_py.testing import NodeSimulation, VirtualLoop, run
+from iris_py.testing import NodeSimulation, VirtualLoop, VirtualNetwork, run
+from iris_py.testing.virtual import run_in_network
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -841,3 +842,32 @@ def test_cancelling_the_caller_cancels_the_handler() -> None:
         await simulation.until(lambda: len(cancelled_at) == 2, limit_s=0.1)
 
     simulate(scenario)
+
+
+@pytest.mark.parametrize("seed", [7, 50, 67])
+def test_who_was_cut_off_alone_takes_no_members_away_when_it_returns(seed: int) -> None:
+    async def handle(request: iris.Request) -> bytes:
+        return b""
+
+    async def main(network: VirtualNetwork) -> None:
+        nodes = [await network.connect() for _ in range(6)]
+        *members, alone = nodes
+        for node in members:
+            await node.join("works", handle)
+        for node in nodes:
+            await node.members("works")
+        network.isolate(alone)
+        await network.advance(12.0)
+
+        async def ask(node: iris.Node, until: float) -> None:
+            while network.now < until:
+                await node.request("works", b"", timeout=3.0)
+                await asyncio.sleep(0.02)
+
+        asking = [asyncio.ensure_future(ask(node, network.now + 6.5)) for node in members]
+        await network.advance(0.5)
+        network.heal()
+        await asyncio.gather(*asking)
+        assert len(await alone.members("works")) == len(members)
+
+    run_in_network(main, seed=seed)

@@ -35,6 +35,7 @@ from overlay.group_messages import (
 from overlay.ids import GroupId, NodeId
 from overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo
 from overlay.roots import REVIEW_S
+from overlay.takeover import ANSWER_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -260,6 +261,9 @@ def test_both_halves_of_a_split_are_put_together_and_the_dead_are_asked() -> Non
     fixture.layer.outputs_to_send()
     records = [MemberRecord(info, b"", 1) for info in infos[1:]]
     fixture.receive(Copy(G, 0, 9, True, True, records, [(ids[0], (1 << 32) - 1)], [], []))
+    assert set(fixture.layer.directory_of(G) or {}) == {ids[0], ids[2]}
+    # Who was a member here has the time to answer.
+    fixture.layer.handle_timeout(1.0 + ANSWER_S)
     assert set(fixture.layer.directory_of(G) or {}) == {ids[2]}
     fixture.ring.is_mine = True
     # Both who are dead on one side only are asked; the ring of this test takes every question back to this node, which is
@@ -267,6 +271,15 @@ def test_both_halves_of_a_split_are_put_together_and_the_dead_are_asked() -> Non
     for info in infos[:2]:
         fixture.receive(register(info, stamp=1 << 32), info)
     assert set(fixture.layer.directory_of(G) or {}) == set(ids)
+
+
+def test_who_answers_after_a_split_was_a_member_all_the_time() -> None:
+    fixture = Fixture()
+    fixture.receive(register(OTHER), OTHER)
+    fixture.receive(Copy(G, 0, 9, True, True, [], [(OTHER.id, (1 << 32) - 1)], [], []))
+    fixture.receive(register(OTHER, stamp=1 << 32), OTHER)
+    fixture.layer.handle_timeout(1.0 + ANSWER_S)
+    assert set(fixture.layer.directory_of(G) or {}) == {OTHER.id}
 
 
 def test_who_is_not_there_when_it_is_looked_for_is_accused() -> None:

@@ -13,7 +13,7 @@ from overlay.group_io import Outbox
 from overlay.group_messages import Change, Doubt, GroupMessage, MemberRecord, Told, Unwatch, View, Watch
 from overlay.ids import GroupId, NodeId
 from overlay.messages import NodeInfo
-from overlay.watches import MASK_S, TWO_ROOTS_S, Watches
+from overlay.watches import BELIEVE_S, MASK_S, TWO_ROOTS_S, Watches
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
 ROOT = NodeInfo(NodeId(b"root".ljust(16)), ("192.0.2.2:1",))
@@ -73,6 +73,8 @@ def test_who_answers_with_less_than_another_root_told_is_asked_again() -> None:
     fixture.watches.lose_root(ROOT.id, 1.0)
     fixture.watches.handle_timeout(2.0)
     assert fixture.sent() == [ASK]
+    fixture.watches.view(view(3, root=HEIR), 1.0)
+    fixture.sent()
     fixture.watches.view(view(3, root=HEIR), 2.0)
     assert fixture.seen() == [set()]
     assert fixture.sent() == [(HEIR, Told(A, 3))]
@@ -133,9 +135,46 @@ def test_watchers_of_a_lost_root_ask_the_ring(how: str) -> None:
         fixture.watches.lose_root(ROOT.id, 5.0)
     fixture.watches.handle_timeout(5.0 + CONFIG.repair_jitter_s)
     assert fixture.sent() == [ASK]
-    # A new root that knows nothing has a lower version.
+    # A new root that knows nothing has a lower version. It is asked twice, for it may be about to learn more.
     fixture.watches.view(view(2, root=HEIR), 5.5)
+    fixture.watches.view(view(2, root=HEIR), 5.6)
+    assert fixture.seen() == []
+    fixture.watches.handle_timeout(5.5 + BELIEVE_S)
+    assert fixture.sent() == [ASK]
+    fixture.watches.view(view(2, root=HEIR), 5.5 + BELIEVE_S)
     assert fixture.seen() == [set()]
+
+
+def test_what_a_returning_root_learns_is_believed_at_once() -> None:
+    fixture = watching(record(1))
+    fixture.watches.lose_root(ROOT.id, 5.0)
+    fixture.watches.view(view(2, root=HEIR), 5.5)
+    assert fixture.seen() == []
+    fixture.watches.view(view(1 << 32, record(1), record(2), root=HEIR), 5.6)
+    assert fixture.seen() == [{1, 2}]
+    assert fixture.sent() == [(HEIR, Told(A, 1 << 32))]
+
+
+def test_a_root_that_was_alone_is_asked_again_before_it_is_believed() -> None:
+    fixture = watching(record(1), record(2), record(3))
+    fixture.watches.view(view(1 << 32, record(1), root=HEIR), 1.0)
+    assert fixture.seen() == []
+    fixture.watches.handle_timeout(1.0 + BELIEVE_S)
+    assert fixture.sent() == [ASK]
+    fixture.watches.view(view(1 << 32, record(1), root=HEIR), 1.0 + BELIEVE_S)
+    assert fixture.seen() == [{1}]
+    assert fixture.sent() == [(HEIR, Told(A, 1 << 32))]
+
+
+def test_each_dead_member_is_left_out_for_its_own_time() -> None:
+    fixture = watching(record(1), record(2))
+    fixture.watches.peer_dead(record(1).info.id, 1.0)
+    fixture.watches.peer_dead(record(2).info.id, 3.0)
+    assert fixture.seen() == [set()]
+    fixture.watches.handle_timeout(1.0 + MASK_S)
+    assert fixture.seen() == [{1}]
+    fixture.watches.handle_timeout(3.0 + MASK_S)
+    assert fixture.seen() == [{1, 2}]
 
 
 def test_a_broken_link_makes_it_ask() -> None:
