@@ -305,9 +305,8 @@ class Watches:
     @staticmethod
     def _is_doubtful(watch: _Watch, message: View) -> bool:
         """Return whether a view says so much less than what is here that its root may have been alone until now."""
-        if watch.root is not None and watch.root.id == message.root.id:
-            return False
-        return message.version < watch.version or 2 * message.size < watch.size
+        is_root = watch.root is not None and watch.root.id == message.root.id
+        return not is_root and 2 * message.size < watch.size
 
     @staticmethod
     def _is_masked(watch: _Watch, node: NodeId) -> bool:
