@@ -135,12 +135,12 @@ class Followers:
 
     def wait(self, info: NodeInfo, stamp: int, version: int, deadline: float) -> None:
         """Let an acknowledgement wait until all followers were told a version."""
-        waiting = {
-            key: min(follower.wants, version)
-            for key, follower in self.unsettled.items()
-            if follower.told < min(follower.wants, version) and follower.attempts < ATTEMPTS_WAITED_MAX
-        }
-        self.pendings.append(Pending(info, stamp, waiting, deadline))
+        self.pendings.append(Pending(info, stamp, self._waited_for(version), deadline))
+
+    def wait_anew(self, version: int) -> None:
+        """Let what waits wait for followers that came from another root, too."""
+        for pending in self.pendings:
+            pending.waiting = self._waited_for(version)
 
     def completed(self, now: float) -> tuple[list[Pending], int]:
         """Take what waits no more; return also how many of it only because the bound passed."""
@@ -148,6 +148,13 @@ class Followers:
         if done:
             self.pendings = [pending for pending in self.pendings if pending.waiting and pending.deadline > now]
         return done, sum(1 for pending in done if pending.waiting)
+
+    def _waited_for(self, version: int) -> dict[FollowerKey, int]:
+        return {
+            key: min(follower.wants, version)
+            for key, follower in self.unsettled.items()
+            if follower.told < min(follower.wants, version) and follower.attempts < ATTEMPTS_WAITED_MAX
+        }
 
     def _settle(self, key: FollowerKey) -> None:
         if self.unsettled.pop(key, None) is not None:

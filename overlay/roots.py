@@ -389,6 +389,7 @@ class Roots:
             self._announce(root, now)
             return
         if merge(root, held, expires, self._outbox):
+            root.followers.wait_anew(root.directory.version)
             self._announce(root, now)
         if root.accused and (key := (_ACCUSED, group, _NOBODY)) not in self._timers:
             self._timers.set(key, now + ANSWER_S)

@@ -282,6 +282,22 @@ def test_who_answers_after_a_split_was_a_member_all_the_time() -> None:
     assert set(fixture.layer.directory_of(G) or {}) == {OTHER.id}
 
 
+def test_a_join_waits_for_watchers_that_come_from_another_root() -> None:
+    fixture = Fixture()
+    third = NodeInfo(NodeId(b"third".ljust(16)), ())
+    fixture.receive(Watch(PEER, 0, [(G, 0)]))
+    fixture.receive(register(OTHER), OTHER)
+    fixture.receive(Copy(G, 0, 9, True, True, [], [], [third], []))
+    told: dict[object, int] = {}
+    for _ in range(4):  # What was under way, and then what changed.
+        sent = fixture.sent()
+        told |= {target: message.version for target, message in sent if isinstance(message, View | Change)}
+        assert not any(isinstance(message, Applied) for _, message in sent)
+        fixture.receive(Told(G, told[PEER]))
+    fixture.receive(Told(G, told[third]), third)
+    assert any(target == OTHER and isinstance(message, Applied) for target, message in fixture.sent())
+
+
 def test_who_is_not_there_when_it_is_looked_for_is_accused() -> None:
     fixture = Fixture()
     accusation = Accuse(OTHER.id, 1, G)
