@@ -43,6 +43,10 @@ HIDDEN_UNANSWERED_MAX: Final = 4
 """How often in a row it may leave that unanswered. Too small: while two rings merge, a way there and back is found late, and a
 leaf that lives is taken for dead. Too large: as above."""
 
+GIVEN_UP_S: Final = 5.0
+"""When a node that answered no probe is asked once more. While rings zip the way there and back may not be found, though it
+lives. Too small: they still do. Too large: it is missing in the leaf set for as long."""
+
 NEAR_TOLD: Final = 4
 """Nodes of the table near the prober that an acknowledgement tells, on either side."""
 
@@ -77,7 +81,7 @@ class Neighbours:
         # Probes that were not answered yet, and how often they went through the ring because nobody could dial.
         self._probes: dict[NodeId, tuple[NodeInfo, int]] = {}
         # Those that did not answer in time: an answer may come late, through the ring, from one that nobody can dial.
-        self._given_up: dict[NodeId, None] = {}
+        self._given_up: dict[NodeId, NodeInfo] = {}
         # Leaves without an address that are asked through the ring, and how many questions in a row they left unanswered.
         self._unanswered: dict[NodeId, int] = {}
         self._heard: dict[int, NodeInfo] = {}
@@ -245,10 +249,19 @@ class Neighbours:
         ring = self._ring
         if node in self._probes and position(node) not in ring.leaves:
             ring.dead.add(node, now + ring.config.dead_memory_s)
-            if len(self._given_up) >= HEARD_MAX:
-                del self._given_up[next(iter(self._given_up))]
-            self._given_up[node] = None
+            if node not in self._given_up:
+                if len(self._given_up) >= HEARD_MAX:
+                    del self._given_up[next(iter(self._given_up))]
+                self._given_up[node] = self._probes[node][0]
+                ring.timers.set((Timer.GIVEN_UP, node), now + GIVEN_UP_S)
         self.give_up(node, now)
+
+    def ask_again(self, node: NodeId, now: float) -> None:
+        """Probe a node once more that answered none, unless somebody has seen it die."""
+        info = self._given_up.get(node)
+        if info is not None:
+            self._ring.dead.discard(node)
+            self.hear((info,), now)
 
     def ask_hidden(self, node: NodeId, now: float) -> bytes | None:
         """Return what to send through the ring to a leaf that there may be no other way to; None if there is no need.

@@ -148,6 +148,8 @@ class Core:
             self.neighbours.spread_news(now)
         elif timer is Timer.HIDDEN:
             self._ask_hidden(cast("NodeId", item), now)
+        elif timer is Timer.GIVEN_UP:
+            self.neighbours.ask_again(cast("NodeId", item), now)
         elif timer is Timer.EXCHANGE:
             self.neighbours.exchange(now)
             self.router.purge(now)

@@ -52,6 +52,7 @@ class Timer(enum.IntEnum):
     SEEK = 8
     HELD = 9
     HIDDEN = 10
+    GIVEN_UP = 11
 
 
 TimerKey: TypeAlias = "tuple[Timer, NodeId | int | None]"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from overlay.errors import InfoError
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
+from overlay.neighbours import GIVEN_UP_S
 from overlay.pastry import Pastry
 from overlay.pastry_events import (
     Activated,
@@ -266,6 +267,32 @@ def test_who_is_being_dialled_is_asked_through_the_ring_meanwhile() -> None:
     assert not relayed()
     wires.advance(CONFIG.probe_timeout_s / 2)
     assert relayed()
+
+
+@pytest.mark.parametrize("has_died", [False, True])
+def test_who_answered_no_probe_is_asked_once_more(has_died: bool) -> None:
+    wires = make_ring(10, 100)
+    node, late = wires.nodes[wires.infos[10].id], make_info(150)
+    mention = encode_ring_message(LeafProbe(wires.infos[100], [late], is_active=True))
+
+    def probes() -> int:
+        return sum(isinstance(message, LeafProbe) and to == late.id for _, to, message in wires.sent)
+
+    wires.down.add(late.id)
+    node.receive(wires.infos[100].id, mention, wires.now)
+    wires.advance(2 * CONFIG.probe_timeout_s)
+    asked = probes()
+    assert asked
+    if has_died:
+        node.peer_dead(late.id, wires.now)
+    else:
+        wires.down.discard(late.id)
+        wires.add(150)
+        node.receive(wires.infos[100].id, mention, wires.now)
+        wires.settle()
+        assert late not in node.leaves()  # Hearsay is not believed.
+    wires.advance(GIVEN_UP_S)
+    assert (probes() > asked) == (late in node.leaves()) == (not has_died)
 
 
 def test_a_leaf_that_another_leaf_lacks_is_doubted() -> None:
