@@ -338,6 +338,11 @@ class GroupLayer:
             return None
         return {node: member.record.attributes for node, member in root.directory.members.items()}
 
+    def watchers_of(self, group: GroupId) -> list[NodeId]:
+        """Return who is told of the changes of a group if its directory is here: for display and tests."""
+        root = self._roots.roots.get(group)
+        return [] if root is None else list(root.followers.members[Kind.WATCHER])
+
     # Inside
 
     def _decode(self, source: NodeInfo, payload: bytes) -> GroupMessage | None:

@@ -302,6 +302,10 @@ class Overlay(Composition):
         """Return the members of a group and their attributes if this node is its root: for display and tests."""
         return self._groups.directory_of(group)
 
+    def watchers_of(self, group: GroupId) -> list[NodeId]:
+        """Return who is told of the changes of a group if this node is its root: for display and tests."""
+        return self._groups.watchers_of(group)
+
     def leaves(self) -> list[NodeInfo]:
         """Return the leaf set: for display and tests."""
         return self._ring.leaves()

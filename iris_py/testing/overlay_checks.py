@@ -148,7 +148,11 @@ class Checks:
         if rings:
             return  # Somebody is about to enter the ring: who is in another one cannot know.
         self.joins_judged += 1
+        # Who has just come from another ring may still be told by the root there; `MISSING_S` bounds for how long.
+        known = set(_root_of(group, sorted(nodes, key=lambda other: other.id)).overlay.watchers_of(group))
         for other in nodes:
+            if other.id not in known:
+                continue
             view = other.views.get(group)
             if view is None or not view.is_watched or view.size > VIEW_MAX or not other.is_running or other.is_leaving:
                 continue
@@ -177,7 +181,7 @@ class Checks:
             kind = problem[0]
             if age > self.longest.get(kind, 0.0):
                 self.longest[kind] = age
-            if age > _BOUNDS[kind]:
+            if age > self._bound(kind):
                 raise self._simulation.error(f"for {now - when:.2f} s: {_show(problem)}")
         self._judge_casts()
 
@@ -246,6 +250,11 @@ class Checks:
             ]
         if not ids <= allowed:
             found += [("dead", root.index, f"as root has {other.hex()[:8]} in {name}") for other in sorted(ids - allowed)]
+
+    def _bound(self, kind: str) -> float:
+        """Return how long a problem may last. Where dials fail without a word, what needs links takes a dial longer."""
+        faults = self._simulation.faults
+        return _BOUNDS[kind] + (faults.dial_timeout_s if faults.dial_failed and kind in _NEED_LINKS else 0.0)
 
     def _recent_deaths(self) -> bool:
         now = self._simulation.now
@@ -346,6 +355,8 @@ _BOUNDS: Final = {
     "inactive": JOIN_S,
     "connect": CONNECT_S,
 }
+
+_NEED_LINKS: Final = {"missing", "roots", "leaves"}
 
 _SIZES_MAX: Final = {
     "leaves": 16,
