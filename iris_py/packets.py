@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import struct
-from itertools import accumulate, pairwise
 
 import msgspec
 
@@ -197,7 +196,7 @@ def decode_run(body: bytes, start: int, stop: int) -> list[bytes] | None:
     lengths = struct.unpack_from(f">{count}I", body, lengths_at)
     if at + sum(lengths) != stop:
         return None
-    return [body[begin:end] for begin, end in pairwise(accumulate(lengths, initial=at))]
+    return [body[at : (at := at + length)] for length in lengths]
 
 
 def encode_answer(registrations: int, reason: int = 0) -> int:

@@ -96,10 +96,15 @@ class Subscription(Closable):
         return self
 
     async def __anext__(self) -> Message:
-        if not self._waiting and not await self._wait():
+        waiting = self._waiting
+        if not waiting and not await self._wait():
             raise StopAsyncIteration
         queue = self._queue
-        message = queue.pop()
+        if queue.lost:
+            message = queue.pop()
+        else:  # the same, without the call
+            message = waiting.popleft()
+            queue.bytes -= len(message.payload)
         if queue.blocked and queue.is_low:
             self._drained(queue)
         return message

@@ -5,6 +5,7 @@ What follows one another to one topic is a *run*: looked at once, and handed to 
 
 from __future__ import annotations
 
+from itertools import count, repeat
 from typing import TYPE_CHECKING
 
 from iris_py import packets
@@ -156,14 +157,17 @@ class Deliveries:
             return
         self.received += len(payloads)
         source = peer.name
-        run = [Message(payload, source, number, "", topic) for number, payload in enumerate(payloads, sequence)]
-        self.hand_out(run, queues, group, peer, now)
+        run = list(map(Message, payloads, repeat(source), count(sequence), repeat(""), repeat(topic)))
+        self.hand_out(run, sum(map(len, payloads)), queues, group, peer, now)
 
-    def hand_out(self, run: list[Message], queues: list[SubscriptionQueue], group: Group, peer: Peer, now: float) -> None:
+    def hand_out(
+        self, run: list[Message], size: int, queues: list[SubscriptionQueue], group: Group, peer: Peer, now: float
+    ) -> None:
         """Give messages of one publisher to subscriptions.
 
         Args:
             run: The messages, in order; at least one.
+            size: Of their payloads together, in bytes.
             queues: The subscriptions.
             group: Under which they came.
             peer: Who published them; maybe this node.
@@ -179,7 +183,7 @@ class Deliveries:
                 gap = max(0, missed - queue.missed.get((group, peer.id), 0))
                 queue.missed[group, peer.id] = missed
                 own = [Message(first.payload, first.source, first.sequence, "", first.topic, gap), *run[1:]]
-            dropped = queue.put_all(own)
+            dropped = queue.put_all(own, size)
             if dropped:
                 self._count_drop(f"subscription_{queue.policy}", dropped)
             if not queue.is_ready:

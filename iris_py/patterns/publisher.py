@@ -206,7 +206,7 @@ class Publisher:
             group.sequence = sequence = group.sequence + 1
             if local:
                 message = Message(payload, self._local.name, sequence, "", route.topic)
-                self._deliveries.hand_out([message], local, group, self._local, now)
+                self._deliveries.hand_out([message], len(payload), local, group, self._local, now)
                 local = []
             if group.targets or group in route.casts:
                 ordinal = min(packets.ORDINAL_MAX, sequence - group.first_sequence)

@@ -50,7 +50,6 @@ class SubscriptionQueue:
     """
 
     __slots__ = (
-        "_lost",
         "blocked",
         "bytes",
         "bytes_max",
@@ -58,6 +57,7 @@ class SubscriptionQueue:
         "is_blocking",
         "is_cut",
         "is_ready",
+        "lost",
         "messages_max",
         "missed",
         "name",
@@ -82,7 +82,7 @@ class SubscriptionQueue:
         self.is_ready = False
         self.blocked: dict[tuple[Group, Peer], None] = {}
         self.missed: dict[tuple[Group, NodeId], int] = {}
-        self._lost: dict[str, int] = {}  # dropped from here since the last message that was kept or taken, by source
+        self.lost: dict[str, int] = {}  # dropped from here since the last message that was kept or taken, by source
 
     @property
     def is_full(self) -> bool:
@@ -100,17 +100,21 @@ class SubscriptionQueue:
         size = len(message.payload)
         if waiting and (len(waiting) >= self.messages_max or self.bytes + size > self.bytes_max):
             return self._put_full(message, size)
-        if self._lost and self.policy != "drop_oldest":
+        if self.lost and self.policy != "drop_oldest":
             message = self._with_lost(message)
         waiting.append(message)
         self.bytes += size
         return 0
 
-    def put_all(self, messages: list[Message]) -> int:
-        """Take messages, in order; returns how many were dropped for them. Once it is cut off nothing is taken, nor counted."""
+    def put_all(self, messages: list[Message], size: int) -> int:
+        """Take messages, in order; returns how many were dropped for them. Once it is cut off nothing is taken, nor counted.
+
+        Args:
+            messages: What arrived.
+            size: Of their payloads together, in bytes.
+        """
         waiting = self.waiting
-        size = sum([len(message.payload) for message in messages])
-        if not self._lost and len(waiting) + len(messages) <= self.messages_max and self.bytes + size <= self.bytes_max:
+        if not self.lost and len(waiting) + len(messages) <= self.messages_max and self.bytes + size <= self.bytes_max:
             waiting += messages
             self.bytes += size
             return 0
@@ -125,17 +129,17 @@ class SubscriptionQueue:
         """Take the oldest message, which is there."""
         message = self.waiting.popleft()
         self.bytes -= len(message.payload)
-        return self._with_lost(message) if self._lost and self.policy == "drop_oldest" else message
+        return self._with_lost(message) if self.lost and self.policy == "drop_oldest" else message
 
     def take(self) -> list[Message]:
         """Take all messages."""
         messages = list(self.waiting)
         self.waiting.clear()
         self.bytes = 0
-        if self._lost and self.policy == "drop_oldest":
+        if self.lost and self.policy == "drop_oldest":
             for index, message in enumerate(messages):
                 messages[index] = self._with_lost(message)
-                if not self._lost:
+                if not self.lost:
                     break
         return messages
 
@@ -144,7 +148,7 @@ class SubscriptionQueue:
         count = len(self.waiting)
         self.waiting.clear()
         self.bytes = 0
-        self._lost.clear()
+        self.lost.clear()
         if count:
             self._count(reason, count)
         return count
@@ -167,7 +171,7 @@ class SubscriptionQueue:
         if self.policy == "block":
             over = max(0, self.bytes - self.bytes_max) + max(0, len(waiting) - self.messages_max) * BLOCK_MESSAGE_BYTES
             if over + size <= BLOCK_SLACK_BYTES:
-                waiting.append(self._with_lost(message) if self._lost else message)
+                waiting.append(self._with_lost(message) if self.lost else message)
                 self.bytes += size
                 return 0
             reason = "over_block"
@@ -181,13 +185,13 @@ class SubscriptionQueue:
         return 1
 
     def _lose(self, message: Message) -> None:
-        lost = self._lost
+        lost = self.lost
         if message.source not in lost and len(lost) >= SENDERS_MAX:
             del lost[next(iter(lost))]
         lost[message.source] = lost.get(message.source, 0) + 1 + message.gap
 
     def _with_lost(self, message: Message) -> Message:
-        lost = self._lost.pop(message.source, 0)
+        lost = self.lost.pop(message.source, 0)
         if not lost:
             return message
         return Message(message.payload, message.source, message.sequence, "", message.topic, message.gap + lost)
