@@ -215,12 +215,14 @@ class NodeCore(Commands):
                 outgoing += self._send_surveys(now)
             if self.tunnels.has_news:
                 outgoing += self._fill_tunnels(now)
+            is_answered = False
             for group, peer, kind, request_id, argument, payload in outgoing:
                 if peer is self._local:
                     receivers[kind](group, peer, request_id, argument, payload, now)
+                    is_answered = True
                 else:
                     outbound.gather(group, peer, kind, request_id, argument, payload, now)
-            if outgoing:
+            if is_answered or (outgoing and (self.surveyor.has_news or self.tunnels.has_news)):
                 continue
             outbound.seal(now)
             if self.requester.wanted:
@@ -251,9 +253,9 @@ class NodeCore(Commands):
     def events_received(self) -> list[NodeEvent]:
         """Take what happened, in order."""
         events, self._events = self._events, []
-        events += self.service.events_received()
-        events += self.pubsub.events_received()
-        events += self.surveyor.events_received()
+        for part in (self.service, self.pubsub, self.surveyor):
+            if part.events:
+                events += part.events_received()
         if self.tunnels.has_news:
             events += self.tunnels.events_received()
         return events

@@ -142,6 +142,8 @@ class Connection(asyncio.BufferedProtocol):
             if not data:
                 break
             transport.writelines(data)
+            if not link.has_output():
+                break
         if link.state is LinkState.CLOSED:
             transport.close()
             if transport.get_write_buffer_size():

@@ -46,6 +46,7 @@ class PubSub:
     Attributes:
         publisher: What this node publishes.
         deliveries: What it subscribed to.
+        events: What :meth:`events_received` takes.
     """
 
     def __init__(
@@ -65,9 +66,9 @@ class PubSub:
         self._prefixes: dict[bytes, Tokens] = {}  # of the groups that a join or leave is under way for
         self._pending: dict[bytes, int] = {}  # joins that the overlay has not reported
         self._told: dict[Tokens, dict[SubscriptionQueue, None]] = {}  # who waits for which membership
-        self._events: list[NodeEvent] = []
-        self.deliveries = Deliveries(outbound, local, count_drop, self._events)
-        self.publisher = Publisher(overlay, outbound, local, self.deliveries, self._group, self._events)
+        self.events: list[NodeEvent] = []
+        self.deliveries = Deliveries(outbound, local, count_drop, self.events)
+        self.publisher = Publisher(overlay, outbound, local, self.deliveries, self._group, self.events)
 
     def view_changed(self, group: Group) -> None:
         """The view of a group is another one."""
@@ -152,10 +153,8 @@ class PubSub:
 
     def events_received(self) -> list[NodeEvent]:
         """Take what happened, in order."""
-        if not self._events:
-            return []
-        events = self._events.copy()
-        self._events.clear()
+        events = self.events.copy()
+        self.events.clear()
         for event in events:
             if isinstance(event, SubscriptionReady):
                 event.queue.is_ready = False
@@ -212,7 +211,7 @@ class PubSub:
         for prefix in (*settled, *leaves):
             for queue in self._told.pop(prefix, ()):
                 if coverage.is_known(queue.prefix):
-                    self._events.append(SubscriptionTold(queue))
+                    self.events.append(SubscriptionTold(queue))
                 else:
                     cover = coverage.cover(queue.prefix)
                     assert cover is not None

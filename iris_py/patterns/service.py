@@ -70,6 +70,7 @@ class Service:
         executed: Requests handed to handlers.
         rejected: Requests refused, by the name of the :class:`~iris_py.packets.Rejection`.
         repetitions: What is known of idempotent requests.
+        events: What :meth:`events_received` takes.
     """
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ class Service:
         self._surveys: dict[tuple[Peer, int], list[Execution]] = {}  # started, one for each registration
         self._early_cancels: dict[tuple[Peer, int], None] = {}
         self._out: list[Outgoing] = []
-        self._events: list[ServiceEvent] = []
+        self.events: list[ServiceEvent] = []
 
     # -- commands
 
@@ -234,7 +235,7 @@ class Service:
             return
         execution = self._executions.pop((peer, request_id), None)
         if execution is not None:
-            self._events.append(RequestCancelled(execution))
+            self.events.append(RequestCancelled(execution))
             return
         if self.repetitions.is_waiting((peer, request_id)):
             self._cancel_once(self.repetitions.detach((peer, request_id)))
@@ -250,14 +251,14 @@ class Service:
     def receive_broadcast(self, group: Group, peer: Peer, sequence: int, payload: bytes) -> None:
         """Hand a broadcast to every registration of the cluster."""
         for registration in self._registrations.get(group, ()):
-            self._events.append(BroadcastReceived(registration, peer, sequence, payload))
+            self.events.append(BroadcastReceived(registration, peer, sequence, payload))
 
     def peer_lost(self, peer: Peer) -> None:
         """A caller is gone: drop what it queued and cancel what runs for it."""
         for key in [key for key in self._executions if key[0] is peer]:
-            self._events.append(RequestCancelled(self._executions.pop(key)))
+            self.events.append(RequestCancelled(self._executions.pop(key)))
         for key in [key for key in self._surveys if key[0] is peer]:
-            self._events += map(RequestCancelled, self._surveys.pop(key))
+            self.events += map(RequestCancelled, self._surveys.pop(key))
         for execution in self.repetitions.detach_peer(peer):
             self._cancel_once(execution)
         for key in [key for key in self._early_cancels if key[0] is peer]:
@@ -277,7 +278,7 @@ class Service:
 
     def events_received(self) -> list[ServiceEvent]:
         """Take what happened, in order."""
-        events, self._events = self._events, []
+        events, self.events = self.events, []
         return events
 
     # --
@@ -309,7 +310,7 @@ class Service:
             self._surveys.setdefault((execution.peer, execution.id), []).append(execution)
         elif not execution.identity:
             self._executions[execution.peer, execution.id] = execution
-        self._events.append(RequestStarted(execution))
+        self.events.append(RequestStarted(execution))
 
     def _forget(self, execution: Execution) -> bool:
         """Take an execution that ended from the table; returns whether somebody waits for its answer."""
@@ -327,7 +328,7 @@ class Service:
     def _cancel_survey(self, peer: Peer, survey_id: int) -> None:
         """Cancel what runs of a survey, and forget what waits."""
         started = self._surveys.pop((peer, survey_id), [])
-        self._events += map(RequestCancelled, started)
+        self.events += map(RequestCancelled, started)
         is_known = bool(started)
         for registration in list(self._each_registration()):
             queued = [each for each in registration.queue if each.id == survey_id and each.peer is peer]
@@ -396,7 +397,7 @@ class Service:
             self._maybe_drained(registration)
         else:
             execution.is_cancelled = True
-            self._events.append(RequestCancelled(execution))
+            self.events.append(RequestCancelled(execution))
 
     def _hand_back(self, registration: Registration, now: float) -> None:
         waiting = [execution for execution in registration.queue if not execution.surveyed]
@@ -421,7 +422,7 @@ class Service:
     def _maybe_drained(self, registration: Registration) -> None:
         if registration.closed and registration.is_idle and registration in self._draining:
             self._draining.remove(registration)
-            self._events.append(RegistrationDrained(registration))
+            self.events.append(RegistrationDrained(registration))
 
     def _each_registration(self) -> Iterator[Registration]:
         for registrations in self._registrations.values():

@@ -137,6 +137,7 @@ class Surveyor:
     Attributes:
         late: Answers that came after their survey had ended, or that nobody had asked for.
         has_news: Whether there is something to send.
+        events: What :meth:`events_received` takes.
     """
 
     def __init__(self, count_nodes: Callable[[], int], has_tree_room: Callable[[], bool]) -> None:
@@ -150,7 +151,7 @@ class Surveyor:
         self._deadlines: DeadlineTable[int] = DeadlineTable()
         self._out: list[Outgoing] = []
         self._multicasts: list[Multicast] = []
-        self._events: list[SurveyEvent] = []
+        self.events: list[SurveyEvent] = []
 
     # -- commands
 
@@ -195,7 +196,7 @@ class Surveyor:
             survey.open[peer] = remaining
         else:
             self._close(survey, peer)
-        self._events.append(SurveyAnswered(survey.token, peer, kind, payload, not remaining))
+        self.events.append(SurveyAnswered(survey.token, peer, kind, payload, not remaining))
         if kind == packets.REPLY and survey.replies_left is not None:
             survey.replies_left -= 1
         self._end_if_over(survey_id, survey)
@@ -249,7 +250,7 @@ class Surveyor:
                 self._finish(survey_id, survey, RequestTimeout(survey.group.name, survey.timeout_s, None))
                 continue
             if not survey.is_asked:  # there was no room for the whole time
-                self._events.append(SurveyAsked(survey.token, None, survey.group.size))
+                self.events.append(SurveyAsked(survey.token, None, survey.group.size))
             self._cancel_at_members(survey_id, survey)
             self._finish(survey_id, survey, None)
 
@@ -268,7 +269,7 @@ class Surveyor:
 
     def events_received(self) -> list[SurveyEvent]:
         """Take what happened, in order."""
-        events, self._events = self._events, []
+        events, self.events = self.events, []
         return events
 
     def deadline(self) -> float | None:
@@ -300,7 +301,7 @@ class Surveyor:
         survey.count = len(peers)
         survey.open = dict.fromkeys(peers, 0)
         survey.unasked = dict.fromkeys(peer for peer in peers if peer.is_congested)
-        self._events.append(SurveyAsked(survey.token, peers, len(peers)))
+        self.events.append(SurveyAsked(survey.token, peers, len(peers)))
         several: list[Peer] = []
         for peer in peers:
             peer.awaited += 1
@@ -322,7 +323,7 @@ class Surveyor:
         self._waiting.pop(survey_id, None)
         survey.is_asked = survey.is_cast = True
         survey.count = survey.group.size
-        self._events.append(SurveyAsked(survey.token, None, survey.count))
+        self.events.append(SurveyAsked(survey.token, None, survey.count))
         self._multicast(survey, None, packets.SURVEY, survey_id, self._time_left(survey, now), survey.payload)
 
     def _ask_rest(self, survey_id: int, survey: _Survey, now: float) -> None:
@@ -394,7 +395,7 @@ class Surveyor:
 
     def _finish(self, survey_id: int, survey: _Survey, error: IrisError | None) -> None:
         self._forget(survey_id, survey)
-        self._events.append(SurveyEnded(survey.token, error))
+        self.events.append(SurveyEnded(survey.token, error))
 
     def _forget(self, survey_id: int, survey: _Survey) -> None:
         del self._surveys[survey_id]
