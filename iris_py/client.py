@@ -377,7 +377,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
     def handle_events(self, events: list[NodeEvent]) -> None:
         """Act on everything else."""
         for event in events:
-            if isinstance(event, RequestStarted | RequestCancelled):
+            if isinstance(event, (RequestStarted, RequestCancelled)):  # a tuple, for a union would be made each time
                 self._membership(event.execution.registration)._server.handle_event(event)
             elif isinstance(event, BroadcastReceived):
                 self._membership(event.registration)._server.handle_event(event)

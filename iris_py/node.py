@@ -250,6 +250,17 @@ class NodeCore(Commands):
         """Take the outcomes of requests: (token, reply or error)."""
         return self.requester.outcomes_received()
 
+    def has_happened(self) -> bool:
+        """Tell whether :meth:`outcomes_received` or :meth:`events_received` would return something."""
+        return bool(
+            self.requester.outcomes
+            or self._events
+            or self.service.events
+            or self.pubsub.events
+            or self.surveyor.events
+            or self.tunnels.has_events
+        )
+
     def events_received(self) -> list[NodeEvent]:
         """Take what happened, in order."""
         events, self._events = self._events, []

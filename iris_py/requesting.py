@@ -54,7 +54,7 @@ class Requesting(NodeBase):
             NodeClosed: The node was closed.
         """
         self._check_open()
-        if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
+        if not (isinstance(timeout, (int, float)) and 0 < timeout < math.inf):
             raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
         if key is not None and not idempotent:
             raise ConfigurationError("key= is for requests that may be repeated. Pass idempotent=True with it.")

@@ -344,15 +344,14 @@ class Driver:
             return
         now = self.loop.time()
         for _round in range(TRANSMIT_ROUNDS_MAX):
-            core.flush(now)
             outcomes = core.outcomes_received()
             if outcomes:
                 self._owner.handle_outcomes(outcomes)
             events = core.events_received()
             if events:
                 self._handle_events(events)
-                continue  # a handler that runs inline has answered: its reply goes with this turn's records
-            if not self._write_links(core, now):
+            core.flush(now)  # with what a handler that runs inline has answered
+            if not (core.has_happened() or self._write_links(core, now)):
                 break
         else:
             self.wake()

@@ -105,6 +105,7 @@ class Requester:
         retries: Times that a request was given to another member.
         late: Replies that came after their request had ended.
         wanted: Peers that :meth:`peers_wanted` returns.
+        outcomes: What :meth:`outcomes_received` takes.
     """
 
     def __init__(self, rng: Rng, count_nodes: Callable[[], int]) -> None:
@@ -121,7 +122,7 @@ class Requester:
         self._deadlines: DeadlineTable[int] = DeadlineTable()
         self._retry_times: DeadlineTable[int] = DeadlineTable()
         self._out: list[Outgoing] = []
-        self._outcomes: list[tuple[object, bytes | IrisError]] = []
+        self.outcomes: list[tuple[object, bytes | IrisError]] = []
 
     # -- commands
 
@@ -209,14 +210,14 @@ class Requester:
             assert pending.member is not None
             pending.member.observe(now - pending.sent_at)
             self.replied += 1
-            self._outcomes.append((pending.token, payload))
+            self.outcomes.append((pending.token, payload))
 
     def receive_failure(self, peer: Peer, request_id: int, payload: bytes) -> None:
         """The handler at a member raised."""
         pending = self._take(peer, request_id)
         if pending is not None:
             type_, text = packets.decode_failure(payload)
-            self._outcomes.append((pending.token, RemoteError(pending.group.name, peer.id.hex(), type_, text)))
+            self.outcomes.append((pending.token, RemoteError(pending.group.name, peer.id.hex(), type_, text)))
 
     def receive_rejection(self, peer: Peer, request_id: int, reason: int, now: float) -> None:
         """A member surely did not execute the request: another one may."""
@@ -333,7 +334,7 @@ class Requester:
 
     def outcomes_received(self) -> list[tuple[object, bytes | IrisError]]:
         """Take the outcomes: (token, reply or error)."""
-        outcomes, self._outcomes = self._outcomes, []
+        outcomes, self.outcomes = self.outcomes, []
         return outcomes
 
     def peers_wanted(self) -> list[Peer]:
@@ -466,7 +467,7 @@ class Requester:
 
     def _finish(self, request_id: int, pending: Pending, error: IrisError) -> None:
         self._forget(request_id, pending)
-        self._outcomes.append((pending.token, error))
+        self.outcomes.append((pending.token, error))
 
     def _forget(self, request_id: int, pending: Pending) -> None:
         del self._pending[request_id]

@@ -111,6 +111,7 @@ class Tunnels:
         self._links: dict[Link, LinkWay] = {}
         self._deadlines: DeadlineTable[TunnelEnd] = DeadlineTable()
         self._changed: dict[TunnelEnd, None] = {}
+        self._reported: dict[TunnelEnd, None] = {}  # since then they may have ended
         self._out: list[Outgoing] = []
         self._routed: list[tuple[NodeInfo, bytes]] = []
         self._events: list[TunnelEvent] = []
@@ -300,7 +301,12 @@ class Tunnels:
     @property
     def has_news(self) -> bool:
         """Whether there is something to send that has room, or something to report."""
-        return bool(self._out or self._ready_ways or self._changed or self._events)
+        return bool(self._out or self._ready_ways or self._changed or self._reported or self._events)
+
+    @property
+    def has_events(self) -> bool:
+        """Whether there is something to report."""
+        return bool(self._changed or self._events)
 
     def is_ready_for(self, link: Link) -> bool:
         """Tell whether a link has room, and a tunnel something for it."""
@@ -326,8 +332,9 @@ class Tunnels:
             else:
                 self._carry_within(way, now)
             self._ready_ways.pop(way, None)
-        for end in self._changed:
+        for end in (*self._changed, *self._reported):
             self._maybe_retire(end, now)
+        self._reported.clear()
         return filled
 
     def packets_to_route(self) -> list[tuple[NodeInfo, bytes]]:
@@ -338,10 +345,9 @@ class Tunnels:
     def events_received(self) -> list[TunnelEvent]:
         """Take what happened, in order."""
         events, self._events = self._events, []
-        changed = list(self._changed)
+        events += map(TunnelChanged, self._changed)
+        self._reported |= self._changed
         self._changed.clear()
-        for end in changed:
-            events.append(TunnelChanged(end))
         return events
 
     def deadline(self) -> float | None:

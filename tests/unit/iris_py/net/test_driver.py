@@ -60,6 +60,9 @@ class Core:
     def outcomes_received(self) -> list[object]:
         return []
 
+    def has_happened(self) -> bool:
+        return False
+
     def links_to_flush(self) -> list[object]:
         return []
 
