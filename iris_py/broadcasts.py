@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from iris_py.link import Link
     from iris_py.node import NodeCore
     from iris_py.patterns.service import BroadcastReceived
+    from iris_py.tracing import Tracing
 
 logger = logging.getLogger("iris_py")
 
@@ -42,6 +43,7 @@ class BroadcastQueue:
         handle: The handler.
         pause: Stops reading from a link.
         resume: Goes on reading from a link.
+        tracing: The spans of the node, if it has some.
     """
 
     def __init__(
@@ -50,11 +52,13 @@ class BroadcastQueue:
         handle: Callable[[Message], Awaitable[None]],
         pause: Callable[[Link], None],
         resume: Callable[[Link], None],
+        tracing: Tracing | None = None,
     ) -> None:
         self._core = core
         self._handle = handle
         self._pause = pause
         self._resume = resume
+        self._tracing = tracing
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[BroadcastReceived] = deque()
         self._waiting_bytes = 0
@@ -69,7 +73,7 @@ class BroadcastQueue:
     def put(self, event: BroadcastReceived) -> None:
         """Queue a broadcast; drops it, counted, if the handler is hopelessly behind."""
         waiting = self._waiting
-        size = len(event.payload)
+        size = len(event.payload) + len(event.headers.encoded)
         if waiting and (len(waiting) >= QUEUE_MESSAGES_MAX or self._waiting_bytes + size > QUEUE_BYTES_MAX):
             self._drop(event)
             return
@@ -103,10 +107,15 @@ class BroadcastQueue:
             await self._more.wait()
             while waiting:
                 event = waiting.popleft()
-                self._waiting_bytes -= len(event.payload)
+                self._waiting_bytes -= len(event.payload) + len(event.headers.encoded)
                 try:
                     group = event.registration.group
-                    await self._handle(Message(event.payload, event.source.name, event.sequence, group.name))
+                    message = Message(event.payload, event.source.name, event.sequence, group.name, "", 0, event.headers)
+                    if self._tracing is None:
+                        await self._handle(message)
+                    else:
+                        with self._tracing.process(group.name, message.source, message, len(message.payload)):
+                            await self._handle(message)
                 except Exception as exc:
                     logger.warning("the broadcast handler of %r failed", event.registration.group.name, exc_info=exc)
                 if len(waiting) <= QUEUE_HIGH // 4 and not (self._may_pause and not self._paused):

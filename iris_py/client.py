@@ -13,6 +13,7 @@ from iris_py import packets
 from iris_py.config import user_secret
 from iris_py.errors import ConfigurationError, HandshakeError, IrisError, NodeClosed
 from iris_py.group import WEIGHT_MAX, WEIGHT_MIN
+from iris_py.headers import encode_headers
 from iris_py.membership import DRAIN_TIMEOUT_S, Membership
 from iris_py.net.addresses import advertised_addresses, parse_address
 from iris_py.net.driver import Driver
@@ -36,6 +37,7 @@ from iris_py.publishing import Publishing
 from iris_py.requesting import Requesting
 from iris_py.serving import QUEUE_MESSAGES, Handler, Server, default_concurrency, serves_tunnels
 from iris_py.surveys import Survey, Surveying
+from iris_py.tracing import find_tracing
 from iris_py.tunneling import TUNNELS, Tunneling, check_window
 from iris_py.views import Member, Members, Statistics, describe
 from overlay.errors import OverlayError
@@ -44,10 +46,11 @@ from overlay.messages import NodeInfo
 from security import Keyring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from iris_py.config import Config
     from iris_py.group import Group
+    from iris_py.headers import HeaderValue
     from iris_py.net.network import Network
     from iris_py.node_events import NodeEvent
     from iris_py.serving import RequestFunction
@@ -65,6 +68,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
     def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
         super().__init__()
         self._config = config
+        self._tracing = find_tracing(config.tracing, lambda reason: self._core.count_drop(reason))
         self._keyring = keyring
         self._driver = Driver(network or SocketNetwork(), self)
         self._is_remembered = config.discovery and network is None  # the files tell of this machine, and of no other network
@@ -177,19 +181,28 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         registration.window_bytes = tunnel_window_bytes
         return Opening(self._join(registration, handler, inline))
 
-    async def broadcast(self, cluster: str, payload: bytes) -> int:
+    async def broadcast(self, cluster: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
         """Send a message to every member of a cluster; waits while a link to one of them has no room.
+
+        Args:
+            cluster: The name.
+            payload: At most ``max_message_bytes``, 16 MiB by default.
+            headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
 
         Returns:
             To how many members it was sent.
 
         Raises:
-            MessageTooLarge: The payload is over ``max_message_bytes``, 16 MiB by default.
-            ConfigurationError: The name is wrong.
+            MessageTooLarge: The payload is too large.
+            ConfigurationError: The name or a header is wrong.
             NodeClosed: The node was closed.
         """
         self._check_open()
-        return await self._send_to_all(self._core.broadcast, cluster, packets.as_bytes(payload))
+        content, sent = packets.as_bytes(payload), encode_headers(headers)
+        if self._tracing is None:
+            return await self._send_to_all(self._core.broadcast, cluster, content, sent)
+        with self._tracing.send("broadcast", cluster, sent, len(content)) as sent:
+            return await self._send_to_all(self._core.broadcast, cluster, content, sent)
 
     def members(self, cluster: str) -> Members:
         """Return the live view of a cluster's members; ``await`` it until the first view has surely arrived.
@@ -299,6 +312,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             inline,
             self._driver.pause_reading,
             self._driver.resume_reading,
+            self._tracing,
         )
         membership = self._memberships[registration] = Membership(registration, server, self._leave)
         registration.token = membership

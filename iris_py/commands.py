@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from iris_py import packets
 from iris_py.errors import ConfigurationError
 from iris_py.group import membership_attributes
+from iris_py.headers import NO_HEADERS
 from iris_py.patterns.deduplication import identity_of_key, identity_of_request
 
 if TYPE_CHECKING:
     from iris_py.group import Group, Peer, Placement
     from iris_py.groups import Groups
+    from iris_py.headers import Headers
     from iris_py.outbound import Outbound
     from iris_py.patterns.pubsub import PubSub
     from iris_py.patterns.request import Requester
@@ -69,6 +71,7 @@ class Commands(ABC):
         now: float,
         key: str | bytes | None = None,
         placement: Placement | None = None,
+        headers: Headers = NO_HEADERS,
     ) -> int:
         """Start a request; see :class:`~iris_py.patterns.request.Requester`.
 
@@ -83,21 +86,33 @@ class Commands(ABC):
         elif idempotent:
             identity = identity_of_request(self.info.id, self.requester.sent)
         group = self._group_to_ask(cluster, payload, now)
-        return self.requester.request(group, payload, timeout_s, idempotent, token, now, identity, placement)
+        return self.requester.request(group, payload, timeout_s, idempotent, token, now, identity, placement, headers)
 
-    def survey(self, cluster: str, payload: bytes, timeout_s: float, stop_after: int | None, token: object, now: float) -> int:
+    def survey(
+        self,
+        cluster: str,
+        payload: bytes,
+        timeout_s: float,
+        stop_after: int | None,
+        token: object,
+        now: float,
+        headers: Headers = NO_HEADERS,
+    ) -> int:
         """Start a survey; see :class:`~iris_py.patterns.survey.Surveyor`. Raises as :meth:`request` does."""
         self._rare_deadline_changed = True
-        return self.surveyor.survey(self._group_to_ask(cluster, payload, now), payload, timeout_s, stop_after, token, now)
+        group = self._group_to_ask(cluster, payload, now)
+        return self.surveyor.survey(group, payload, timeout_s, stop_after, token, now, headers)
 
-    def open_tunnel(self, cluster: str, timeout_s: float, window_bytes: int, token: object, now: float) -> int:
+    def open_tunnel(
+        self, cluster: str, timeout_s: float, window_bytes: int, token: object, now: float, headers: Headers = NO_HEADERS
+    ) -> int:
         """Ask for a tunnel; ``TunnelOpened`` or an outcome with ``token`` follows. Returns its id, to cancel it by.
 
         Raises:
             ValueError: The name is empty or too long.
         """
         group = self._group_to_ask(cluster, b"", now)
-        return self.requester.open_tunnel(group, self.tunnels.offer(group, window_bytes), timeout_s, token, now)
+        return self.requester.open_tunnel(group, self.tunnels.offer(group, window_bytes, headers), timeout_s, token, now)
 
     def _group_to_ask(self, cluster: str, payload: bytes, now: float) -> Group:
         packets.check_size(payload, self.max_message_bytes)
@@ -107,7 +122,7 @@ class Commands(ABC):
             self._advance(now)
         return group
 
-    def broadcast(self, cluster: str, payload: bytes, now: float) -> int | None:
+    def broadcast(self, cluster: str, payload: bytes, now: float, headers: Headers = NO_HEADERS) -> int | None:
         """Send a message to every member; returns how many that is. Sealed once, however many they are.
 
         A few members get it from this node, those of a large group down the tree of the group. Returns None, and sends
@@ -131,10 +146,11 @@ class Commands(ABC):
             return 0
         group.sequence += 1
         if self.service.serves(group):
-            self.service.receive_broadcast(group, self._local, group.sequence, payload)
+            self.service.receive_broadcast(group, self._local, group.sequence, payload, headers)
         if count > 1 or not members or members[0].peer is not self._local:
-            header = packets.MESSAGE.pack(packets.BROADCAST, 0, 0, len(payload), group.sequence, 0)
-            self._outbound.add_broadcast(group, header, payload, now)
+            head = headers.encoded
+            start = packets.MESSAGE.pack(packets.BROADCAST, 0, len(head), len(payload), group.sequence, 0) + head
+            self._outbound.add_broadcast(group, start, payload, now)
         return count
 
     def join(self, registration: Registration, now: float) -> bool:
@@ -175,9 +191,9 @@ class Commands(ABC):
         others = any(not member.peer.is_local for member in registration.group.members or ())
         self.service.close(registration, now, hands_back=others or self.service.is_member(registration.group))
 
-    def publish(self, topic: str, payload: bytes, now: float) -> int | None:
+    def publish(self, topic: str, payload: bytes, now: float, headers: Headers = NO_HEADERS) -> int | None:
         """Send to every subscriber of a topic; see :meth:`~iris_py.patterns.publisher.Publisher.publish`."""
-        count = self.pubsub.publisher.publish(topic, payload, now)
+        count = self.pubsub.publisher.publish(topic, payload, now, headers)
         if count is None:
             self._advance(now)  # the views may have to be asked for
         return count

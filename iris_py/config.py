@@ -10,6 +10,7 @@ argument           environment                           key of the file
 ``zone``           ``IRIS_ZONE``                         ``zone``
 ``discovery``      ``IRIS_DISCOVERY``                    ``discovery``
 ``max_message_bytes``  ``IRIS_MAX_MESSAGE_BYTES``        ``max_message_bytes`` (a number)
+``tracing``        ``IRIS_TRACING``                      ``tracing``
 ``config``         ``IRIS_CONFIG``
 ..                                                       ``[clusters]`` (``name = "its own secret"``)
 =================  ====================================  ==========================================================
@@ -25,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from iris_py.errors import ConfigurationError
 from iris_py.net.addresses import is_loopback, parse_address
@@ -35,6 +36,8 @@ from security.keyring import NAME_BYTES_MAX, Keyring, Secret
 
 if TYPE_CHECKING:
     from typing import TypeAlias
+
+    from iris_py.tracing import TracingSetting
 
 __all__ = ["Config", "check_zone", "load_config", "user_secret"]
 
@@ -47,7 +50,17 @@ SEEDS_MAX: Final = 256  # dialled at every start; more is a mistake, and one tha
 CONFIG_BYTES_MAX: Final = 1 << 20
 MESSAGE_BYTES_MIN: Final = 1024  # less is a mistake in the unit
 
-_ENVIRONMENT: Final = ("network", "secret", "secret_file", "listen", "seeds", "zone", "discovery", "max_message_bytes")
+_ENVIRONMENT: Final = (
+    "network",
+    "secret",
+    "secret_file",
+    "listen",
+    "seeds",
+    "zone",
+    "discovery",
+    "max_message_bytes",
+    "tracing",
+)
 _FILE_KEYS: Final = (*_ENVIRONMENT, "clusters")
 _KEYS_CHOICE: Final = ("keyring", "secret", "secret_file")  # one of these answers "which keys"
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
@@ -75,6 +88,9 @@ class Config:
     max_message_bytes: int = MAX_MESSAGE_BYTES
     """The largest payload of a request, reply or other message that the node sends, 1 KiB to 64 MiB; of others it takes up to
     64 MiB. Too small: documents must be split. Too large: a few under way at once fill the memory of a small machine."""
+    tracing: TracingSetting = None
+    """Whether spans of OpenTelemetry are made: None if the program has set it up before, True also if it does so later, False
+    never, or the provider of tracers to make them with (docs/tracing.md)."""
     clusters: Mapping[str, Secret] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     """Secrets of single clusters that not the whole network may read or join."""
     state_directory: Path = field(default_factory=lambda: _xdg_directory(os.environ, "XDG_STATE_HOME", ".local/state"))
@@ -116,6 +132,7 @@ def load_config(
     zone: str | None = None,
     discovery: bool | None = None,
     max_message_bytes: int | None = None,
+    tracing: TracingSetting = None,
     config: Path | str | Config | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Config:
@@ -129,6 +146,8 @@ def load_config(
         seeds: ``host:port`` of nodes to dial at the start.
         zone: Where the node is.
         discovery: Whether to send and hear beacons and to remember peers.
+        max_message_bytes: The largest payload that the node sends.
+        tracing: Whether to make spans, or what with.
         config: Path of the file, or a `Config` that replaces environment and file.
         environ: The environment.
 
@@ -144,6 +163,7 @@ def load_config(
         "zone": zone,
         "discovery": discovery,
         "max_message_bytes": max_message_bytes,
+        "tracing": tracing,
     }
     layers = [_Layer({key: value for key, value in given.items() if value is not None})]
     if isinstance(config, Config):
@@ -182,6 +202,7 @@ def _settle(layers: Sequence[_Layer], state_directory: Path, config_directory: P
         zone=_name(zone, zone_origin, ZONE_BYTES_MAX, may_be_empty=True),
         discovery=_boolean(discovery, discovery_origin),
         max_message_bytes=_message_bytes(*_first(layers, "max_message_bytes", MAX_MESSAGE_BYTES)),
+        tracing=_tracing(*_first(layers, "tracing", None)),
         clusters=_clusters(clusters, clusters_origin),
         state_directory=state_directory,
         config_directory=config_directory,
@@ -316,6 +337,14 @@ def check_zone(zone: str | None, origin: str) -> str:
         ConfigurationError: It is not one that a node could be in.
     """
     return "" if zone is None else _name(zone, origin, ZONE_BYTES_MAX)
+
+
+def _tracing(value: object, origin: str) -> TracingSetting:
+    if value is None:
+        return None
+    if hasattr(value, "get_tracer"):
+        return cast("TracingSetting", value)
+    return _boolean(value, origin)
 
 
 def _boolean(value: object, origin: str) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iris_py import packets
+from iris_py.headers import NO_HEADERS, Headers
 from iris_py.lanes import UNICAST
 
 if TYPE_CHECKING:
@@ -39,6 +40,13 @@ class Waiting:
     "Of a message; or the sealed body, or the overlay's message."
     nonce: bytes = b""
     "Of a sealed body."
+    headers: Headers = NO_HEADERS
+    "Of a message."
+
+    @property
+    def size(self) -> int:
+        """How many bytes it is."""
+        return len(self.payload) + len(self.headers.encoded)
 
     @property
     def is_request(self) -> bool:
@@ -48,7 +56,7 @@ class Waiting:
     @property
     def fits_ring(self) -> bool:
         """Whether it is small enough for the way through the ring."""
-        return packets.ROUTED_OVERHEAD_BYTES + len(self.payload) <= packets.ROUTED_BYTES_MAX
+        return packets.ROUTED_OVERHEAD_BYTES + self.size <= packets.ROUTED_BYTES_MAX
 
 
 class Held:
@@ -74,13 +82,13 @@ class Held:
 
     def has_room(self, waiting: Waiting) -> bool:
         """Tell whether one more may be added: the first always."""
-        return not self._entries or self.bytes + ENTRY_BYTES + len(waiting.payload) <= HELD_BYTES_MAX
+        return not self._entries or self.bytes + ENTRY_BYTES + waiting.size <= HELD_BYTES_MAX
 
     def add(self, waiting: Waiting) -> None:
         """Put it behind the others."""
         self._serial += 1
         self._entries[self._serial] = waiting
-        self.bytes += ENTRY_BYTES + len(waiting.payload)
+        self.bytes += ENTRY_BYTES + waiting.size
         if waiting.is_request:
             self.requests[waiting.id] = self._serial
 
@@ -89,7 +97,7 @@ class Held:
         key = self.requests.pop(request_id, None)
         if key is None:
             return False
-        self.bytes -= ENTRY_BYTES + len(self._entries.pop(key).payload)
+        self.bytes -= ENTRY_BYTES + self._entries.pop(key).size
         return True
 
     def request(self, request_id: int) -> Waiting:
@@ -112,5 +120,5 @@ class Held:
         control = {key: entry for key, entry in self._entries.items() if entry.group is None}
         for key, entry in control.items():
             del self._entries[key]
-            self.bytes -= ENTRY_BYTES + len(entry.payload)
+            self.bytes -= ENTRY_BYTES + entry.size
         return list(control.values())

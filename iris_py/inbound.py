@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import packets
 from iris_py.casts import CastAssembler
+from iris_py.headers import NO_HEADERS, decode_headers
 from iris_py.lanes import CONTROL, MULTICAST, TUNNEL, UNICAST
 from security import AuthenticationError, ReplayError
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from iris_py.group import Group, Peer
+    from iris_py.headers import Headers
     from iris_py.link import Link, Packet
     from iris_py.patterns.pubsub import PubSub
     from iris_py.patterns.request import Requester
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 
 _TUNNEL = bytes((TUNNEL,))
 
-#: Takes a message: (group, peer, id, argument, payload, now).
-Receiver: TypeAlias = "Callable[[Group, Peer, int, int, bytes, float], None]"
+#: Takes a message: (group, peer, id, argument, payload, now, headers).
+Receiver: TypeAlias = "Callable[[Group, Peer, int, int, bytes, float, Headers], None]"
 
 
 class Inbound:
@@ -41,7 +43,7 @@ class Inbound:
         count_drop: Counts what is dropped, by reason.
 
     Attributes:
-        receivers: What to call with a message of each kind: (group, peer, id, argument, payload, now).
+        receivers: What to call with a message of each kind: (group, peer, id, argument, payload, now, headers).
     """
 
     def __init__(
@@ -172,20 +174,26 @@ class Inbound:
     def _receive_body(self, receivers: list[Receiver], group: Group, peer: Peer, body: bytes, now: float) -> None:
         offset, end, unpack = 0, len(body), packets.MESSAGE.unpack_from
         while end - offset >= packets.MESSAGE_BYTES:
-            kind, flags, headers, length, message_id, argument = unpack(body, offset)
-            start = offset + packets.MESSAGE_BYTES + headers
+            kind, flags, head_bytes, length, message_id, argument = unpack(body, offset)
+            start = offset + packets.MESSAGE_BYTES + head_bytes
             offset = start + length
             if offset > end:
                 break
             if kind == packets.PUBLICATION:
-                head = body[start - headers : start]
+                head = body[start - head_bytes : start]
                 payloads = packets.decode_run(body, start, offset) if flags & packets.RUN else [body[start:offset]]
                 if payloads is None:
                     self._count_drop("malformed")
                 else:
                     self._pubsub.deliveries.receive(group, peer, flags, message_id, argument, head, payloads, now)
             elif kind < packets.KINDS:
-                receivers[kind](group, peer, message_id, argument, body[start:offset], now)
+                headers: Headers | None = NO_HEADERS
+                if head_bytes and kind in packets.WITH_HEADERS:
+                    headers = decode_headers(body[start - head_bytes : start])
+                if headers is None:
+                    self._count_drop("malformed_headers")
+                else:
+                    receivers[kind](group, peer, message_id, argument, body[start:offset], now, headers)
             else:
                 self._count_drop("unknown_kind")
         if offset != end:
@@ -193,70 +201,94 @@ class Inbound:
 
     # -- messages
 
-    def _receive_request(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
-        self._service.receive_request(group, peer, message_id, argument, payload, now)
+    def _receive_request(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        self._service.receive_request(group, peer, message_id, argument, payload, now, headers)
 
     def _receive_request_once(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
     ) -> None:
         if len(payload) < packets.IDENTITY_BYTES:
             self._count_drop("malformed")
             return
         identity, payload = payload[: packets.IDENTITY_BYTES], payload[packets.IDENTITY_BYTES :]
-        self._service.receive_request_once(group, peer, message_id, argument, identity, payload, now)
+        self._service.receive_request_once(group, peer, message_id, argument, identity, payload, now, headers)
 
-    def _refuse_request(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+    def _refuse_request(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
         self._count_drop("request_on_idle_link")
 
-    def _receive_reply(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+    def _receive_reply(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
         if message_id >= packets.SURVEY_IDS:
             self._surveyor.receive_answer(group, peer, packets.REPLY, message_id, argument, payload)
         else:
             self._requester.receive_reply(peer, message_id, payload, now)
 
-    def _receive_failure(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+    def _receive_failure(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
         if message_id >= packets.SURVEY_IDS:
             self._surveyor.receive_answer(group, peer, packets.FAILURE, message_id, argument, payload)
         else:
             self._requester.receive_failure(peer, message_id, payload)
 
-    def _receive_rejection(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+    def _receive_rejection(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
         if message_id >= packets.SURVEY_IDS:
             self._surveyor.receive_answer(group, peer, packets.REJECTION, message_id, argument, payload)
         else:
             self._requester.receive_rejection(peer, message_id, argument, now)
 
-    def _receive_survey(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
-        self._service.receive_survey(group, peer, message_id, argument, payload, now)
+    def _receive_survey(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        self._service.receive_survey(group, peer, message_id, argument, payload, now, headers)
 
-    def _receive_decline(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+    def _receive_decline(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
         self._surveyor.receive_answer(group, peer, packets.DECLINE, message_id, argument, payload)
 
-    def _receive_cancel(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+    def _receive_cancel(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
         if not self._tunnels.receive_cancel(peer, message_id):
             self._service.receive_cancel(peer, message_id)
 
-    def _receive_broadcast(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+    def _receive_broadcast(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
         if not self._service.serves(group):
             self._count_drop("broadcast_to_no_member")
         elif group.is_late(peer.id, message_id):
             self._count_drop("late_broadcast")
         else:
-            self._service.receive_broadcast(group, peer, message_id, payload)
+            self._service.receive_broadcast(group, peer, message_id, payload, headers)
 
-    def _receive_pause(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+    def _receive_pause(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
         if group.is_topic:
             self._pubsub.publisher.receive_pause(group, peer, now)
         else:
             self._count_drop("unknown_kind")
 
-    def _receive_resume(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+    def _receive_resume(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
         self._pubsub.publisher.receive_resume(group, peer)
 
     def _receive_tunnel_accept(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
     ) -> None:
         self._tunnels.receive_accept(group, peer, message_id, payload, now)
 
-    def _receive_unknown(self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float) -> None:
+    def _receive_unknown(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
         self._count_drop("unknown_kind")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
+
+from iris_py.headers import NO_HEADERS, HeaderValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +22,7 @@ class Request:
         payload: The request.
         cluster: The name that was addressed.
         source: The id (hex) of the node that asks.
+        headers: What the caller gave beside the payload: values by name, which cannot be changed. Empty if it gave none.
         time_left_s: How long the caller still waits, in seconds. It grows when the same idempotent request comes again.
     """
 
@@ -30,6 +34,10 @@ class Request:
         self.source: str = execution.peer.id.hex()
         self._execution = execution
         self._clock = clock
+
+    @property
+    def headers(self) -> Mapping[str, HeaderValue]:
+        return self._execution.headers
 
     @property
     def time_left_s(self) -> float:
@@ -51,6 +59,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         topic: The topic that it was published to; empty for a broadcast.
         gap: How many published messages of this node to the same group of topics were missed right before this one: lost on
             the way, or dropped because the subscription was behind. They need not all have matched the pattern.
+        headers: What the sender gave beside the payload: values by name, which cannot be changed. Empty if it gave none.
     """
 
     payload: bytes
@@ -59,6 +68,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     cluster: str = ""
     topic: str = ""
     gap: int = 0
+    headers: Mapping[str, HeaderValue] = NO_HEADERS
 
     def __repr__(self) -> str:
         return (

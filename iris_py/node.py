@@ -216,12 +216,12 @@ class NodeCore(Commands):
             if self.tunnels.has_news:
                 outgoing += self._fill_tunnels(now)
             is_answered = False
-            for group, peer, kind, request_id, argument, payload in outgoing:
+            for group, peer, kind, request_id, argument, payload, headers in outgoing:
                 if peer is self._local:
-                    receivers[kind](group, peer, request_id, argument, payload, now)
+                    receivers[kind](group, peer, request_id, argument, payload, now, headers)
                     is_answered = True
                 else:
-                    outbound.gather(group, peer, kind, request_id, argument, payload, now)
+                    outbound.gather(group, peer, kind, request_id, argument, payload, now, headers)
             if is_answered or (outgoing and (self.surveyor.has_news or self.tunnels.has_news)):
                 continue
             outbound.seal(now)
@@ -360,10 +360,10 @@ class NodeCore(Commands):
     def _send_surveys(self, now: float) -> list[Outgoing]:
         """Send what surveys have for several peers; returns what they have for single ones."""
         messages: list[Outgoing] = []
-        for group, peers, kind, survey_id, argument, payload in self.surveyor.multicasts_to_send():
+        for group, peers, kind, survey_id, argument, payload, headers in self.surveyor.multicasts_to_send():
             if peers is None and self.service.serves(group):  # what is cast does not come back
-                messages.append((group, self._local, kind, survey_id, argument, payload))
-            self._outbound.send_multicast(group, peers, kind, survey_id, argument, payload, now)
+                messages.append((group, self._local, kind, survey_id, argument, payload, headers))
+            self._outbound.send_multicast(group, peers, kind, survey_id, argument, payload, now, headers)
         return messages + self.surveyor.messages_to_send()
 
     def _fill_tunnels(self, now: float) -> list[Outgoing]:

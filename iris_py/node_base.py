@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable
 
+    from iris_py.headers import Headers
     from iris_py.net.driver import Driver
     from iris_py.node import NodeCore
+    from iris_py.tracing import Tracing
 
 #: Broadcasts and publications that may pass without a turn of the event loop. A loop of them that never waits, for nobody is
 #: there or only this node itself, would otherwise stop everything else. Too small: batches stay small.
@@ -32,22 +34,26 @@ class NodeBase(Closable):
         self._leaves: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
         self._closing: asyncio.Task[None] | None = None
         self._room_waiters: list[asyncio.Future[None]] = []
+        self._tracing: Tracing | None = None  # looked at once for everything that is sent: it must cost no more than that
         self._unrested = 0  # what was sent since the event loop had a turn
 
     def _check_open(self) -> None:
         if self._closing is not None:
             raise NodeClosed
 
-    async def _send_to_all(self, send: Callable[[str, bytes, float], int | None], name: str, payload: bytes) -> int:
+    async def _send_to_all(
+        self, send: Callable[[str, bytes, float, Headers], int | None], name: str, payload: bytes, headers: Headers
+    ) -> int:
         """Broadcast or publish, as soon as there is room.
 
         Args:
             send: The command; returns to how many it was sent, None while it has to wait.
             name: The cluster or the topic.
             payload: The message.
+            headers: What travels beside it.
         """
         try:
-            while (count := send(name, payload, self._loop.time())) is None:
+            while (count := send(name, payload, self._loop.time(), headers)) is None:
                 self._driver.wake()
                 await self._wait_for_room()
                 self._check_open()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from iris_py import casts, packets
 from iris_py.group import BODY_BYTES, Channel
+from iris_py.headers import NO_HEADERS, Headers
 from iris_py.held import HELD_BYTES_HIGH, Held, Waiting
 from iris_py.lanes import CONTROL, MULTICAST, UNICAST
 from overlay.timers import DeadlineTable
@@ -88,14 +89,25 @@ class Outbound:
 
     # -- the hot path
 
-    def gather(self, group: Group, peer: Peer, kind: int, message_id: int, argument: int, payload: bytes, now: float) -> None:
+    def gather(
+        self,
+        group: Group,
+        peer: Peer,
+        kind: int,
+        message_id: int,
+        argument: int,
+        payload: bytes,
+        now: float,
+        headers: Headers = NO_HEADERS,
+    ) -> None:
         """Send a message to another node."""
         link = peer.link
         if link is None or not link.is_open:
-            self._send_without_link(peer, Waiting(now, UNICAST, group, kind, message_id, argument, payload), now)
+            waiting = Waiting(now, UNICAST, group, kind, message_id, argument, payload, headers=headers)
+            self._send_without_link(peer, waiting, now)
             return
-        channel = group.channel(peer)
-        size = packets.MESSAGE_BYTES + len(payload)
+        channel, head = group.channel(peer), headers.encoded
+        size = packets.MESSAGE_BYTES + len(head) + len(payload)
         if channel.parts_bytes + size > BODY_BYTES:
             if channel.parts_bytes:
                 self._seal(group, peer.id, now)
@@ -103,7 +115,7 @@ class Outbound:
                 # Of large ones a turn brings more than a link may queue. Another member takes it, or it waits for room.
                 self._return(peer, message_id, is_tried=False)
                 return
-        channel.parts += (packets.MESSAGE.pack(kind, 0, 0, len(payload), message_id, argument), payload)
+        channel.parts += (packets.MESSAGE.pack(kind, 0, len(head), len(payload), message_id, argument) + head, payload)
         channel.parts_bytes += size
         self._open_channels[group, peer.id] = None
 
@@ -146,7 +158,7 @@ class Outbound:
             now: The time.
         """
         group.end_run()
-        if group.broadcast_bytes and group.broadcast_bytes + len(payload) > BODY_BYTES:
+        if group.broadcast_bytes and group.broadcast_bytes + len(header) + len(payload) > BODY_BYTES:
             self.seal_broadcasts(group, now)
         group.broadcast_parts += (header, payload)
         group.broadcast_bytes += len(header) + len(payload)
@@ -199,7 +211,15 @@ class Outbound:
     # -- surveys
 
     def send_multicast(
-        self, group: Group, peers: list[Peer] | None, kind: int, message_id: int, argument: int, payload: bytes, now: float
+        self,
+        group: Group,
+        peers: list[Peer] | None,
+        kind: int,
+        message_id: int,
+        argument: int,
+        payload: bytes,
+        now: float,
+        headers: Headers = NO_HEADERS,
     ) -> None:
         """Send a message to several peers, sealed once; to one without a link as :meth:`gather` does.
 
@@ -211,11 +231,12 @@ class Outbound:
             argument: Its argument.
             payload: Its payload.
             now: The time.
+            headers: Its headers.
         """
         self.seal_broadcasts(group, now)  # in the order in which they were sent
-        nonce, sealed = group.seal_multicast(
-            packets.MESSAGE.pack(kind, 0, 0, len(payload), message_id, argument) + payload, is_cast=peers is None
-        )
+        head = headers.encoded
+        start = packets.MESSAGE.pack(kind, 0, len(head), len(payload), message_id, argument) + head
+        nonce, sealed = group.seal_multicast(start + payload, is_cast=peers is None)
         if peers is None:
             self._casts += [(group.id, piece) for piece in casts.cut(nonce, sealed)]
             self.has_news = True
@@ -228,7 +249,8 @@ class Outbound:
                 if link.is_quiet:
                     self._wake(link, now)
             else:
-                self._send_without_link(peer, Waiting(now, UNICAST, group, kind, message_id, argument, payload), now)
+                waiting = Waiting(now, UNICAST, group, kind, message_id, argument, payload, headers=headers)
+                self._send_without_link(peer, waiting, now)
 
     def touch(self, link: Link, now: float) -> None:
         """Note that something was put on a link."""
@@ -279,7 +301,7 @@ class Outbound:
                 argument = waiting.argument
                 if waiting.is_request:  # the time left
                     argument = max(1, argument - int((now - waiting.held_at) * 1000))
-                self.gather(waiting.group, peer, waiting.kind, waiting.id, argument, waiting.payload, now)
+                self.gather(waiting.group, peer, waiting.kind, waiting.id, argument, waiting.payload, now, waiting.headers)
         self.touched[link] = None
         if link.queued_bytes and link.is_quiet:
             self._wake(link, now)
@@ -402,9 +424,10 @@ class Outbound:
     def _hold_gathered(self, channel: Channel, now: float) -> None:
         """The link ended between gathering and sealing."""
         parts, channel.parts, channel.parts_bytes = channel.parts, [], 0
-        for header, payload in zip(parts[::2], parts[1::2], strict=True):
-            kind, _flags, _headers, _length, message_id, argument = packets.MESSAGE.unpack(header)
-            waiting = Waiting(now, UNICAST, channel.group, kind, message_id, argument, payload)
+        for start, payload in zip(parts[::2], parts[1::2], strict=True):
+            kind, _flags, size, _length, message_id, argument = packets.MESSAGE.unpack_from(start)
+            headers = Headers(start[packets.MESSAGE_BYTES :]) if size else NO_HEADERS
+            waiting = Waiting(now, UNICAST, channel.group, kind, message_id, argument, payload, headers=headers)
             self._send_without_link(channel.peer, waiting, now)
 
     def _send_without_link(self, peer: Peer, waiting: Waiting, now: float) -> None:
@@ -453,14 +476,15 @@ class Outbound:
             self._routed.append((peer.info, packet))
             return
         channel = self._open_routes.get((group, peer))
-        if channel is not None and channel.parts_bytes + len(waiting.payload) > BODY_BYTES:
+        if channel is not None and channel.parts_bytes + waiting.size > BODY_BYTES:
             self._seal_route(self._open_routes.pop((group, peer)))
             channel = None
         if channel is None:
             channel = self._open_routes[group, peer] = group.new_channel(peer)
-        header = packets.MESSAGE.pack(waiting.kind, 0, 0, len(waiting.payload), waiting.id, waiting.argument)
-        channel.parts += (header, waiting.payload)
-        channel.parts_bytes += len(header) + len(waiting.payload)
+        head, payload = waiting.headers.encoded, waiting.payload
+        start = packets.MESSAGE.pack(waiting.kind, 0, len(head), len(payload), waiting.id, waiting.argument) + head
+        channel.parts += (start, payload)
+        channel.parts_bytes += len(start) + len(payload)
         if waiting.is_request:
             self._routed_requests.append(waiting.id)
 

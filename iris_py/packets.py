@@ -50,7 +50,8 @@ KINDS = 15  # one more than the largest: the length of a dispatch table
 REQUESTS = frozenset((REQUEST, REQUEST_ONCE))
 #: Those that end with an answer: what becomes of them is to be known.
 AWAITED = REQUESTS | {SURVEY, TUNNEL_OPEN}
-
+#: Those whose head has the headers that the application gave. What others have there is not looked at.
+WITH_HEADERS = AWAITED | {BROADCAST}
 
 #: What tells an idempotent request from others, whoever sends it and however often.
 IDENTITY_BYTES = 16
@@ -58,6 +59,9 @@ IDENTITY_BYTES = 16
 NUMBERED = 1
 #: It is several, see :func:`encode_run`:
 RUN = 2
+#: Before the topic there are headers of the application, and before those their size, as ``HEAD_SIZE``:
+HEADED = 4
+HEAD_SIZE = struct.Struct(">H")
 #: how many messages are in a run; so a body cannot claim more than a receiver holds at once
 RUN_COUNT = struct.Struct(">H")
 #: What each of them has in a run besides its payload: the size of that.

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import math
+from typing import TYPE_CHECKING
 
 from iris_py import packets
 from iris_py.config import check_zone
 from iris_py.errors import ConfigurationError
+from iris_py.headers import NO_HEADERS, encode_headers
 from iris_py.node_base import NodeBase
 from overlay.errors import OverlayError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from iris_py.group import Placement
+    from iris_py.headers import Headers, HeaderValue
 
 #: How long a request waits for its reply unless it is told otherwise, in seconds.
 TIMEOUT_S = 5.0
@@ -28,6 +36,7 @@ class Requesting(NodeBase):
         key: str | bytes | None = None,
         prefer: str | None = None,
         require: str | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
     ) -> bytes:
         """Ask one member of a cluster, and return its reply.
 
@@ -42,6 +51,7 @@ class Requesting(NodeBase):
             prefer: A zone, such as ``eu-west/a``: the nearer to it a member is, the sooner it is asked. By default the own one.
             require: A zone that nobody outside is asked. Of a cluster with more than 32 members a node sees a part only, in
                 which there may be none of that zone.
+            headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
 
         Raises:
             NoMembers: Nobody serves that name, or nobody in the zone that is required.
@@ -50,7 +60,7 @@ class Requesting(NodeBase):
             RemoteError: The handler failed.
             RequestTimeout: The time ran out.
             MessageTooLarge: The payload is too large.
-            ConfigurationError: The name, the timeout, the key or a zone is wrong.
+            ConfigurationError: The name, the timeout, the key, a zone or a header is wrong.
             NodeClosed: The node was closed.
         """
         self._check_open()
@@ -61,10 +71,26 @@ class Requesting(NodeBase):
         placement = None
         if prefer is not None or require is not None:
             placement = (check_zone(prefer, "prefer"), check_zone(require, "require"))
+        content, sent = packets.as_bytes(payload), NO_HEADERS if headers is None else encode_headers(headers)
+        if self._tracing is None:
+            return await self._request(cluster, content, timeout, idempotent, key, placement, sent)
+        with self._tracing.call("request", cluster, sent) as sent:
+            return await self._request(cluster, content, timeout, idempotent, key, placement, sent)
+
+    async def _request(
+        self,
+        cluster: str,
+        payload: bytes,
+        timeout: float,
+        idempotent: bool,
+        key: str | bytes | None,
+        placement: Placement | None,
+        headers: Headers,
+    ) -> bytes:
         future: asyncio.Future[bytes] = self._loop.create_future()
         try:
-            content, now = packets.as_bytes(payload), self._loop.time()
-            request_id = self._core.request(cluster, content, timeout, idempotent, future, now, key, placement)
+            now = self._loop.time()
+            request_id = self._core.request(cluster, payload, timeout, idempotent, future, now, key, placement, headers)
         except (ValueError, OverlayError) as exc:
             raise ConfigurationError(str(exc)) from exc
         self._driver.wake()

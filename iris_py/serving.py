@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from contextlib import nullcontext
+from contextvars import copy_context
 from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from iris_py.node import NodeCore
     from iris_py.patterns.service import BroadcastReceived, Execution
     from iris_py.patterns.tunnel import TunnelEnd
+    from iris_py.tracing import Handling, Tracing
 
 logger = logging.getLogger("iris_py")
 
@@ -39,6 +42,8 @@ CANCEL_TIMEOUT_S = 1.0
 #: After a reply of this size what is to be sent goes to the links at once: they say that they are full before the next one
 #: of the same turn is added. A hundred small ones of a turn are sealed together, which is faster.
 LARGE_REPLY_BYTES = 256 * 1024
+
+_NO_SPAN = nullcontext()
 
 
 class Handler:
@@ -86,6 +91,7 @@ class Server:
         inline: Whether a plain function runs in the event loop, and not in threads.
         pause: Stops reading from a link whose broadcasts come too fast.
         resume: Goes on reading from it.
+        tracing: The spans of the node, if it has some.
     """
 
     def __init__(
@@ -98,6 +104,7 @@ class Server:
         inline: bool,
         pause: Callable[[Link], None],
         resume: Callable[[Link], None],
+        tracing: Tracing | None = None,
     ) -> None:
         self._core = core
         self._wake = wake
@@ -105,7 +112,10 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._handler = handler
         self._tasks: dict[Execution | TunnelEnd, asyncio.Task[None]] = {}
-        self._broadcasts = BroadcastQueue(core, handler.on_broadcast, pause, resume) if isinstance(handler, Handler) else None
+        self._tracing = tracing
+        self._broadcasts: BroadcastQueue | None = None
+        if isinstance(handler, Handler):
+            self._broadcasts = BroadcastQueue(core, handler.on_broadcast, pause, resume, tracing)
         self._on_request: _Function = handler.on_request if isinstance(handler, Handler) else handler
         self._on_survey: _Function = handler.on_survey if isinstance(handler, Handler) else handler
         is_async = isinstance(handler, Handler) or is_async_function(handler)
@@ -163,7 +173,12 @@ class Server:
             self._make_task(execution, self._run(execution))
             return
         try:
-            reply = self._check_reply(self._on_request(Request(execution, self._loop.time)), execution)
+            request = Request(execution, self._loop.time)
+            if self._tracing is None:
+                reply = self._check_reply(self._on_request(request), execution)
+            else:
+                with self._span(self._tracing, execution, request):
+                    reply = self._check_reply(self._on_request(request), execution)
         except Exception as exc:
             self._fail(execution, exc)
         else:
@@ -181,17 +196,36 @@ class Server:
         function = self._on_survey if execution.surveyed else self._on_request
         try:
             result: object
-            if self._threads is not None:
-                result = await self._run_in_thread(execution, self._threads, partial(_call, function, request))
+            if self._tracing is not None:
+                reply = await self._answer_traced(self._tracing, execution, request, function)
             else:
-                result = function(request)
-            if type(result) is CoroutineType or inspect.isawaitable(result):  # the usual case first: it takes a tenth
-                result = await result
-            reply = self._check_reply(result, execution)
+                if self._threads is not None:
+                    result = await self._run_in_thread(execution, self._threads, partial(_call, function, request))
+                else:
+                    result = function(request)
+                if type(result) is CoroutineType or inspect.isawaitable(result):  # the usual case first: it takes a tenth
+                    result = await result
+                reply = self._check_reply(result, execution)
         except Exception as exc:
             self._fail(execution, exc)
         else:
             await self._reply_when_there_is_room(execution, reply)
+
+    async def _answer_traced(
+        self, tracing: Tracing, execution: Execution, request: Request, function: _Function
+    ) -> bytes | None:
+        with self._span(tracing, execution, request):
+            result: object
+            if self._threads is not None:
+                call = partial(copy_context().run, _call, function, request)  # the thread is in the span too
+                result = await self._run_in_thread(execution, self._threads, call)
+            else:
+                result = function(request)
+            return self._check_reply(await result if inspect.isawaitable(result) else result, execution)
+
+    def _span(self, tracing: Tracing, execution: Execution, request: Request) -> Handling:
+        operation = "survey" if execution.surveyed else "request"
+        return tracing.serve(operation, request.cluster, request.source, request)
 
     async def _run_in_thread(self, execution: Execution, threads: DaemonThreads, function: Callable[[], object]) -> object:
         future = self._in_threads[execution] = self._loop.run_in_executor(threads, function)
@@ -240,8 +274,10 @@ class Server:
     async def _run_tunnel(self, tunnel: Tunnel) -> None:
         assert isinstance(self._handler, Handler)
         try:
-            await self._handler.on_tunnel(tunnel)
-            await tunnel.close()
+            tracing = self._tracing
+            with _NO_SPAN if tracing is None else tracing.serve("tunnel", tunnel.cluster, tunnel.source, tunnel):
+                await self._handler.on_tunnel(tunnel)
+                await tunnel.close()
         except TunnelBroken as exc:
             logger.debug("%r: %s", tunnel, exc)
             tunnel._break_by(exc)

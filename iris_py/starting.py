@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from iris_py.tracing import TracingSetting
     from security import Keyring, Secret
 
 
@@ -25,6 +26,7 @@ def connect(
     zone: str | None = None,
     discovery: bool | None = None,
     max_message_bytes: int | None = None,
+    tracing: TracingSetting = None,
     config: Config | Path | str | None = None,
 ) -> Opening[Node]:
     """Start a node and find the others of its network. Use with ``await`` or ``async with``.
@@ -42,6 +44,8 @@ def connect(
         discovery: Whether to find nodes by beacons and remembered peers.
         max_message_bytes: The largest payload of a request, reply or other message that this node sends: 16 MiB by default,
             at most 64 MiB. Of others it takes up to 64 MiB.
+        tracing: Whether to make spans of OpenTelemetry: by default if the program has set it up before this call, True also if
+            it does so later, False never. Or the provider of tracers to make them with.
         config: A TOML file, or a :class:`~iris_py.config.Config`.
 
     Raises:
@@ -57,6 +61,7 @@ def connect(
         zone=zone,
         discovery=discovery,
         max_message_bytes=max_message_bytes,
+        tracing=tracing,
         config=config,
     )
     return Opening(start_node(settings))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from iris_py.messages import Message
     from iris_py.patterns.subscribing import SubscriptionQueue
+    from iris_py.tracing import Tracing
 
 logger = logging.getLogger("iris_py")
 
@@ -44,12 +45,14 @@ class Subscription(Closable):
         callback: Callback | None,
         leave: Callable[[Subscription], Coroutine[object, object, None]],
         drained: Callable[[SubscriptionQueue], None],
+        tracing: Tracing | None = None,
     ) -> None:
         self._queue = queue
         self._waiting = queue.waiting
         self._callback = callback
         self._leave = leave
         self._drained = drained
+        self._tracing = tracing
         self._more = asyncio.Event()
         self._is_closed = False
         self._node_closed = False
@@ -84,7 +87,7 @@ class Subscription(Closable):
 
     @property
     def queued_bytes(self) -> int:
-        """The size of their payloads."""
+        """The size of their payloads and headers."""
         return self._queue.bytes
 
     def __repr__(self) -> str:
@@ -100,7 +103,7 @@ class Subscription(Closable):
         if not waiting and not await self._wait():
             raise StopAsyncIteration
         queue = self._queue
-        if queue.lost:
+        if queue.lost or queue.headed_bytes:
             message = queue.pop()
         else:  # the same, without the call
             message = waiting.popleft()
@@ -191,15 +194,24 @@ class Subscription(Closable):
             if queue.blocked and queue.is_low:
                 self._drained(queue)
             try:
-                result = callback(message)
-                if inspect.isawaitable(result):
-                    await result
+                if self._tracing is None:
+                    result = callback(message)
+                    if inspect.isawaitable(result):
+                        await result
+                else:
+                    await self._call_traced(self._tracing, callback, message)
             except Exception as exc:
                 logger.warning("the callback of the subscription to %r failed", queue.name, exc_info=exc)
             until_turn -= 1
             if not until_turn:
                 until_turn = CALLBACKS_PER_TURN_MAX
                 await asyncio.sleep(0)
+
+    async def _call_traced(self, tracing: Tracing, callback: Callback, message: Message) -> None:
+        with tracing.process(message.topic, message.source, message, len(message.payload), self.pattern):
+            result = callback(message)
+            if inspect.isawaitable(result):
+                await result
 
     def _handle_consumed(self, consumer: asyncio.Task[None]) -> None:
         self._consumer = None

@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, overload
 
 from iris_py import packets
 from iris_py.errors import ConfigurationError
+from iris_py.headers import encode_headers
 from iris_py.node_base import NodeBase
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked
 from iris_py.views import Member, describe
 from overlay.errors import OverlayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Mapping
 
     from iris_py.errors import IrisError
+    from iris_py.headers import HeaderValue
     from iris_py.patterns.survey import SurveyEvent
+    from iris_py.tracing import Call
 
 #: How long a survey waits unless it is told otherwise, in seconds. A single member that does not answer makes it last that
 #: long, so it is shorter than that of a request; handlers that only look something up answer in time from any continent.
@@ -111,6 +114,7 @@ class Survey:
         self._count_drop = count_drop
         self._loop = asyncio.get_running_loop()
         self._id: int | None = None
+        self._call: Call | None = None  # its span, if the node has some
         self._is_over = False
         self._error: IrisError | None = None
         self._changed = asyncio.Event()  # a reply came, or the end
@@ -242,6 +246,8 @@ class Survey:
     def _end(self, error: IrisError | None) -> None:
         self._is_over = True
         self._error = error
+        if self._call is not None:
+            self._call.end(error)
         self._changed.set()
         self._ended.set()
 
@@ -266,7 +272,13 @@ class Surveying(NodeBase):
     """The part of a node that makes surveys."""
 
     def survey(
-        self, cluster: str, payload: bytes, *, timeout: float = SURVEY_TIMEOUT_S, stop_after: int | None = None
+        self,
+        cluster: str,
+        payload: bytes,
+        *,
+        timeout: float = SURVEY_TIMEOUT_S,
+        stop_after: int | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
     ) -> Survey:
         """Ask every member of a cluster; what has come in time is the result, whoever is missing.
 
@@ -279,6 +291,7 @@ class Surveying(NodeBase):
             payload: At most ``max_message_bytes``, 16 MiB by default.
             timeout: Seconds after which nobody is waited for.
             stop_after: Replies that are enough; None for all that come.
+            headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
 
         Raises:
             NoMembers: Nobody serves that name.
@@ -294,13 +307,19 @@ class Surveying(NodeBase):
             raise ConfigurationError(f"stop_after={stop_after!r} must be at least 1, or None for all replies.")
         question = packets.as_bytes(payload)
         packets.check_size(question, self._core.max_message_bytes)
+        given = encode_headers(headers)
 
         def begin(survey: Survey) -> int:
             self._check_open()
+            call = None if self._tracing is None else self._tracing.call("survey", cluster, given)
+            sent = given if call is None else call.headers
             try:
-                survey_id = self._core.survey(cluster, question, timeout, stop_after, survey, self._loop.time())
+                survey_id = self._core.survey(cluster, question, timeout, stop_after, survey, self._loop.time(), sent)
             except (ValueError, OverlayError) as exc:
+                if call is not None:
+                    call.end(exc)
                 raise ConfigurationError(str(exc)) from exc
+            survey._call = call
             self._driver.wake()
             return survey_id
 

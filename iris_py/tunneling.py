@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from iris_py.errors import ConfigurationError
+from iris_py.headers import encode_headers
 from iris_py.node_base import NodeBase
 from iris_py.opening import Opening
 from iris_py.patterns.tunnel import WINDOW_BYTES, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
@@ -14,6 +15,9 @@ from iris_py.tunnels import Tunnel
 from overlay.errors import OverlayError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from iris_py.headers import Headers, HeaderValue
     from iris_py.patterns.tunnel_table import TunnelChanged, TunnelOpened
 
 #: How long opening a tunnel may take unless it is told otherwise, in seconds: as for a request.
@@ -25,7 +29,14 @@ TUNNELS = 256
 class Tunneling(NodeBase):
     """The part of a node that opens tunnels."""
 
-    def tunnel(self, cluster: str, *, timeout: float = OPEN_TIMEOUT_S, window_bytes: int = WINDOW_BYTES) -> Opening[Tunnel]:
+    def tunnel(
+        self,
+        cluster: str,
+        *,
+        timeout: float = OPEN_TIMEOUT_S,
+        window_bytes: int = WINDOW_BYTES,
+        headers: Mapping[str, HeaderValue] | None = None,
+    ) -> Opening[Tunnel]:
         """Open a tunnel to one member of a cluster, balanced as requests are. Use with ``await`` or ``async with``.
 
         Members serve tunnels with :meth:`Handler.on_tunnel`. One that is full, or has no such method, is passed over for
@@ -35,6 +46,8 @@ class Tunneling(NodeBase):
             cluster: The name.
             timeout: Seconds until :exc:`RequestTimeout`, for the opening alone.
             window_bytes: What the member may send before any of it is received: 4 KiB to 1 GiB.
+            headers: Small values by name, which the member sees as ``tunnel.headers``: str, bytes, int, float or bool, at most
+                4 KiB in all.
 
         Raises:
             NoMembers: Nobody serves that name, or nobody there serves tunnels.
@@ -47,13 +60,19 @@ class Tunneling(NodeBase):
         if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
             raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
         check_window("window_bytes", window_bytes)
-        return Opening(self._open_tunnel(cluster, timeout, window_bytes))
+        return Opening(self._open_tunnel(cluster, timeout, window_bytes, encode_headers(headers)))
 
-    async def _open_tunnel(self, cluster: str, timeout: float, window_bytes: int) -> Tunnel:
+    async def _open_tunnel(self, cluster: str, timeout: float, window_bytes: int, headers: Headers) -> Tunnel:
         self._check_open()  # again: an Opening may be awaited much later than it was made
+        if self._tracing is None:
+            return await self._request_tunnel(cluster, timeout, window_bytes, headers)
+        with self._tracing.call("tunnel", cluster, headers) as headers:
+            return await self._request_tunnel(cluster, timeout, window_bytes, headers)
+
+    async def _request_tunnel(self, cluster: str, timeout: float, window_bytes: int, headers: Headers) -> Tunnel:
         future: asyncio.Future[Tunnel] = self._loop.create_future()
         try:
-            tunnel_id = self._core.open_tunnel(cluster, timeout, window_bytes, future, self._loop.time())
+            tunnel_id = self._core.open_tunnel(cluster, timeout, window_bytes, future, self._loop.time(), headers)
         except (ValueError, OverlayError) as exc:
             raise ConfigurationError(str(exc)) from exc
         self._driver.wake()

@@ -19,8 +19,9 @@ from iris_py.patterns.tunnel import (
 from iris_py.patterns.tunnel_offer import FROM_MEMBER
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 
+    from iris_py.headers import HeaderValue
     from iris_py.patterns.tunnel import Piece, TunnelEnd
 
 _Argument = TypeVar("_Argument")
@@ -82,6 +83,11 @@ class Tunnel(Closable):
     def source(self) -> str:
         """The id (hex) of the node that has opened it."""
         return self._local if self._core.registration is None else self._core.peer.name
+
+    @property
+    def headers(self) -> Mapping[str, HeaderValue]:
+        """What the caller gave when it opened it: values by name, which cannot be changed. Empty if it gave none."""
+        return self._core.headers
 
     def __repr__(self) -> str:
         return f"<Tunnel {self.id} of {self.cluster!r} to {self._core.peer.name[:8]}>"

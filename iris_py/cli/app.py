@@ -28,6 +28,10 @@ app.add_typer(keys, name="keys")
 Cluster = Annotated[str, typer.Argument(metavar="NAME", help="Name of the cluster.", show_default=False)]
 Text = Annotated[str, typer.Argument(metavar="TEXT", help="What to send; - reads it from standard input.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
+Header = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A header to send beside it; repeatable.", show_default=False),
+]
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -150,6 +154,7 @@ def request(
         str | None, typer.Option(metavar="ZONE", help="Ask members near this zone first; near the own one by default.")
     ] = None,
     require: Annotated[str | None, typer.Option(metavar="ZONE", help="Ask nobody outside this zone.")] = None,
+    header: Header = None,
     json: Json = False,
 ) -> int:
     """Ask one member of a cluster, and print its reply."""
@@ -165,6 +170,7 @@ def request(
             key=key,
             prefer=prefer,
             require=require,
+            header=header,
             as_json=json,
         ),
         verbosity=settings.verbose,
@@ -174,11 +180,13 @@ def request(
 
 @app.command(epilog=EXIT_CODES_HELP)
 @with_settings
-def broadcast(settings: Settings, name: Cluster, text: Text, json: Json = False) -> int:
+def broadcast(settings: Settings, name: Cluster, text: Text, header: Header = None, json: Json = False) -> int:
     """Send a message to every member of a cluster."""
     from iris_py.cli import calling
 
-    return execute(lambda: calling.broadcast(settings, name, text, as_json=json), verbosity=settings.verbose, is_short=True)
+    return execute(
+        lambda: calling.broadcast(settings, name, text, header=header, as_json=json), verbosity=settings.verbose, is_short=True
+    )
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -191,6 +199,7 @@ def survey(
     stop_after: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Replies that are enough; all by default.", show_default=False)
     ] = None,
+    header: Header = None,
     json: Json = False,
 ) -> int:
     """Ask every member of a cluster, and print what each replies, as it comes.
@@ -200,7 +209,7 @@ def survey(
     from iris_py.cli import calling
 
     return execute(
-        lambda: calling.survey(settings, name, text, timeout_s=timeout, stop_after=stop_after, as_json=json),
+        lambda: calling.survey(settings, name, text, timeout_s=timeout, stop_after=stop_after, header=header, as_json=json),
         verbosity=settings.verbose,
         is_short=True,
     )
@@ -212,6 +221,7 @@ def tunnel(
     settings: Settings,
     name: Cluster,
     timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long opening may take.")] = 5.0,
+    header: Header = None,
     json: Annotated[bool, typer.Option("--json", metavar="", help="Say in JSON, on standard error, what has passed.")] = False,
 ) -> int:
     """Pipe standard input, of any size, through one member, and print what comes back, as it comes.
@@ -221,7 +231,9 @@ def tunnel(
     from iris_py.cli import tunnelling
 
     return execute(
-        lambda: tunnelling.tunnel(settings, name, timeout_s=timeout, as_json=json), verbosity=settings.verbose, is_short=True
+        lambda: tunnelling.tunnel(settings, name, timeout_s=timeout, header=header, as_json=json),
+        verbosity=settings.verbose,
+        is_short=True,
     )
 
 
@@ -231,12 +243,15 @@ def publish(
     settings: Settings,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Tokens with dots between them.", show_default=False)],
     text: Text,
+    header: Header = None,
     json: Json = False,
 ) -> int:
     """Send a message to every subscriber of a topic."""
     from iris_py.cli import topics
 
-    return execute(lambda: topics.publish(settings, topic, text, as_json=json), verbosity=settings.verbose, is_short=True)
+    return execute(
+        lambda: topics.publish(settings, topic, text, header=header, as_json=json), verbosity=settings.verbose, is_short=True
+    )
 
 
 @app.command(epilog=EXIT_CODES_HELP)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import iris_py
 from iris_py.cli.outcome import ExitCode, complain, one_line
+from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iris_py.cli.settings import Settings
 
-__all__ = ["broadcast", "members", "read_payload", "request", "survey"]
+__all__ = ["broadcast", "members", "read_headers", "read_payload", "request", "survey"]
 
 
 async def request(
@@ -29,14 +30,22 @@ async def request(
     key: str | None,
     prefer: str | None,
     require: str | None,
+    header: Sequence[str] | None,
     as_json: bool,
 ) -> int:
     """Ask one member and print its reply as it came: not a byte more into a file or pipe."""
-    payload = read_payload(text)
+    headers, payload = read_headers(header), read_payload(text)
     async with iris_py.connect(**settings.connect_arguments()) as node:
         started = time.perf_counter()
         reply = await node.request(
-            cluster, payload, timeout=timeout_s, idempotent=is_idempotent, key=key, prefer=prefer, require=require
+            cluster,
+            payload,
+            timeout=timeout_s,
+            idempotent=is_idempotent,
+            key=key,
+            prefer=prefer,
+            require=require,
+            headers=headers,
         )
         duration_s = time.perf_counter() - started
     if as_json:
@@ -49,11 +58,11 @@ async def request(
     return ExitCode.OK
 
 
-async def broadcast(settings: Settings, cluster: str, text: str, *, as_json: bool) -> int:
+async def broadcast(settings: Settings, cluster: str, text: str, *, header: Sequence[str] | None, as_json: bool) -> int:
     """Send to every member and say how many there were."""
-    payload = read_payload(text)
+    headers, payload = read_headers(header), read_payload(text)
     async with iris_py.connect(**settings.connect_arguments()) as node:
-        count = await node.broadcast(cluster, payload)
+        count = await node.broadcast(cluster, payload, headers=headers)
         known = len(node.nodes()) - 1
     if count == 0:
         raise iris_py.NoMembers(cluster, known)
@@ -65,14 +74,21 @@ async def broadcast(settings: Settings, cluster: str, text: str, *, as_json: boo
 
 
 async def survey(
-    settings: Settings, cluster: str, text: str, *, timeout_s: float, stop_after: int | None, as_json: bool
+    settings: Settings,
+    cluster: str,
+    text: str,
+    *,
+    timeout_s: float,
+    stop_after: int | None,
+    header: Sequence[str] | None,
+    as_json: bool,
 ) -> int:
     """Ask every member, print a line for each reply as it comes, and say what became of the others."""
-    payload = read_payload(text)
+    headers, payload = read_headers(header), read_payload(text)
     replies = 0
     documents: list[dict[str, str]] = []
     async with iris_py.connect(**settings.connect_arguments()) as node:
-        asked = node.survey(cluster, payload, timeout=timeout_s, stop_after=stop_after)
+        asked = node.survey(cluster, payload, timeout=timeout_s, stop_after=stop_after, headers=headers)
         async for reply in asked:
             replies += 1
             if as_json:
@@ -114,6 +130,21 @@ async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> 
 def read_payload(text: str) -> bytes:
     """Return the bytes of an argument, exactly as the shell gave them, or of standard input."""
     return sys.stdin.buffer.read() if text == "-" else os.fsencode(text)
+
+
+def read_headers(given: Sequence[str] | None) -> dict[str, str]:
+    """Return the headers that were given as `NAME=VALUE`; of one that was given twice the last.
+
+    Raises:
+        ConfigurationError: One has no `=`.
+    """
+    headers = {}
+    for each in given or ():
+        name, separator, value = each.partition("=")
+        if not separator:
+            raise ConfigurationError(f"--header {each!r} has no value. Write it as NAME=VALUE.")
+        headers[name] = value
+    return headers
 
 
 def _describe(reply: bytes) -> dict[str, str]:

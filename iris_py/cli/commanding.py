@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shlex
 import shutil
@@ -11,13 +12,14 @@ import sys
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from iris_py import Handler, TunnelClosed
-from iris_py.cli.outcome import complain
+from iris_py.cli.outcome import complain, readable
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from iris_py import Message, Request, Tunnel
+    from iris_py.headers import HeaderValue
 
 _Output = TypeVar("_Output")
 
@@ -59,7 +61,7 @@ class CommandHandler(Handler):
     """Runs a command with each payload as its standard input.
 
     Every command has a process group of its own, so that whatever it started ends with it, and Ctrl-C at our terminal does not
-    hit it: a graceful leave lets it finish.
+    hit it: a graceful leave lets it finish. If what came has headers, the command finds them as JSON in ``IRIS_HEADERS``.
     """
 
     def __init__(self, command: Sequence[str], output_bytes_max: int) -> None:
@@ -75,19 +77,22 @@ class CommandHandler(Handler):
     async def on_request(self, request: Request) -> bytes:
         """Reply with what the command prints. A caller who gave up, or whose time is over, ends the command."""
         async with asyncio.timeout(max(0.0, request.time_left_s)):
-            return await run_command(self._command, request.payload, self._output_bytes_max)
+            return await run_command(self._command, request.payload, self._output_bytes_max, request.headers)
 
     async def on_tunnel(self, tunnel: Tunnel) -> None:
         """Send what the command prints while it reads the message that comes: of any size, and as it comes."""
         await _run(
-            self._command, lambda stdin: _feed_from(stdin, tunnel), lambda stdout: tunnel.send_chunks(_read_each(stdout))
+            self._command,
+            lambda stdin: _feed_from(stdin, tunnel),
+            lambda stdout: tunnel.send_chunks(_read_each(stdout)),
+            tunnel.headers,
         )
 
     async def on_broadcast(self, message: Message) -> None:
         """Print what the command prints."""
         try:
             async with asyncio.timeout(BROADCAST_TIMEOUT_S):
-                output = await run_command(self._command, message.payload, self._output_bytes_max)
+                output = await run_command(self._command, message.payload, self._output_bytes_max, message.headers)
         except (CommandFailed, OSError, TimeoutError) as exc:
             complain(f"a broadcast was not handled: {str(exc) or f'it took longer than {BROADCAST_TIMEOUT_S:g} s'}")
             return
@@ -95,27 +100,34 @@ class CommandHandler(Handler):
         sys.stdout.buffer.flush()
 
 
-async def run_command(command: Sequence[str], payload: bytes, output_bytes_max: int) -> bytes:
+async def run_command(
+    command: Sequence[str], payload: bytes, output_bytes_max: int, headers: Mapping[str, HeaderValue] | None = None
+) -> bytes:
     """Run a command once; being cancelled kills it.
 
     Raises:
         CommandFailed: It exited with another status than 0, or printed more than `output_bytes_max`.
         OSError: It could not be started.
     """
-    return await _run(command, lambda stdin: _feed(stdin, payload), lambda stdout: _read_all(stdout, output_bytes_max))
+    return await _run(command, lambda stdin: _feed(stdin, payload), lambda stdout: _read_all(stdout, output_bytes_max), headers)
 
 
 async def _run(
     command: Sequence[str],
     feed: Callable[[asyncio.StreamWriter], Awaitable[None]],
     read: Callable[[asyncio.StreamReader], Awaitable[_Output]],
+    headers: Mapping[str, HeaderValue] | None,
 ) -> _Output:
+    environment = {name: value for name, value in os.environ.items() if name != "IRIS_HEADERS"}
+    if headers:
+        environment["IRIS_HEADERS"] = json.dumps(readable(headers))
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
+        env=environment,
     )
     assert process.stdin is not None
     assert process.stdout is not None

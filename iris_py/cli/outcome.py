@@ -20,9 +20,11 @@ from iris_py.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
-__all__ = ["EXIT_CODES_HELP", "ExitCode", "complain", "execute", "exit_code", "one_line"]
+    from iris_py.headers import HeaderValue
+
+__all__ = ["EXIT_CODES_HELP", "ExitCode", "complain", "execute", "exit_code", "one_line", "readable"]
 
 LINE_CHARACTERS_MAX: Final = 2000  # of an error: it may carry text from another process
 
@@ -134,6 +136,13 @@ def complain(text: str) -> None:
         print(f"iris: {one_line(text)}", file=sys.stderr, flush=True)
     except OSError:
         pass  # nobody reads it
+
+
+def readable(headers: Mapping[str, HeaderValue]) -> dict[str, str | int | float]:
+    """Return headers as JSON has them: bytes as text, with what is none of it escaped."""
+    return {
+        name: value.decode(errors="backslashreplace") if isinstance(value, bytes) else value for name, value in headers.items()
+    }
 
 
 def one_line(text: str) -> str:

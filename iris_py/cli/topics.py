@@ -9,21 +9,23 @@ import sys
 from typing import TYPE_CHECKING
 
 import iris_py
-from iris_py.cli.calling import read_payload
-from iris_py.cli.outcome import ExitCode, one_line
+from iris_py.cli.calling import read_headers, read_payload
+from iris_py.cli.outcome import ExitCode, one_line, readable
 from iris_py.cli.serving import announce, ending_by_signal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from iris_py.cli.settings import Settings
 
 __all__ = ["publish", "subscribe"]
 
 
-async def publish(settings: Settings, topic: str, text: str, *, as_json: bool) -> int:
+async def publish(settings: Settings, topic: str, text: str, *, header: Sequence[str] | None, as_json: bool) -> int:
     """Publish and say to how many nodes; that there is none is no failure."""
-    payload = read_payload(text)
+    headers, payload = read_headers(header), read_payload(text)
     async with iris_py.connect(**settings.connect_arguments()) as node:
-        count = await node.publish(topic, payload)
+        count = await node.publish(topic, payload, headers=headers)
     if as_json:
         print(json.dumps({"topic": topic, "nodes": count}))
     else:
@@ -69,7 +71,14 @@ def _as_line(message: iris_py.Message) -> str:
 
 
 def _as_json(message: iris_py.Message) -> str:
-    document = {"topic": message.topic, "source": message.source, "sequence": message.sequence, "gap": message.gap}
+    document: dict[str, object] = {
+        "topic": message.topic,
+        "source": message.source,
+        "sequence": message.sequence,
+        "gap": message.gap,
+    }
+    if message.headers:
+        document["headers"] = readable(message.headers)
     try:
         return json.dumps(document | {"payload": message.payload.decode()})
     except UnicodeDecodeError:

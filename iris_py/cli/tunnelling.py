@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import iris_py
+from iris_py.cli.calling import read_headers
 from iris_py.cli.outcome import ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from iris_py.cli.settings import Settings
 
@@ -25,11 +26,12 @@ READ_BYTES: Final = 1 << 17
 AHEAD: Final = 4  # pieces of standard input that are read before the tunnel takes them
 
 
-async def tunnel(settings: Settings, cluster: str, *, timeout_s: float, as_json: bool) -> int:
+async def tunnel(settings: Settings, cluster: str, *, timeout_s: float, header: Sequence[str] | None, as_json: bool) -> int:
     """Send standard input as one message, and print what comes back until the member ends it, both as they come."""
+    headers = read_headers(header)
     async with (
         iris_py.connect(**settings.connect_arguments()) as node,
-        node.tunnel(cluster, timeout=timeout_s) as opened,
+        node.tunnel(cluster, timeout=timeout_s, headers=headers) as opened,
     ):
         with _progress() as advance:
             received = 0

@@ -9,15 +9,17 @@ from itertools import count, repeat
 from typing import TYPE_CHECKING
 
 from iris_py import packets
+from iris_py.headers import NO_HEADERS, decode_headers
 from iris_py.messages import Message
 from iris_py.node_events import RoomMade, SubscriptionReady
-from iris_py.packets import NUMBERED
+from iris_py.packets import HEADED, NUMBERED
 from iris_py.topics import Tokens, TopicTrie, group_name, parse_topic, prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_py.group import Group, Peer
+    from iris_py.headers import Headers
     from iris_py.node_events import NodeEvent
     from iris_py.outbound import Outbound
     from iris_py.patterns.subscribing import SubscriptionQueue
@@ -147,6 +149,13 @@ class Deliveries:
             number, head = head[: packets.NUMBER.size], head[packets.NUMBER.size :]
             if self._is_repeated(peer.id, number):
                 return
+        headers = NO_HEADERS
+        if flags & HEADED:
+            split = _take_headers(head)
+            if split is None:
+                self._count_drop("malformed_headers", len(payloads))
+                return
+            headers, head = split
         match = self._matches.get(head) or self._match(head)
         if match is None:
             self._count_drop("malformed", len(payloads))
@@ -157,7 +166,10 @@ class Deliveries:
             return
         self.received += len(payloads)
         source = peer.name
-        run = list(map(Message, payloads, repeat(source), count(sequence), repeat(""), repeat(topic)))
+        if headers is NO_HEADERS:
+            run = list(map(Message, payloads, repeat(source), count(sequence), repeat(""), repeat(topic)))
+        else:
+            run = [Message(payload, source, number, "", topic, 0, headers) for number, payload in enumerate(payloads, sequence)]
         self.hand_out(run, sum(map(len, payloads)), queues, group, peer, now)
 
     def hand_out(
@@ -182,7 +194,8 @@ class Deliveries:
                 first = run[0]
                 gap = max(0, missed - queue.missed.get((group, peer.id), 0))
                 queue.missed[group, peer.id] = missed
-                own = [Message(first.payload, first.source, first.sequence, "", first.topic, gap), *run[1:]]
+                first = Message(first.payload, first.source, first.sequence, "", first.topic, gap, first.headers)
+                own = [first, *run[1:]]
             dropped = queue.put_all(own, size)
             if dropped:
                 self._count_drop(f"subscription_{queue.policy}", dropped)
@@ -255,3 +268,13 @@ class Deliveries:
             del numbers[next(iter(numbers))]
         numbers[sender, number] = None
         return False
+
+
+def _take_headers(head: bytes) -> tuple[Headers, bytes] | None:
+    """Split a head that begins with headers of the application into these and the rest; None if it is malformed."""
+    start = packets.HEAD_SIZE.size
+    if len(head) < start:
+        return None
+    stop = start + packets.HEAD_SIZE.unpack_from(head)[0]
+    headers = decode_headers(head[start:stop]) if stop <= len(head) else None
+    return None if headers is None else (headers, head[stop:])

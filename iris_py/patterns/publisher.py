@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_py import packets
+from iris_py.headers import NO_HEADERS
 from iris_py.messages import Message
 from iris_py.node_events import RoomMade
 from iris_py.packets import RUN_MESSAGE_BYTES
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_py.group import Group, Peer, Run
+    from iris_py.headers import Headers
     from iris_py.node_events import NodeEvent
     from iris_py.outbound import Outbound
     from iris_py.patterns.deliveries import Deliveries
@@ -104,7 +106,7 @@ class Publisher:
     def add(self, topic: str, payload: bytes) -> int | None:
         """Send together with what was just sent to the same topic; returns to how many nodes.
 
-        The hot path. Returns None, and sends nothing, if there is no such run, or no room in it,
+        The hot path, for messages without headers. Returns None, and sends nothing, if there is no such run, or no room in it,
         or the payload is too large: then :meth:`publish`.
         """
         run = self._runs.get(topic)
@@ -117,8 +119,8 @@ class Publisher:
         run.payloads.append(payload)
         return run.count
 
-    def publish(self, topic: str, payload: bytes, now: float) -> int | None:
-        """Send to every subscriber's node; returns to how many.
+    def publish(self, topic: str, payload: bytes, now: float, headers: Headers = NO_HEADERS) -> int | None:
+        """Send to every subscriber's node; returns to how many. What has headers goes by itself, in no run.
 
         Returns None, and sends nothing, while there is no room on the way to one of them, one asks to wait, or a view is not
         yet known: after ``RoomMade`` or ``ViewKnown`` it may go.
@@ -136,12 +138,12 @@ class Publisher:
             return None
         if not self._has_room(route):
             return None
-        if len(route.sends) == 1 and not (route.local or route.casts):
+        if len(route.sends) == 1 and not (route.local or route.casts or headers.encoded):
             group = route.sends[0]
             group.last_used = now
             self._runs[topic] = self._outbound.begin_run(group, route.head, payload, route.count, now)
         else:
-            self._publish_alone(route, payload, now)
+            self._publish_alone(route, payload, now, headers)
         return route.count
 
     def routes_changed(self) -> None:
@@ -193,19 +195,23 @@ class Publisher:
 
     # --
 
-    def _publish_alone(self, route: _Route, payload: bytes, now: float) -> None:
-        """Send a message by itself: it has a number of its own, or the number is needed at once."""
+    def _publish_alone(self, route: _Route, payload: bytes, now: float, headers: Headers) -> None:
+        """Send a message by itself: it has a number or headers of its own, or the number is needed at once."""
         head, flags = route.head, 0
+        if headers.encoded:
+            head = packets.HEAD_SIZE.pack(len(headers.encoded)) + headers.encoded + head
+            flags |= packets.HEADED
         if route.casts:
             self._last_number += 1
-            head, flags = packets.NUMBER.pack(self._last_number) + head, packets.NUMBERED
+            head = packets.NUMBER.pack(self._last_number) + head
+            flags |= packets.NUMBERED
         local = route.local
         for group in route.sends:
             group.end_run()
             group.last_used = now
             group.sequence = sequence = group.sequence + 1
             if local:
-                message = Message(payload, self._local.name, sequence, "", route.topic)
+                message = Message(payload, self._local.name, sequence, "", route.topic, 0, headers)
                 self._deliveries.hand_out([message], len(payload), local, group, self._local, now)
                 local = []
             if group.targets or group in route.casts:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from iris_py.headers import NO_HEADERS
+
 if TYPE_CHECKING:
     from iris_py.group import Group, Peer
+    from iris_py.headers import Headers
 
 #: Payload that waits at a registration before it answers that it is full: four of the largest messages (by default), or 64 KiB
 #: for each of ``QUEUE_MESSAGES``. Too small: large requests are turned away though they would have had their turn; too large:
@@ -21,7 +24,7 @@ class Registration:
         group: The cluster.
         token: The owner's handler.
         weight: How much of the load its node is to get, beside other nodes.
-        queued_bytes: The payload of what waits. Invariant: the sum over ``queue``, and at most ``queue_bytes``.
+        queued_bytes: The payload and headers of what waits. Invariant: the sum over ``queue``, and at most ``queue_bytes``.
         running: Requests handed out and not answered. Invariant: 0 <= running <= concurrency.
         leaving: Whether everybody is being told that it goes.
         closed: Whether new requests are rejected.
@@ -83,18 +86,18 @@ class Registration:
     def add(self, execution: Execution) -> None:
         """Let it wait behind the others."""
         self.queue.append(execution)
-        self.queued_bytes += len(execution.payload)
+        self.queued_bytes += execution.size
 
     def take(self) -> Execution:
         """Take the one that has waited for longest."""
         execution = self.queue.popleft()
-        self.queued_bytes -= len(execution.payload)
+        self.queued_bytes -= execution.size
         return execution
 
     def remove(self, gone: list[Execution]) -> None:
         """Let these wait no longer."""
         self.queue = deque(execution for execution in self.queue if execution not in gone)
-        self.queued_bytes = sum(len(execution.payload) for execution in self.queue)
+        self.queued_bytes = sum(execution.size for execution in self.queue)
 
 
 class Execution:
@@ -104,10 +107,11 @@ class Execution:
         deadline: When nobody waits any more (seconds); the latest, if there are several callers.
         surveyed: Of a survey: how many registrations of this node answer it. 0 for a request.
         identity: Of an idempotent request: the group and its identity. Empty for others.
+        headers: What the caller gave beside the payload; of an idempotent request, the first of its callers.
         is_cancelled: Of an idempotent request: whether all its callers went away.
     """
 
-    __slots__ = ("deadline", "id", "identity", "is_cancelled", "payload", "peer", "registration", "surveyed")
+    __slots__ = ("deadline", "headers", "id", "identity", "is_cancelled", "payload", "peer", "registration", "surveyed")
 
     def __init__(
         self,
@@ -118,6 +122,7 @@ class Execution:
         deadline: float,
         surveyed: int = 0,
         identity: bytes = b"",
+        headers: Headers = NO_HEADERS,
     ) -> None:
         self.registration = registration
         self.peer = peer
@@ -126,7 +131,13 @@ class Execution:
         self.deadline = deadline
         self.surveyed = surveyed
         self.identity = identity
+        self.headers = headers
         self.is_cancelled = False
+
+    @property
+    def size(self) -> int:
+        """How many bytes it holds."""
+        return len(self.payload) + len(self.headers.encoded)
 
 
 def least_loaded(registrations: list[Registration], size: int) -> Registration:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from iris_py import packets
 from iris_py.balancer import choose_near
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
+from iris_py.headers import NO_HEADERS
 from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from iris_py.balancer import Rng
     from iris_py.group import Group, Member, Peer, Placement
+    from iris_py.headers import Headers
     from iris_py.patterns.tunnel_offer import Offer
 
 #: An idempotent request that found every member full or gone is tried again after this time (seconds), doubling up to the
@@ -33,8 +35,8 @@ ROUTED_RETRY_S = 5.0
 #: Nobody waits for longer than ten years, and event loops do not take a timer at the end of time.
 TIMEOUT_S_MAX = 10 * 365 * 86400.0
 
-#: (group, peer, kind, id, argument, payload): what the node is to send.
-Outgoing: TypeAlias = tuple["Group", "Peer", int, int, int, bytes]
+#: (group, peer, kind, id, argument, payload, headers): what the node is to send.
+Outgoing: TypeAlias = tuple["Group", "Peer", int, int, int, bytes, "Headers"]
 
 
 class Pending:
@@ -44,6 +46,7 @@ class Pending:
         "attempts",
         "deadline",
         "group",
+        "headers",
         "idempotent",
         "is_parked",
         "is_routed",
@@ -71,6 +74,7 @@ class Pending:
         deadline: float,
         idempotent: bool,
         placement: Placement | None,
+        headers: Headers,
     ) -> None:
         self.token = token
         self.group = group
@@ -80,6 +84,7 @@ class Pending:
         self.deadline = deadline
         self.idempotent = idempotent
         self.placement = placement  # None for the usual one
+        self.headers = headers
         self.offer: Offer | None = None  # it asks for a tunnel
         self.member: Member | None = None
         self.sent_at = 0.0
@@ -136,6 +141,7 @@ class Requester:
         now: float,
         identity: bytes = b"",
         placement: Placement | None = None,
+        headers: Headers = NO_HEADERS,
     ) -> int:
         """Start a request; its outcome comes with ``token``. Returns its id, for :meth:`cancel`.
 
@@ -148,6 +154,7 @@ class Requester:
             now: The time.
             identity: By which a member knows a request that it has executed; empty for none.
             placement: Which zones it prefers and requires; None for the nearest.
+            headers: What travels beside the payload.
         """
         self._last_id = request_id = self._last_id + 1
         self.sent += 1
@@ -155,7 +162,7 @@ class Requester:
         kind = packets.REQUEST
         if identity:
             kind, payload = packets.REQUEST_ONCE, identity + payload
-        pending = Pending(token, group, kind, payload, timeout_s, deadline, idempotent, placement)
+        pending = Pending(token, group, kind, payload, timeout_s, deadline, idempotent, placement, headers)
         self._pending[request_id] = pending
         self._deadlines.set(request_id, deadline)
         self._dispatch(request_id, pending, now)
@@ -165,7 +172,7 @@ class Requester:
         """Ask for a tunnel: an outcome comes only if there can be none. Returns the id, for :meth:`cancel`."""
         self._last_id = request_id = self._last_id + 1
         deadline = now + min(timeout_s, TIMEOUT_S_MAX)
-        pending = Pending(token, group, packets.TUNNEL_OPEN, b"", timeout_s, deadline, False, None)
+        pending = Pending(token, group, packets.TUNNEL_OPEN, b"", timeout_s, deadline, False, None, offer.headers)
         pending.offer = offer
         self._pending[request_id] = pending
         self._deadlines.set(request_id, deadline)
@@ -387,7 +394,7 @@ class Requester:
         member.peer.awaited += 1
         time_left = packets.encode_time_left(pending.deadline - now)
         payload = pending.payload if pending.offer is None else pending.offer.make(member.peer, request_id)
-        self._out.append((pending.group, member.peer, pending.kind, request_id, time_left, payload))
+        self._out.append((pending.group, member.peer, pending.kind, request_id, time_left, payload, pending.headers))
 
     def _handle_no_members(self, request_id: int, pending: Pending, *, known: bool) -> None:
         if pending.idempotent or not known:
@@ -438,7 +445,7 @@ class Requester:
 
     def _sent_to(self, peer: Peer, unsent: Container[int]) -> list[tuple[int, Pending]]:
         """Return the requests that a peer has, or had."""
-        leaving = {id_ for _group, to, kind, id_, _argument, _payload in self._out if to is peer and kind != packets.CANCEL}
+        leaving = {id_ for _group, to, kind, id_, *_rest in self._out if to is peer and kind != packets.CANCEL}
         return [
             (id_, pending)
             for id_, pending in self._pending.items()
@@ -483,4 +490,4 @@ class Requester:
 
     def _cancel_at_member(self, request_id: int, pending: Pending) -> None:
         if pending.member is not None:
-            self._out.append((pending.group, pending.member.peer, packets.CANCEL, request_id, 0, b""))
+            self._out.append((pending.group, pending.member.peer, packets.CANCEL, request_id, 0, b"", NO_HEADERS))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import packets
+from iris_py.headers import NO_HEADERS
 from iris_py.patterns.deduplication import Deduplicator
 from iris_py.patterns.registration import QUEUE_BYTES as QUEUE_BYTES
 from iris_py.patterns.registration import Execution as Execution
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iris_py.group import Group, Peer
+    from iris_py.headers import Headers
     from iris_py.patterns.deduplication import Caller
     from iris_py.patterns.request import Outgoing
 
@@ -51,6 +53,7 @@ class BroadcastReceived:
     source: Peer
     sequence: int
     payload: bytes
+    headers: Headers = NO_HEADERS
 
 
 @dataclass(slots=True)
@@ -187,27 +190,44 @@ class Service:
 
     # -- in
 
-    def receive_request(self, group: Group, peer: Peer, request_id: int, time_left_ms: int, payload: bytes, now: float) -> None:
+    def receive_request(
+        self,
+        group: Group,
+        peer: Peer,
+        request_id: int,
+        time_left_ms: int,
+        payload: bytes,
+        now: float,
+        headers: Headers = NO_HEADERS,
+    ) -> None:
         """Admit a request to the least loaded registration, queue it, or reject it."""
-        registration = self._choose(group, peer, request_id, len(payload))
+        registration = self._choose(group, peer, request_id, len(payload) + len(headers.encoded))
         if registration is not None:
-            self._admit(Execution(registration, peer, request_id, payload, now + time_left_ms / 1000), now)
+            self._admit(Execution(registration, peer, request_id, payload, now + time_left_ms / 1000, headers=headers), now)
 
     def receive_request_once(
-        self, group: Group, peer: Peer, request_id: int, time_left_ms: int, identity: bytes, payload: bytes, now: float
+        self,
+        group: Group,
+        peer: Peer,
+        request_id: int,
+        time_left_ms: int,
+        identity: bytes,
+        payload: bytes,
+        now: float,
+        headers: Headers = NO_HEADERS,
     ) -> None:
         """Take an idempotent request: one that was executed is answered, one that runs is waited for, others are admitted."""
-        registration = self._choose(group, peer, request_id, len(payload))
+        registration = self._choose(group, peer, request_id, len(payload) + len(headers.encoded))
         if registration is None:
             return
         key, caller, deadline = group.id + identity, (peer, request_id), now + time_left_ms / 1000
         reply = self.repetitions.reply_to(key, now)
         if reply is not None:
-            self._out.append((group, peer, packets.REPLY, request_id, 0, reply))
+            self._out.append((group, peer, packets.REPLY, request_id, 0, reply, NO_HEADERS))
             return
         execution = self.repetitions.underway(key)
         if execution is None:
-            execution = Execution(registration, peer, request_id, payload, deadline, identity=key)
+            execution = Execution(registration, peer, request_id, payload, deadline, identity=key, headers=headers)
             self.repetitions.begin(key, execution, caller)
             self._admit(execution, now)
         elif self.repetitions.attach(key, caller):
@@ -215,7 +235,16 @@ class Service:
         else:
             self._reject(group, peer, request_id, packets.Rejection.OVERLOADED)
 
-    def receive_survey(self, group: Group, peer: Peer, survey_id: int, time_left_ms: int, payload: bytes, now: float) -> None:
+    def receive_survey(
+        self,
+        group: Group,
+        peer: Peer,
+        survey_id: int,
+        time_left_ms: int,
+        payload: bytes,
+        now: float,
+        headers: Headers = NO_HEADERS,
+    ) -> None:
         """Admit a survey to every registration, within the bounds of each."""
         registrations = self._registrations.get(group, [])[: packets.SURVEYED_REGISTRATIONS_MAX]
         if not registrations:
@@ -226,7 +255,7 @@ class Service:
             return
         deadline = now + time_left_ms / 1000
         for registration in registrations:
-            self._admit(Execution(registration, peer, survey_id, payload, deadline, len(registrations)), now)
+            self._admit(Execution(registration, peer, survey_id, payload, deadline, len(registrations), headers=headers), now)
 
     def receive_cancel(self, peer: Peer, request_id: int) -> None:
         """The caller gave up."""
@@ -248,10 +277,10 @@ class Service:
                     return
         self._remember_cancel(peer, request_id)
 
-    def receive_broadcast(self, group: Group, peer: Peer, sequence: int, payload: bytes) -> None:
+    def receive_broadcast(self, group: Group, peer: Peer, sequence: int, payload: bytes, headers: Headers = NO_HEADERS) -> None:
         """Hand a broadcast to every registration of the cluster."""
         for registration in self._registrations.get(group, ()):
-            self.events.append(BroadcastReceived(registration, peer, sequence, payload))
+            self.events.append(BroadcastReceived(registration, peer, sequence, payload, headers))
 
     def peer_lost(self, peer: Peer) -> None:
         """A caller is gone: drop what it queued and cancel what runs for it."""
@@ -298,7 +327,7 @@ class Service:
         registration = execution.registration
         if registration.running < registration.concurrency:
             self._start(execution)
-        elif registration.has_room(len(execution.payload)):
+        elif registration.has_room(execution.size):
             registration.add(execution)
         else:
             self._turn_away(execution, packets.Rejection.OVERLOADED, now)
@@ -352,7 +381,7 @@ class Service:
             self._finish_once(execution, kind, payload, now)
         elif self._forget(execution):
             argument = packets.encode_answer(execution.surveyed)
-            self._out.append((registration.group, execution.peer, kind, execution.id, argument, payload))
+            self._out.append((registration.group, execution.peer, kind, execution.id, argument, payload, NO_HEADERS))
         while registration.queue and registration.running < registration.concurrency:
             waiting = registration.take()
             if waiting.deadline <= now:
@@ -370,7 +399,7 @@ class Service:
             self._execute_again(execution, callers, now)
             return
         for peer, request_id in callers:
-            self._out.append((group, peer, kind, request_id, 0, payload))
+            self._out.append((group, peer, kind, request_id, 0, payload, NO_HEADERS))
 
     def _execute_again(self, execution: Execution, callers: list[Caller], now: float) -> None:
         group, (peer, request_id) = execution.registration.group, callers[0]
@@ -379,8 +408,16 @@ class Service:
             for each, id_ in callers:
                 self._reject(group, each, id_, packets.Rejection.NOT_A_MEMBER)
             return
-        registration = least_loaded(registrations, len(execution.payload))
-        again = Execution(registration, peer, request_id, execution.payload, execution.deadline, identity=execution.identity)
+        registration = least_loaded(registrations, execution.size)
+        again = Execution(
+            registration,
+            peer,
+            request_id,
+            execution.payload,
+            execution.deadline,
+            identity=execution.identity,
+            headers=execution.headers,
+        )
         self.repetitions.begin(again.identity, again, callers[0])
         for caller in callers[1:]:
             self.repetitions.attach(again.identity, caller)
@@ -405,7 +442,7 @@ class Service:
         others = self._registrations.get(registration.group)
         for execution in waiting:
             if others:
-                execution.registration = least_loaded(others, len(execution.payload))
+                execution.registration = least_loaded(others, execution.size)
                 self._admit(execution, now)
             else:
                 self._turn_away(execution, packets.Rejection.NOT_A_MEMBER, now)
@@ -432,7 +469,7 @@ class Service:
     def _reject(self, group: Group, peer: Peer, request_id: int, reason: packets.Rejection, surveyed: int = 0) -> None:
         self._count_rejection(reason)
         argument = packets.encode_answer(surveyed, reason)
-        self._out.append((group, peer, packets.REJECTION, request_id, argument, b""))
+        self._out.append((group, peer, packets.REJECTION, request_id, argument, b"", NO_HEADERS))
 
     def _count_rejection(self, reason: packets.Rejection) -> packets.Rejection:
         name = reason.name.lower()

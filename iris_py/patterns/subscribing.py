@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from iris_py.group import SENDERS_MAX
+from iris_py.headers import NO_HEADERS, Headers
 from iris_py.messages import Message
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ QUEUE_BYTES: Final = 64 * 1024 * 1024
 #: What a queue that blocks takes beyond its bounds: what its publishers had sent before they heard that they shall wait. As
 #: much as the sockets and the queue of a link hold, for a few publishers at once.
 BLOCK_SLACK_BYTES: Final = 64 * 1024 * 1024
-#: Counted for each message beyond the bounds, besides its payload: what it costs to hold an empty one.
+#: Counted for each message beyond the bounds, besides its bytes: what it costs to hold an empty one.
 BLOCK_MESSAGE_BYTES: Final = 256
 
 POLICIES: Final = ("drop_oldest", "drop_newest", "block", "disconnect")
@@ -35,11 +36,12 @@ class SubscriptionQueue:
         name: The pattern as the application wrote it.
         policy: One of ``POLICIES``: what happens when it is full.
         messages_max: How many messages it holds.
-        bytes_max: How many bytes of payload it holds.
+        bytes_max: How many bytes of payload and headers it holds.
 
     Attributes:
         waiting: The messages, the oldest first.
-        bytes: The size of their payloads.
+        bytes: The size of their payloads and headers.
+        headed_bytes: What of that are headers. Most often none, and then nobody has to look for them.
         dropped: What was dropped, by reason.
         is_blocking: Whether its publishers wait when it is full.
         is_cut: Whether it was cut off because it was too slow: nothing comes any more.
@@ -54,6 +56,7 @@ class SubscriptionQueue:
         "bytes",
         "bytes_max",
         "dropped",
+        "headed_bytes",
         "is_blocking",
         "is_cut",
         "is_ready",
@@ -82,6 +85,7 @@ class SubscriptionQueue:
         self.is_ready = False
         self.blocked: dict[tuple[Group, Peer], None] = {}
         self.missed: dict[tuple[Group, NodeId], int] = {}
+        self.headed_bytes = 0
         self.lost: dict[str, int] = {}  # dropped from here since the last message that was kept or taken, by source
 
     @property
@@ -97,13 +101,12 @@ class SubscriptionQueue:
     def put(self, message: Message) -> int:
         """Take a message; returns how many were dropped for it, itself included."""
         waiting = self.waiting
-        size = len(message.payload)
+        size = size_of(message)
         if waiting and (len(waiting) >= self.messages_max or self.bytes + size > self.bytes_max):
             return self._put_full(message, size)
         if self.lost and self.policy != "drop_oldest":
             message = self._with_lost(message)
-        waiting.append(message)
-        self.bytes += size
+        self._append(message, size)
         return 0
 
     def put_all(self, messages: list[Message], size: int) -> int:
@@ -114,7 +117,12 @@ class SubscriptionQueue:
             size: Of their payloads together, in bytes.
         """
         waiting = self.waiting
-        if not self.lost and len(waiting) + len(messages) <= self.messages_max and self.bytes + size <= self.bytes_max:
+        if (
+            not self.lost
+            and messages[0].headers is NO_HEADERS  # what comes as one run has the same
+            and len(waiting) + len(messages) <= self.messages_max
+            and self.bytes + size <= self.bytes_max
+        ):
             waiting += messages
             self.bytes += size
             return 0
@@ -129,13 +137,15 @@ class SubscriptionQueue:
         """Take the oldest message, which is there."""
         message = self.waiting.popleft()
         self.bytes -= len(message.payload)
+        if self.headed_bytes:
+            self._forget_headers(message)
         return self._with_lost(message) if self.lost and self.policy == "drop_oldest" else message
 
     def take(self) -> list[Message]:
         """Take all messages."""
         messages = list(self.waiting)
         self.waiting.clear()
-        self.bytes = 0
+        self.bytes = self.headed_bytes = 0
         if self.lost and self.policy == "drop_oldest":
             for index, message in enumerate(messages):
                 messages[index] = self._with_lost(message)
@@ -147,7 +157,7 @@ class SubscriptionQueue:
         """Drop everything; returns how many messages that were."""
         count = len(self.waiting)
         self.waiting.clear()
-        self.bytes = 0
+        self.bytes = self.headed_bytes = 0
         self.lost.clear()
         if count:
             self._count(reason, count)
@@ -162,17 +172,16 @@ class SubscriptionQueue:
             while waiting and (len(waiting) >= self.messages_max or self.bytes + size > self.bytes_max):
                 oldest = waiting.popleft()
                 self.bytes -= len(oldest.payload)
+                self._forget_headers(oldest)
                 self._lose(oldest)
                 count += 1
-            waiting.append(message)
-            self.bytes += size
+            self._append(message, size)
             self._count("oldest", count)
             return count
         if self.policy == "block":
             over = max(0, self.bytes - self.bytes_max) + max(0, len(waiting) - self.messages_max) * BLOCK_MESSAGE_BYTES
             if over + size <= BLOCK_SLACK_BYTES:
-                waiting.append(self._with_lost(message) if self.lost else message)
-                self.bytes += size
+                self._append(self._with_lost(message) if self.lost else message, size)
                 return 0
             reason = "over_block"
         elif self.policy == "disconnect":
@@ -184,6 +193,17 @@ class SubscriptionQueue:
         self._count(reason, 1)
         return 1
 
+    def _append(self, message: Message, size: int) -> None:
+        self.waiting.append(message)
+        self.bytes += size
+        self.headed_bytes += size - len(message.payload)
+
+    def _forget_headers(self, message: Message) -> None:
+        """The headers of a message are not here any more."""
+        size = size_of(message) - len(message.payload)
+        self.bytes -= size
+        self.headed_bytes -= size
+
     def _lose(self, message: Message) -> None:
         lost = self.lost
         if message.source not in lost and len(lost) >= SENDERS_MAX:
@@ -194,7 +214,15 @@ class SubscriptionQueue:
         lost = self.lost.pop(message.source, 0)
         if not lost:
             return message
-        return Message(message.payload, message.source, message.sequence, "", message.topic, message.gap + lost)
+        return Message(
+            message.payload, message.source, message.sequence, "", message.topic, message.gap + lost, message.headers
+        )
 
     def _count(self, reason: str, times: int) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + times
+
+
+def size_of(message: Message) -> int:
+    """Return how many bytes of payload and headers a message has."""
+    headers = message.headers
+    return len(message.payload) + (len(headers.encoded) if isinstance(headers, Headers) else 0)

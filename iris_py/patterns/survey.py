@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from iris_py import packets
 from iris_py.errors import IrisError, NoMembers, RequestTimeout
 from iris_py.group import DIRECT_MEMBERS_MAX
+from iris_py.headers import NO_HEADERS, Headers
 from iris_py.patterns.request import TIMEOUT_S_MAX
 from overlay.timers import DeadlineTable
 
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 #: further ones say is dropped, so that a faulty node inside the network cannot fill the memory.
 ANSWERING_NODES_MAX = 131_072
 
-#: (group, peers, kind, id, argument, payload): what the node is to send to several peers at once; None for the whole tree.
-Multicast: TypeAlias = tuple["Group", "list[Peer] | None", int, int, int, bytes]
+#: (group, peers, kind, id, argument, payload, headers): what the node is to send to several peers; None for
+#: the whole tree.
+Multicast: TypeAlias = tuple["Group", "list[Peer] | None", int, int, int, bytes, Headers]
 
 
 @dataclass(slots=True)
@@ -92,6 +94,7 @@ class _Survey:
         "count",
         "deadline",
         "group",
+        "headers",
         "is_asked",
         "is_cast",
         "is_routed",
@@ -104,11 +107,19 @@ class _Survey:
     )
 
     def __init__(
-        self, token: object, group: Group, payload: bytes, timeout_s: float, deadline: float, stop_after: int | None
+        self,
+        token: object,
+        group: Group,
+        payload: bytes,
+        timeout_s: float,
+        deadline: float,
+        stop_after: int | None,
+        headers: Headers,
     ) -> None:
         self.token = token
         self.group = group
         self.payload = payload
+        self.headers = headers
         self.timeout_s = timeout_s
         self.deadline = deadline
         self.replies_left = stop_after
@@ -155,11 +166,20 @@ class Surveyor:
 
     # -- commands
 
-    def survey(self, group: Group, payload: bytes, timeout_s: float, stop_after: int | None, token: object, now: float) -> int:
+    def survey(
+        self,
+        group: Group,
+        payload: bytes,
+        timeout_s: float,
+        stop_after: int | None,
+        token: object,
+        now: float,
+        headers: Headers = NO_HEADERS,
+    ) -> int:
         """Start a survey; what comes of it comes with ``token``. Returns its id, for :meth:`cancel`."""
         self._last_id = survey_id = self._last_id + 1
         deadline = now + min(timeout_s, TIMEOUT_S_MAX)
-        survey = self._surveys[survey_id] = _Survey(token, group, payload, timeout_s, deadline, stop_after)
+        survey = self._surveys[survey_id] = _Survey(token, group, payload, timeout_s, deadline, stop_after, headers)
         self._deadlines.set(survey_id, deadline)
         self._ask(survey_id, survey, now)
         return survey_id
@@ -314,7 +334,7 @@ class Surveyor:
         else:
             self._waiting.pop(survey_id, None)
         if several:
-            self._multicast(survey, several, packets.SURVEY, survey_id, self._time_left(survey, now), survey.payload)
+            self._multicast(survey, several, survey_id, now)
 
     def _ask_tree(self, survey_id: int, survey: _Survey, now: float) -> None:
         if not self._has_tree_room():
@@ -324,7 +344,7 @@ class Surveyor:
         survey.is_asked = survey.is_cast = True
         survey.count = survey.group.size
         self.events.append(SurveyAsked(survey.token, None, survey.count))
-        self._multicast(survey, None, packets.SURVEY, survey_id, self._time_left(survey, now), survey.payload)
+        self._multicast(survey, None, survey_id, now)
 
     def _ask_rest(self, survey_id: int, survey: _Survey, now: float) -> None:
         for peer in [peer for peer in survey.unasked if not peer.is_congested]:
@@ -334,19 +354,13 @@ class Surveyor:
             del self._waiting[survey_id]
 
     def _ask_one(self, survey_id: int, survey: _Survey, peer: Peer, now: float) -> None:
-        self._send(survey, peer, packets.SURVEY, survey_id, self._time_left(survey, now), survey.payload)
-
-    def _time_left(self, survey: _Survey, now: float) -> int:
-        return packets.encode_time_left(survey.deadline - now)
-
-    def _send(self, survey: _Survey, peer: Peer, kind: int, survey_id: int, argument: int, payload: bytes) -> None:
-        self._out.append((survey.group, peer, kind, survey_id, argument, payload))
+        time_left = packets.encode_time_left(survey.deadline - now)
+        self._out.append((survey.group, peer, packets.SURVEY, survey_id, time_left, survey.payload, survey.headers))
         self.has_news = True
 
-    def _multicast(
-        self, survey: _Survey, peers: list[Peer] | None, kind: int, survey_id: int, argument: int, payload: bytes
-    ) -> None:
-        self._multicasts.append((survey.group, peers, kind, survey_id, argument, payload))
+    def _multicast(self, survey: _Survey, peers: list[Peer] | None, survey_id: int, now: float) -> None:
+        time_left = packets.encode_time_left(survey.deadline - now)
+        self._multicasts.append((survey.group, peers, packets.SURVEY, survey_id, time_left, survey.payload, survey.headers))
         self.has_news = True
 
     # -- who is open
@@ -406,8 +420,10 @@ class Surveyor:
 
     def _cancel_at_members(self, survey_id: int, survey: _Survey) -> None:
         """Tell those who may work for it that nobody waits any more."""
+        self.has_news = True
         if survey.is_cast:
-            self._multicast(survey, None, packets.CANCEL, survey_id, 0, b"")
+            self._multicasts.append((survey.group, None, packets.CANCEL, survey_id, 0, b"", NO_HEADERS))
+            return
         for peer in survey.open:
-            if peer not in survey.unasked and not survey.is_cast:
-                self._send(survey, peer, packets.CANCEL, survey_id, 0, b"")
+            if peer not in survey.unasked:
+                self._out.append((survey.group, peer, packets.CANCEL, survey_id, 0, b"", NO_HEADERS))

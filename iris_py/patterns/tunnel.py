@@ -21,10 +21,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import packets
+from iris_py.headers import NO_HEADERS
 from security import RecordOpener, RecordSealer
 
 if TYPE_CHECKING:
     from iris_py.group import Group, Peer
+    from iris_py.headers import Headers
     from iris_py.patterns.service import Registration
     from security import TransportKeys
 
@@ -96,6 +98,7 @@ class TunnelEnd:
         way: How its chunks travel.
         changed: Where it notes that something changed which the application may wait for.
         registration: The member's handler; None at the caller.
+        headers: What the caller gave when it opened it.
 
     Attributes:
         token: The owner's.
@@ -123,12 +126,14 @@ class TunnelEnd:
         way: Way,
         changed: dict[TunnelEnd, None],
         registration: Registration | None = None,
+        headers: Headers = NO_HEADERS,
     ) -> None:
         self.token: object = None
         self.id = id
         self.group = group
         self.peer = peer
         self.registration = registration
+        self.headers = headers
         self.credit = credit_bytes
         self.written = 0
         self.is_ready = False

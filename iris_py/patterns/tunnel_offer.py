@@ -5,12 +5,14 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from iris_py.headers import NO_HEADERS
 from security import Handshake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_py.group import Group, Peer
+    from iris_py.headers import Headers
     from overlay.messages import NodeInfo
 
 #: What is before the handshake message: the window of the caller.
@@ -27,11 +29,20 @@ class Offer:
         window_bytes: The caller's window.
         local: The caller.
         entropy: For a fresh key for each member.
+        headers: What the caller gives beside it.
     """
 
-    def __init__(self, group: Group, window_bytes: int, local: NodeInfo, entropy: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        group: Group,
+        window_bytes: int,
+        local: NodeInfo,
+        entropy: Callable[[int], bytes],
+        headers: Headers = NO_HEADERS,
+    ) -> None:
         self.group = group
         self.window_bytes = window_bytes
+        self.headers = headers
         self.handshake: Handshake | None = None
         self._local = local
         self._entropy = entropy

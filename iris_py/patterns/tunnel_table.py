@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import packets
+from iris_py.headers import NO_HEADERS
 from iris_py.link import NO_LINK
 from iris_py.patterns.tunnel import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, Failure, TunnelEnd, Way
 from iris_py.patterns.tunnel_offer import FROM_MEMBER, OPEN, Offer, make_handshake, prologue_of
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_py.group import Group, Peer
+    from iris_py.headers import Headers
     from iris_py.link import Link
     from iris_py.patterns.request import Outgoing, Requester
     from iris_py.patterns.service import Service
@@ -121,9 +123,9 @@ class Tunnels:
 
     # -- commands
 
-    def offer(self, group: Group, window_bytes: int) -> Offer:
+    def offer(self, group: Group, window_bytes: int, headers: Headers = NO_HEADERS) -> Offer:
         """Return what a tunnel to a cluster is to be asked for with."""
-        return Offer(group, window_bytes, self._local, self._entropy)
+        return Offer(group, window_bytes, self._local, self._entropy, headers)
 
     def close(self) -> None:
         """Break every tunnel, for this node is closed."""
@@ -136,7 +138,16 @@ class Tunnels:
 
     # -- openings
 
-    def receive_open(self, group: Group, peer: Peer, tunnel_id: int, time_left_ms: int, payload: bytes, now: float) -> None:
+    def receive_open(
+        self,
+        group: Group,
+        peer: Peer,
+        tunnel_id: int,
+        time_left_ms: int,
+        payload: bytes,
+        now: float,
+        headers: Headers = NO_HEADERS,
+    ) -> None:
         """Accept a tunnel, or reject it."""
         registration = self._service.admit_tunnel(group)
         link = peer.link
@@ -144,7 +155,7 @@ class Tunnels:
             registration = packets.Rejection.NOT_A_MEMBER
         if isinstance(registration, packets.Rejection):
             argument = packets.encode_answer(0, registration)
-            self._out.append((group, peer, packets.REJECTION, tunnel_id, argument, b""))
+            self._out.append((group, peer, packets.REJECTION, tunnel_id, argument, b"", NO_HEADERS))
             return
         if len(payload) < OPEN.size or tunnel_id >= FROM_MEMBER:
             self._count_drop("malformed")
@@ -171,11 +182,12 @@ class Tunnels:
             way=self._way_to(peer, now),
             changed=self._changed,
             registration=registration,
+            headers=headers,
         )
         self._service.tunnel_begun(registration)
         self._add(tunnel_id, end)
         self._schedule(end, now + time_left_ms / 1000)
-        self._out.append((group, peer, packets.TUNNEL_ACCEPT, tunnel_id, 0, answer))
+        self._out.append((group, peer, packets.TUNNEL_ACCEPT, tunnel_id, 0, answer, NO_HEADERS))
 
     def receive_accept(self, group: Group, peer: Peer, tunnel_id: int, payload: bytes, now: float) -> None:
         """A member has accepted."""
@@ -208,6 +220,7 @@ class Tunnels:
             credit_bytes=_sane(window_bytes),
             way=self._way_to(peer, now),
             changed=self._changed,
+            headers=offer.headers,
         )
         self._add(tunnel_id | FROM_MEMBER, end)
         end.confirm()

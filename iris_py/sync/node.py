@@ -25,14 +25,16 @@ from iris_py.sync.tunnel import Tunnel
 from iris_py.tunneling import OPEN_TIMEOUT_S, TUNNELS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
     from iris_py.config import Config
+    from iris_py.headers import HeaderValue
     from iris_py.subscriptions import Callback
     from iris_py.sync.background import Background
     from iris_py.sync.handlers import AnyHandler
+    from iris_py.tracing import TracingSetting
     from iris_py.views import Member, Statistics
     from security import Keyring, Secret
 
@@ -128,6 +130,7 @@ class Node(Closable):
         key: str | bytes | None = None,
         prefer: str | None = None,
         require: str | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
     ) -> bytes:
         return self._background.wait(
             self._inner.request,
@@ -138,6 +141,7 @@ class Node(Closable):
             key=key,
             prefer=prefer,
             require=require,
+            headers=headers,
         )
 
     def request_future(
@@ -150,6 +154,7 @@ class Node(Closable):
         key: str | bytes | None = None,
         prefer: str | None = None,
         require: str | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
     ) -> Future[bytes]:
         """Ask as :meth:`request` does, without waiting, so that many requests are under way at once.
 
@@ -169,33 +174,49 @@ class Node(Closable):
             key=key,
             prefer=prefer,
             require=require,
+            headers=headers,
         )
 
     @documented_as(client.Node.broadcast)
-    def broadcast(self, cluster: str, payload: bytes) -> int:
-        return self._background.wait(self._inner.broadcast, cluster, payload)
+    def broadcast(self, cluster: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+        return self._background.wait(self._inner.broadcast, cluster, payload, headers=headers)
 
     @documented_as(client.Node.survey)
     def survey(
-        self, cluster: str, payload: bytes, *, timeout: float = SURVEY_TIMEOUT_S, stop_after: int | None = None
+        self,
+        cluster: str,
+        payload: bytes,
+        *,
+        timeout: float = SURVEY_TIMEOUT_S,
+        stop_after: int | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
     ) -> Survey:
-        inner = self._background.call(self._inner.survey, cluster, payload, timeout=timeout, stop_after=stop_after)
+        inner = self._background.call(
+            self._inner.survey, cluster, payload, timeout=timeout, stop_after=stop_after, headers=headers
+        )
         return Survey(inner, self._background)
 
     @documented_as(client.Node.tunnel)
-    def tunnel(self, cluster: str, *, timeout: float = OPEN_TIMEOUT_S, window_bytes: int = WINDOW_BYTES) -> Tunnel:
-        inner = self._background.open(self._inner.tunnel, cluster, timeout=timeout, window_bytes=window_bytes)
+    def tunnel(
+        self,
+        cluster: str,
+        *,
+        timeout: float = OPEN_TIMEOUT_S,
+        window_bytes: int = WINDOW_BYTES,
+        headers: Mapping[str, HeaderValue] | None = None,
+    ) -> Tunnel:
+        inner = self._background.open(self._inner.tunnel, cluster, timeout=timeout, window_bytes=window_bytes, headers=headers)
         return Tunnel(inner, self._background)
 
     # -- topics
 
     @documented_as(client.Node.publish)
-    def publish(self, topic: str, payload: bytes) -> int:
-        return self._background.wait(self._inner.publish, topic, payload)
+    def publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+        return self._background.wait(self._inner.publish, topic, payload, headers=headers)
 
     @documented_as(client.Node.try_publish)
-    def try_publish(self, topic: str, payload: bytes) -> int:
-        return self._background.call(self._inner.try_publish, topic, payload)
+    def try_publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+        return self._background.call(self._inner.try_publish, topic, payload, headers=headers)
 
     @documented_as(client.Node.subscribe)
     def subscribe(
@@ -239,6 +260,7 @@ def connect(
     zone: str | None = None,
     discovery: bool | None = None,
     max_message_bytes: int | None = None,
+    tracing: TracingSetting = None,
     config: Config | Path | str | None = None,
 ) -> Node:
     loop = background()
@@ -253,6 +275,7 @@ def connect(
             zone=zone,
             discovery=discovery,
             max_message_bytes=max_message_bytes,
+            tracing=tracing,
             config=config,
         ),
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from iris_py import subscriptions
 from iris_py.membership import DRAIN_TIMEOUT_S
+from iris_py.patterns.subscribing import size_of
 from iris_py.sync.closing import Closable
 from iris_py.sync.documented import documented_as
 from iris_py.sync.handlers import current_callback
@@ -67,7 +68,7 @@ class Subscription(Closable):
     @property
     @documented_as(subscriptions.Subscription.queued_bytes)
     def queued_bytes(self) -> int:
-        return self._inner.queued_bytes + sum(len(message.payload) for message in self._taken.copy())
+        return self._inner.queued_bytes + sum(map(size_of, self._taken.copy()))
 
     def __repr__(self) -> str:
         return f"<Subscription to {self.pattern!r}: {self.queued_messages} messages wait>"
@@ -138,7 +139,7 @@ class Subscription(Closable):
         """Take messages, at least one; returns False when there will never be one."""
         async for message in self._inner:
             self._taken.append(message)
-            bytes_max -= len(message.payload)
+            bytes_max -= size_of(message)
             if bytes_max <= 0 or len(self._taken) >= messages_max or not self._inner.queued_messages:
                 return True
         return False

@@ -12,10 +12,11 @@ from iris_py.sync.documented import documented_as
 from iris_py.tunnels import CLOSE_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
+    from iris_py.headers import HeaderValue
     from iris_py.patterns.tunnel import Piece
     from iris_py.sync.background import Background
 
@@ -51,6 +52,11 @@ class Tunnel(Closable):
     @documented_as(tunnels.Tunnel.source)
     def source(self) -> str:
         return self._inner.source
+
+    @property
+    @documented_as(tunnels.Tunnel.headers)
+    def headers(self) -> Mapping[str, HeaderValue]:
+        return self._inner.headers
 
     def __repr__(self) -> str:
         return repr(self._inner)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from iris_py.client import Node
     from iris_py.testing.network import Record
+    from iris_py.tracing import TracingSetting
 
 #: How often :meth:`NodeSimulation.until` looks, in virtual seconds: below every latency that matters, so little is missed.
 LOOK_INTERVAL_S: Final = 0.005
@@ -93,6 +94,7 @@ class NodeSimulation:
         on_host_of: Node | None = None,
         zone: str = "",
         keyring: Keyring | None = None,
+        tracing: TracingSetting = None,
     ) -> Node:
         """Start a node; returns it when it has found the others, as :func:`iris_py.connect` does.
 
@@ -102,6 +104,7 @@ class NodeSimulation:
             on_host_of: A node, alive or dead, whose host it shares or takes over. None for a host of its own.
             zone: Where it says it is.
             keyring: Other secrets than those of the simulation.
+            tracing: As for :func:`iris_py.connect`.
 
         Raises:
             ConfigurationError: A setting is wrong.
@@ -116,6 +119,7 @@ class NodeSimulation:
             seeds=tuple(seed.address for seed in seeds),
             discovery=beacons,
             zone=zone,
+            tracing=tracing,
         )
         rng, entropy = Random(f"{self._seed} choices {number}"), Random(f"{self._seed} entropy {number}")
         node = await start_node(config, self.network.host(host), rng, entropy.randbytes)

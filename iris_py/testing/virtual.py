@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from iris_py.client import Node
+    from iris_py.tracing import TracingSetting
     from security import Keyring
 
     Result = TypeVar("Result")
@@ -71,7 +72,13 @@ class VirtualNetwork:
         return tuple(node for node in self._simulation.nodes if node._closing is None)
 
     def connect(
-        self, *, zone: str = "", seeds: Sequence[Node] = (), discovery: bool = True, keyring: Keyring | None = None
+        self,
+        *,
+        zone: str = "",
+        seeds: Sequence[Node] = (),
+        discovery: bool = True,
+        keyring: Keyring | None = None,
+        tracing: TracingSetting = None,
     ) -> Opening[Node]:
         """Start a node on a host of its own. Use with ``await`` or ``async with``, as :func:`iris_py.connect`.
 
@@ -80,11 +87,12 @@ class VirtualNetwork:
             seeds: Nodes whose addresses it is given.
             discovery: Whether it sends and hears beacons. Without them it needs seeds, and reaches no farther than they do.
             keyring: Other secrets than those that the nodes share: for an outsider, or for clusters with a secret of their own.
+            tracing: Whether to make spans of OpenTelemetry, or the provider of tracers to make them with.
 
         Raises:
             HandshakeError: Somebody answers at every seed, and none of them holds its secret.
         """
-        return Opening(self._simulation.start_node(seeds=seeds, beacons=discovery, zone=zone, keyring=keyring))
+        return Opening(self._simulation.start_node(seeds=seeds, beacons=discovery, zone=zone, keyring=keyring, tracing=tracing))
 
     async def connect_many(self, count: int) -> list[Node]:
         """Start nodes, all at the same time."""

@@ -359,6 +359,31 @@ def test_publish_reaches_who_subscribes_to_a_pattern(shell: Shell) -> None:
     assert shell.run("subscribe", "news..x")[0] == 2
 
 
+def test_headers_reach_commands_and_subscribers(shell: Shell) -> None:
+    shell.serve("join", "headers", "--exec", "printenv IRIS_HEADERS")
+    given = ("--header", "tenant=a=b", "--header", "empty=")
+    expected = {"tenant": "a=b", "empty": ""}
+    code, out, error = shell.run("request", "headers", "", *given)
+    assert (code, json.loads(out), error) == (0, expected, "")
+    code, out, _ = shell.run("survey", "headers", "", "--json", *given)
+    assert (code, json.loads(json.loads(out)["replies"][0]["reply"])) == (0, expected)
+    code, out, _ = shell.run("tunnel", "headers", *given, stdin=b"")
+    assert (code, json.loads(out)) == (0, expected)
+    assert shell.run("request", "headers", "")[0] == 1  # printenv fails: there are none
+    subscriber = shell.start("subscribe", "t", "--json")
+    read_line(subscriber.stdout)
+    assert shell.run("publish", "t", "x", *given)[0] == 0
+    assert json.loads(read_line(subscriber.stdout))["headers"] == expected
+    assert shell.run("publish", "t", "x")[0] == 0
+    assert "headers" not in json.loads(read_line(subscriber.stdout))
+    code, out, _ = shell.run("broadcast", "headers", "", "--json", *given)
+    assert (code, json.loads(out)["members"]) == (0, 1)
+    for wrong, text in (("nothing", "NAME=VALUE"), ("a b=c", "no name for a header")):
+        code, _, error = shell.run("request", "headers", "", "--header", wrong)
+        assert code == 2
+        assert text in error
+
+
 def test_json(shell: Shell) -> None:
     process = shell.start("join", "upper", "--exec", "tr a-z A-Z", "--json", "--zone", "eu/a")
     service = json.loads(read_line(process.stdout))

@@ -48,7 +48,7 @@ def test_the_tests_of_testing_md_pass(home: Path) -> None:
     assert "7 passed" in out
 
 
-@pytest.mark.parametrize("document", ["testing.md", "sync.md"])
+@pytest.mark.parametrize("document", ["testing.md", "sync.md", "tracing.md"])
 def test_programs_are_typed(home: Path, document: str) -> None:
     files = programs(document)
     assert files
@@ -63,6 +63,22 @@ def test_the_programs_of_sync_md_run(home: Path) -> None:
     assert files
     for name in files:
         run(["-X", "dev", "-W", "error", name], home / "project")
+
+
+def test_the_programs_of_tracing_md_print_what_they_say(home: Path) -> None:
+    files = programs("tracing.md")
+    assert set(files) == {"headers.py", "traced.py"}
+    write(files, home / "project")
+    assert run(["-X", "dev", "-W", "error", "headers.py"], home / "project") == "Moin 1 True True\n"
+    spans = run(["-X", "dev", "-W", "error", "traced.py"], home / "project").splitlines()
+    assert sorted(spans) == [
+        "look it up INTERNAL",
+        "note INTERNAL",
+        "prices/request CLIENT",
+        "prices/request SERVER",
+        "publish sold PRODUCER",
+        "sell INTERNAL",
+    ]
 
 
 def test_fixtures_are_not_loaded_where_nobody_asks_for_them(home: Path) -> None:

@@ -195,7 +195,9 @@ class RequesterMachine(RuleBasedStateMachine):
             holder = self.asked.pop(id_).holder
             self.requester.cancel(id_)
             messages = [
-                (kind, peer) for _group, peer, kind, sent_id, _argument, _payload in self.requester._out if sent_id == id_
+                (kind, peer)
+                for _group, peer, kind, sent_id, _argument, _payload, _headers in self.requester._out
+                if sent_id == id_
             ]
             assert ((CANCEL, holder.peer) in messages) if holder is not None else not messages
         self.settle()
@@ -217,7 +219,7 @@ class RequesterMachine(RuleBasedStateMachine):
 
     def settle(self) -> None:
         """Take what the requester says, and check each word."""
-        for _group, peer, kind, id_, _argument, _payload in self.requester.messages_to_send():
+        for _group, peer, kind, id_, _argument, _payload, _headers in self.requester.messages_to_send():
             asked = self.asked.get(id_)
             if kind == REQUEST:
                 assert asked is not None

@@ -186,13 +186,13 @@ class SurveyorMachine(RuleBasedStateMachine):
             else:
                 self.check_end(asked, event)
                 self.check_cancelled(self.asked.pop(event.token), event.token)
-        for _group, peers, kind, survey_id, _argument, _payload in self.surveyor.multicasts_to_send():
+        for _group, peers, kind, survey_id, _argument, _payload, _headers in self.surveyor.multicasts_to_send():
             asked_now = self.asked.get(survey_id)
             if kind == SURVEY and asked_now is not None:
                 assert (peers is None) == asked_now.is_cast
                 for peer in peers or ():
                     self.check_sent(asked_now, peer)
-        for _group, peer, kind, survey_id, _argument, _payload in self.surveyor.messages_to_send():
+        for _group, peer, kind, survey_id, _argument, _payload, _headers in self.surveyor.messages_to_send():
             asked_now = self.asked.get(survey_id)
             if kind == SURVEY and asked_now is not None:
                 self.check_sent(asked_now, peer)

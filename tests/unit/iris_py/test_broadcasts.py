@@ -10,6 +10,7 @@ import pytest
 from iris_py import broadcasts
 from iris_py.broadcasts import PAUSE_S_MAX, QUEUE_HIGH, BroadcastQueue
 from iris_py.group import Group, Peer
+from iris_py.headers import encode_headers
 from iris_py.patterns.service import BroadcastReceived, Registration
 from iris_py.testing.clock import run
 from overlay.ids import NodeId
@@ -179,3 +180,24 @@ def test_a_handler_that_raises_is_given_the_next(caplog: pytest.LogCaptureFixtur
 
     run(main(), limit_s=1.0)
     assert len(caplog.records) == 3
+
+
+def test_headers_count_for_what_the_queue_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        taken: list[Message] = []
+
+        async def handle(message: Message) -> None:
+            taken.append(message)
+
+        world = World(handle)
+        headers = encode_headers({"a": bytes(60)})
+        for _ in range(3):  # what was taken makes room again
+            for sequence in range(3):
+                world.queue.put(BroadcastReceived(world.registration, world.peer(1), sequence, b"x", headers))
+            await world.queue.join()
+        assert [message.headers for message in taken] == [headers] * 6
+        assert world.counter.drops == 3
+        world.queue.abort()
+
+    monkeypatch.setattr(broadcasts, "QUEUE_BYTES_MAX", 2 * 66)
+    run(main(), limit_s=1.0)

@@ -11,6 +11,7 @@ import pytest
 from iris_py import held as held_module
 from iris_py import packets
 from iris_py.group import Group, Member, Peer
+from iris_py.headers import NO_HEADERS, encode_headers
 from iris_py.held import HELD_BYTES_HIGH
 from iris_py.lanes import MULTICAST, UNICAST
 from iris_py.outbound import CONNECT_RETRY_S, HELD_S, HELD_S_MAX, Outbound
@@ -385,3 +386,65 @@ def test_control_that_fills_a_link_is_noticed_until_there_is_room() -> None:
     assert sender.outbound.is_control_full()
     link.congested = False
     assert not sender.outbound.is_control_full()
+
+
+def heads(sender: Sender, packets_sent: list[tuple[int, bytes, bytes]]) -> list[tuple[int, bytes, bytes]]:
+    """Open what was sent: (id, head, payload)."""
+    found = []
+    for kind, nonce, sealed in packets_sent:
+        body = (sender.theirs.open_routed if kind == UNICAST else sender.theirs.open_multicast)(LOCAL, nonce, sealed)
+        while body:
+            _kind, _flags, size, length, message_id, _argument = MESSAGE.unpack_from(body)
+            start = MESSAGE.size + size
+            found.append((message_id, body[MESSAGE.size : start], body[start : start + length]))
+            body = body[start + length :]
+    return found
+
+
+def test_headers_go_whatever_way_the_message_goes() -> None:
+    headers = encode_headers({"a": 1})
+    expected = [(1, headers.encoded, b"one"), (2, b"", b"two"), (3, headers.encoded, b"three")]
+
+    def gather(sender: Sender) -> None:
+        for (message_id, head, payload), kind in zip(expected, (REQUEST, REQUEST, REPLY), strict=True):
+            given = headers if head else NO_HEADERS
+            sender.outbound.gather(sender.group, sender.peer, kind, message_id, 1000, payload, 0.0, given)
+
+    held = Sender()  # until the link opens
+    gather(held)
+    assert held.peer.held is not None
+    assert held.peer.held.bytes == 3 * held_module.ENTRY_BYTES + sum(len(head) + len(payload) for _, head, payload in expected)
+    assert heads(held, held.open().sent) == expected
+    held.check_empty()
+
+    linked = Sender()
+    link = linked.open()
+    gather(linked)
+    linked.outbound.seal(0.0)
+    assert heads(linked, link.sent) == expected
+
+    ended = Sender()  # between gathering and sealing
+    link = ended.open()
+    gather(ended)
+    link.is_open = False
+    ended.outbound.seal(0.0)
+    assert heads(ended, ended.open().sent) == expected
+
+    routed = Sender()
+    gather(routed)
+    routed.outbound.connect_failed(routed.peer, 0.0)
+    routed.outbound.seal(0.0)
+    decoded = [packets.decode_routed(packet) for _info, packet in routed.outbound.packets_to_route()[0]]
+    assert heads(routed, [(each[0], each[2], each[3]) for each in decoded if each is not None]) == expected
+
+
+def test_headers_count_for_what_fits_through_the_ring() -> None:
+    room = ROUTED_BYTES_MAX - packets.ROUTED_OVERHEAD_BYTES
+    headers = encode_headers({"a": 1})
+    for size, fits in ((room - len(headers.encoded), True), (room - len(headers.encoded) + 1, False)):
+        sender = Sender()
+        sender.outbound.gather(sender.group, sender.peer, REQUEST, 1, 1000, bytes(size), 0.0, headers)
+        sender.outbound.connect_failed(sender.peer, 0.0)
+        sender.outbound.seal(0.0)
+        assert [len(packet) for _info, packet in sender.outbound.packets_to_route()[0]] == [ROUTED_BYTES_MAX] * fits
+        assert [returned.id for returned in sender.outbound.requests_returned()] == [1] * (not fits)

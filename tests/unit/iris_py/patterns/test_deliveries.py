@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from iris_py import packets
 from iris_py.group import Group, Peer
+from iris_py.headers import HeaderValue, encode_headers
 from iris_py.node_events import SubscriptionReady
 from iris_py.patterns.deliveries import Deliveries
 from iris_py.patterns.subscribing import POLICIES, SubscriptionQueue
@@ -35,6 +36,11 @@ class Outbound:
         self.sent.append(kind)
 
 
+def with_headers(headers: dict[str, HeaderValue], topic: bytes = b"a") -> bytes:
+    encoded = encode_headers(headers).encoded
+    return packets.HEAD_SIZE.pack(len(encoded)) + encoded + topic
+
+
 class Receiver:
     """One node that has subscribed to ``a``, as far as it receives."""
 
@@ -55,6 +61,9 @@ class Receiver:
     def taken(self) -> list[tuple[int, bytes, int]]:
         return [(message.sequence, message.payload, message.gap) for message in self.queue.take()]
 
+    def taken_with_headers(self) -> list[tuple[int, bytes, int, object]]:
+        return [(each.sequence, each.payload, each.gap, dict(each.headers)) for each in self.queue.take()]
+
     def _count_drop(self, reason: str, times: int = 1) -> int:
         self.drops[reason] = self.drops.get(reason, 0) + times
         return self.drops[reason]
@@ -68,6 +77,32 @@ def test_a_run_wakes_its_subscription_once() -> None:
     assert receiver.queue.bytes == 3
     assert receiver.taken() == [(5, b"x", 0), (6, b"y", 0), (7, b"z", 0)]
     assert receiver.deliveries.received == 3
+
+
+def test_a_run_has_the_headers_of_its_head_and_they_count() -> None:
+    receiver = Receiver()
+    head = with_headers({"n": 1})
+    receiver.receive(1, [b"1", b"2"], head=head, flags=packets.HEADED)
+    receiver.receive(3, [b"3"], head=packets.NUMBER.pack(7) + head, flags=packets.HEADED | packets.NUMBERED)
+    receiver.receive(4, [b"4"], head=packets.NUMBER.pack(7) + head, flags=packets.HEADED | packets.NUMBERED)
+    receiver.receive(6, [b"6"], head=with_headers({}), flags=packets.HEADED)
+    assert receiver.queue.bytes == 4 + 3 * len(encode_headers({"n": 1}).encoded)
+    assert receiver.taken_with_headers() == [
+        (1, b"1", 0, {"n": 1}),
+        (2, b"2", 0, {"n": 1}),
+        (3, b"3", 0, {"n": 1}),
+        (6, b"6", 1, {}),
+    ]
+    assert receiver.drops == {}
+
+
+def test_a_head_with_malformed_headers_is_counted_for_every_message() -> None:
+    receiver = Receiver()
+    for number, head in enumerate((b"", b"\x00", b"\x00\x01\xc1a", b"\x00\x05\x81a", b"\xff\xffa", b"\x10\x01" + bytes(4098))):
+        receiver.receive(1 + 2 * number, [b"x", b"y"], head=head, flags=packets.HEADED)
+    assert receiver.drops == {"malformed_headers": 12}
+    receiver.receive(13, [b"x"], head=with_headers({"n": 1}), flags=packets.HEADED | 0xF8)  # flags of newer versions
+    assert receiver.taken_with_headers() == [(13, b"x", 0, {"n": 1})]
 
 
 def test_of_a_run_that_is_late_in_part_the_rest_is_taken() -> None:
@@ -126,27 +161,31 @@ def test_a_blocking_queue_that_a_run_has_filled_asks_its_publisher_to_wait_once(
     st.sampled_from(POLICIES),
     st.integers(1, 12),
     st.integers(1, 60),
-    st.lists(st.tuples(st.integers(-3, 3), st.lists(st.integers(0, 20), min_size=1, max_size=6), st.booleans()), max_size=12),
+    st.lists(
+        st.tuples(st.integers(-3, 3), st.lists(st.integers(0, 20), min_size=1, max_size=6), st.booleans(), st.booleans()),
+        max_size=12,
+    ),
 )
 def test_a_run_gives_what_its_messages_give_one_by_one(
-    policy: str, messages_max: int, bytes_max: int, runs: list[tuple[int, list[int], bool]]
+    policy: str, messages_max: int, bytes_max: int, runs: list[tuple[int, list[int], bool, bool]]
 ) -> None:
     whole, single = Receiver(policy, messages_max, bytes_max), Receiver(policy, messages_max, bytes_max)
     sequence = 10
-    for skip, sizes, is_taken in runs:  # what is skipped is lost, what is taken back is repeated
+    for skip, sizes, is_taken, has_headers in runs:  # what is skipped is lost, what is taken back is repeated
         sequence += skip
         payloads = [bytes(size) for size in sizes]
-        whole.receive(sequence, payloads, ordinal=sequence)
+        head, flags = (with_headers({"n": 1}), packets.HEADED) if has_headers else (b"a", 0)
+        whole.receive(sequence, payloads, ordinal=sequence, head=head, flags=flags)
         for number, payload in enumerate(payloads, sequence):
-            single.receive(number, [payload], ordinal=number)
+            single.receive(number, [payload], ordinal=number, head=head, flags=flags)
         sequence += len(payloads)
         assert whole.queue.bytes == single.queue.bytes
         assert whole.queue.is_cut == single.queue.is_cut
         if is_taken:
-            assert whole.taken() == single.taken()
+            assert whole.taken_with_headers() == single.taken_with_headers()
             for receiver in (whole, single):
                 receiver.deliveries.drained(receiver.queue, 0.0)
-    assert whole.taken() == single.taken()
+    assert whole.taken_with_headers() == single.taken_with_headers()
     assert whole.drops == single.drops
     assert whole.queue.dropped == single.queue.dropped
     assert whole.outbound.sent == single.outbound.sent

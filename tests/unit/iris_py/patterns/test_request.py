@@ -12,6 +12,7 @@ import pytest
 from iris_py import packets
 from iris_py.errors import IrisError, MemberLost, NodeClosed, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.group import PLACEMENTS_MAX, SMALL_BYTES_MAX, Group, Member, Peer
+from iris_py.headers import NO_HEADERS
 from iris_py.packets import CANCEL, REQUEST, Rejection
 from iris_py.patterns.request import RETRY_DELAY_S, RETRY_DELAY_S_MAX, ROUTED_RETRY_S, Requester
 from overlay.ids import NodeId
@@ -20,6 +21,7 @@ from security import Keyring, Secret
 
 if TYPE_CHECKING:
     from iris_py.link import Link
+    from iris_py.patterns.request import Outgoing
 
 KEYRING = Keyring(Secret(bytes(range(32))), network="test")
 LOCAL = NodeId(bytes(16))
@@ -66,9 +68,9 @@ class Caller:
 
     def sent(self) -> list[tuple[int, Member, int]]:
         """Take (kind, member, id) of what is to be sent; every member that ever was is known by its peer."""
-        return [(kind, self.member_of(peer), id_) for _group, peer, kind, id_, _argument, _payload in self.raw()]
+        return [(kind, self.member_of(peer), id_) for _group, peer, kind, id_, _argument, _payload, _headers in self.raw()]
 
-    def raw(self) -> list[tuple[Group, Peer, int, int, int, bytes]]:
+    def raw(self) -> list[Outgoing]:
         return self.requester.messages_to_send()
 
     def member_of(self, peer: Peer) -> Member:
@@ -107,7 +109,7 @@ def test_a_reply() -> None:
     caller = Caller(1)
     (member,) = caller.all_members()
     request_id = caller.request(1.0, timeout_s=2.0)
-    assert caller.raw() == [(caller.group, member.peer, REQUEST, request_id, 2001, b"payload")]
+    assert caller.raw() == [(caller.group, member.peer, REQUEST, request_id, 2001, b"payload", NO_HEADERS)]
     assert member.in_flight == 1
     assert caller.requester.deadline() == 3.0
     caller.requester.receive_reply(member.peer, request_id, b"reply", 1.5)
@@ -217,7 +219,7 @@ def test_idempotent_waits_for_a_member_within_the_timeout() -> None:
     caller.requester.handle_timeout(1.999)
     assert not caller.requester.outcomes_received()
     member = caller.join(1.999)
-    ((_group, peer, kind, sent_id, time_left_ms, _payload),) = caller.raw()
+    ((_group, peer, kind, sent_id, time_left_ms, _payload, _headers),) = caller.raw()
     assert (peer, kind, sent_id) == (member.peer, REQUEST, request_id)
     assert 1 <= time_left_ms <= 2
     caller.requester.receive_reply(member.peer, request_id, b"reply", 1.9995)
@@ -448,7 +450,7 @@ def test_timeouts_in_the_order_of_their_deadlines() -> None:
 def test_endless_patience(timeout_s: float) -> None:
     caller = Caller(1)
     request_id = caller.request(timeout_s=timeout_s)
-    ((_group, peer, _kind, _id, time_left_ms, _payload),) = caller.raw()
+    ((_group, peer, _kind, _id, time_left_ms, _payload, _headers),) = caller.raw()
     assert time_left_ms == packets.TIME_LEFT_MS_MAX
     deadline = caller.requester.deadline()
     assert deadline is not None

@@ -6,6 +6,7 @@ import pytest
 
 from iris_py import packets
 from iris_py.group import Group, Peer
+from iris_py.headers import NO_HEADERS
 from iris_py.packets import DECLINE, FAILURE, REJECTION, REPLY, SURVEY_IDS, Rejection, encode_answer
 from iris_py.patterns.deduplication import CALLERS_MAX
 from iris_py.patterns.service import (
@@ -69,7 +70,9 @@ class Member:
 
     def sent(self) -> list[tuple[int, int, int]]:
         """Take (kind, id, argument) of what is to be sent."""
-        return [(kind, id_, argument) for _group, _peer, kind, id_, argument, _payload in self.service.messages_to_send()]
+        return [
+            (kind, id_, argument) for _group, _peer, kind, id_, argument, _payload, _headers in self.service.messages_to_send()
+        ]
 
     def check_idle(self) -> None:
         assert not self.service._executions
@@ -93,7 +96,7 @@ def test_a_request_and_its_reply() -> None:
     assert execution.deadline == 1.5
     assert member.registration.running == 1
     member.service.reply(execution, b"reply", 1.1)
-    assert member.service.messages_to_send() == [(member.group, member.peer, REPLY, request_id, 0, b"reply")]
+    assert member.service.messages_to_send() == [(member.group, member.peer, REPLY, request_id, 0, b"reply", NO_HEADERS)]
     assert member.service.executed == 1
     member.check_idle()
 
@@ -103,7 +106,7 @@ def test_a_failure() -> None:
     request_id = member.request()
     (execution,) = member.started()
     member.service.fail(execution, ValueError("bad \udc80"), 0.0)
-    ((_group, _peer, kind, id_, _argument, payload),) = member.service.messages_to_send()
+    ((_group, _peer, kind, id_, _argument, payload, _headers),) = member.service.messages_to_send()
     assert (kind, id_) == (FAILURE, request_id)
     assert packets.decode_failure(payload) == ("ValueError", "bad \\udc80")
     member.check_idle()

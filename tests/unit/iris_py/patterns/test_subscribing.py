@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from iris_py.headers import NO_HEADERS, Headers, encode_headers
 from iris_py.messages import Message
 from iris_py.patterns import subscribing
 from iris_py.patterns.subscribing import POLICIES, SubscriptionQueue
@@ -15,8 +16,13 @@ def make(policy: str, messages_max: int = 3, bytes_max: int = 10) -> Subscriptio
     return SubscriptionQueue(("a",), ("a",), "a", policy, messages_max, bytes_max)
 
 
-def message(sequence: int, size: int = 1, source: str = "x", gap: int = 0) -> Message:
-    return Message(bytes(size), source, sequence, "", "a", gap)
+def message(sequence: int, size: int = 1, source: str = "x", gap: int = 0, headers: Headers = NO_HEADERS) -> Message:
+    return Message(bytes(size), source, sequence, "", "a", gap, headers)
+
+
+def headers_of(sequence: int) -> Headers:
+    """Return headers of at least 4 bytes that tell whose they are."""
+    return encode_headers({"n": sequence})
 
 
 def kept(queue: SubscriptionQueue) -> list[int]:
@@ -99,15 +105,30 @@ class Queueing(RuleBasedStateMachine):
         self.taken = dict.fromkeys("xyz", 0)
         self.took = 0
 
-    @rule(source=st.sampled_from("xyz"), size=st.integers(0, 12))
-    def put(self, source: str, size: int) -> None:
+    @rule(source=st.sampled_from("xyz"), size=st.integers(0, 12), has_headers=st.booleans())
+    def put(self, source: str, size: int, has_headers: bool) -> None:
         self.sent[source] += 1
         before = sum(self.queue.dropped.values())
-        dropped = self.queue.put(message(self.sent[source], size, source))
+        headers = headers_of(self.sent[source]) if has_headers else NO_HEADERS
+        dropped = self.queue.put(message(self.sent[source], size, source, 0, headers))
         assert sum(self.queue.dropped.values()) == before + dropped
+
+    @precondition(lambda self: not self.queue.is_cut)  # then nobody gives it anything
+    @rule(source=st.sampled_from("xyz"), sizes=st.lists(st.integers(0, 5), min_size=1, max_size=4), has_headers=st.booleans())
+    def put_all(self, source: str, sizes: list[int], has_headers: bool) -> None:
+        first = self.sent[source] + 1
+        headers = headers_of(first) if has_headers else NO_HEADERS
+        run = [message(number, size, source, 0, headers) for number, size in enumerate(sizes, first)]
+        before = sum(self.queue.dropped.values()) + len(self.queue.waiting)
+        self.queue.put_all(run, sum(sizes))
+        self.sent[source] += len(run)
+        if self.queue.is_cut:  # what came after it is not counted
+            self.sent[source] = first - 1 + sum(self.queue.dropped.values()) + len(self.queue.waiting) - before
 
     def check(self, each: Message) -> None:
         self.took += 1
+        if each.headers:
+            assert each.sequence - 4 < int(each.headers["n"]) <= each.sequence
         assert each.gap == each.sequence - self.taken[each.source] - 1
         self.taken[each.source] = each.sequence
 
@@ -124,7 +145,7 @@ class Queueing(RuleBasedStateMachine):
     @invariant()
     def it_is_within_its_bounds(self) -> None:
         queue = self.queue
-        assert queue.bytes == sum(len(each.payload) for each in queue.waiting)
+        assert queue.bytes == sum(len(each.payload) + len(encode_headers(each.headers).encoded) for each in queue.waiting)
         if not queue.is_blocking and len(queue.waiting) > 1:
             assert len(queue.waiting) <= queue.messages_max
             assert queue.bytes <= queue.bytes_max

@@ -108,7 +108,7 @@ def test_everybody_is_asked_at_once_and_the_last_answer_ends_it() -> None:
 def test_the_time_left_travels() -> None:
     asker = Asker(1)
     asker.ask(timeout_s=2.0)
-    ((_group, _peers, _kind, _id, argument, payload),) = asker.surveyor.multicasts_to_send()
+    ((_group, _peers, _kind, _id, argument, payload, _headers),) = asker.surveyor.multicasts_to_send()
     assert (argument, payload) == (packets.encode_time_left(2.0), b"question")
 
 

@@ -1,0 +1,240 @@
+"""Traces by OpenTelemetry: a span on both sides of each pattern, in one trace (docs/tracing.md).
+
+The caller's span travels as W3C trace context in the headers of the message, as the propagators write it that the program has
+set up. A node traces if OpenTelemetry was set up before it connects; see ``tracing=`` of :func:`iris_py.connect`. Names and
+attributes are those of OpenTelemetry's semantic conventions: of RPC where somebody waits for an answer, of messaging elsewhere.
+
+Nothing here imports OpenTelemetry unless the program did so, or asks for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+from iris_py.errors import ConfigurationError
+from iris_py.headers import Headers, encode_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextvars import Token
+    from types import TracebackType
+
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, TracerProvider
+
+    from iris_py.headers import HeaderValue
+
+__all__ = ["context_of"]
+
+#: Whether a node makes spans, or what with; see :func:`find_tracing`.
+TracingSetting: TypeAlias = "TracerProvider | bool | None"
+
+_SYSTEM: Final = "iris"
+_INSTALL: Final = "Install it with: pip install 'iris-py[otel]'"
+
+
+class Traced(Protocol):
+    """What somebody sent: a request, a message, or a tunnel."""
+
+    @property
+    def headers(self) -> Mapping[str, HeaderValue]:
+        """The headers that it came with."""
+
+
+def context_of(received: Traced) -> Context:
+    """Return the trace context that a request, message or tunnel carries: what to begin a span of one's own in.
+
+    For messages of a subscription that is iterated over. Handlers and callbacks run in a span already.
+
+    Args:
+        received: A :class:`~iris_py.Request`, :class:`~iris_py.Message` or :class:`~iris_py.Tunnel`.
+
+    Returns:
+        An OpenTelemetry context; an empty one if its sender was not traced.
+
+    Raises:
+        ConfigurationError: OpenTelemetry is not installed.
+    """
+    try:
+        from opentelemetry import propagate
+        from opentelemetry.context import Context
+    except ImportError as exc:
+        raise ConfigurationError(f"a trace context needs OpenTelemetry. {_INSTALL}") from exc
+    # Propagators read texts. What else has such a name is nothing of theirs, and some would raise.
+    texts = {name: value for name, value in received.headers.items() if isinstance(value, str)}
+    return propagate.extract(texts, Context())
+
+
+class Call:
+    """The span of somebody who sends. Use it with ``with``, or :meth:`end` it.
+
+    Attributes:
+        headers: What to send: the headers of the application, and the context of the span.
+    """
+
+    __slots__ = ("_span", "headers")
+
+    def __init__(self, span: Span, headers: Headers) -> None:
+        self._span = span
+        self.headers = headers
+
+    def end(self, error: BaseException | None = None) -> None:
+        """It is over, maybe by an error."""
+        if error is not None:
+            _note(self._span, error)
+        self._span.end()
+
+    def __enter__(self) -> Headers:
+        return self.headers
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end(exc)
+
+
+class Handling:
+    """The span of somebody who handles what came: the current one within ``with``."""
+
+    __slots__ = ("_context", "_span", "_token")
+
+    def __init__(self, span: Span, context: Context) -> None:
+        self._span = span
+        self._context = context
+        self._token: Token[Context] | None = None
+
+    def __enter__(self) -> None:
+        from opentelemetry.context import attach
+
+        self._token = attach(self._context)
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        from opentelemetry.context import detach
+
+        assert self._token is not None
+        detach(self._token)
+        if exc is not None:
+            _note(self._span, exc)
+        self._span.end()
+
+
+class Tracing:
+    """The spans of one node.
+
+    Args:
+        provider: Whose spans they are.
+        count_drop: Counts trace contexts that could not be sent.
+    """
+
+    def __init__(self, provider: TracerProvider, count_drop: Callable[[str], object]) -> None:
+        from opentelemetry import propagate, trace
+
+        self._trace = trace
+        self._propagate = propagate
+        self._tracer = provider.get_tracer("iris_py")
+        self._count_drop = count_drop
+
+    # -- who sends
+
+    def call(self, operation: str, cluster: str, headers: Headers) -> Call:
+        """Begin the span of who asks: a ``request``, a ``survey``, or for a ``tunnel``."""
+        method = f"{cluster}/{operation}"
+        attributes = {"rpc.system.name": _SYSTEM, "rpc.method": method}
+        return self._call(self._tracer.start_span(method, kind=self._trace.SpanKind.CLIENT, attributes=attributes), headers)
+
+    def send(self, operation: str, name: str, headers: Headers, size: int) -> Call:
+        """Begin the span of who tells others: a ``broadcast`` to a cluster, or ``publish`` to a topic."""
+        attributes = _messaging(operation, "send", name, size)
+        kind = self._trace.SpanKind.PRODUCER
+        return self._call(self._tracer.start_span(f"{operation} {name}", kind=kind, attributes=attributes), headers)
+
+    def _call(self, span: Span, headers: Headers) -> Call:
+        carrier: dict[str, str] = {}
+        self._propagate.inject(carrier, self._trace.set_span_in_context(span))
+        if not carrier:
+            return Call(span, headers)
+        try:
+            # Those that an application passes on have the context of another span.
+            return Call(span, encode_headers({**headers, **carrier}))
+        except ConfigurationError:  # they are too large together; the application's alone are not
+            self._count_drop("trace_context")
+            return Call(span, headers)
+
+    # -- who handles
+
+    def serve(self, operation: str, cluster: str, source: str, received: Traced) -> Handling:
+        """Make the span of a handler that answers; see :meth:`call`."""
+        method = f"{cluster}/{operation}"
+        attributes = {"rpc.system.name": _SYSTEM, "rpc.method": method, "iris.source": source}
+        context = context_of(received)
+        span = self._tracer.start_span(method, context, self._trace.SpanKind.SERVER, attributes)
+        return Handling(span, self._trace.set_span_in_context(span, context))
+
+    def process(self, name: str, source: str, received: Traced, size: int, pattern: str = "") -> Handling:
+        """Make the span of a handler or callback that is told something; see :meth:`send`.
+
+        Args:
+            name: The cluster or the topic.
+            source: Who sent it.
+            received: The message.
+            size: The bytes of its payload.
+            pattern: What was subscribed to; empty for a broadcast.
+        """
+        attributes = _messaging("process", "process", name, size)
+        attributes["iris.source"] = source
+        if pattern:
+            attributes["messaging.destination.subscription.name"] = pattern
+        context = context_of(received)
+        span = self._tracer.start_span(f"process {name}", context, self._trace.SpanKind.CONSUMER, attributes)
+        return Handling(span, self._trace.set_span_in_context(span, context))
+
+
+def find_tracing(setting: TracingSetting, count_drop: Callable[[str], object]) -> Tracing | None:
+    """Return what a node traces with; None if it does not.
+
+    Args:
+        setting: A provider of tracers; True for that of the program, whenever it is set up; None for that of the program if
+            it is set up; False for none.
+        count_drop: Counts trace contexts that could not be sent.
+
+    Raises:
+        ConfigurationError: OpenTelemetry is asked for, and not installed.
+    """
+    if setting is False or (setting is None and sys.modules.get("opentelemetry.trace") is None):
+        return None  # who has not imported it has not set it up
+    try:
+        from opentelemetry import trace
+    except ImportError as exc:
+        raise ConfigurationError(f"tracing={setting!r} needs OpenTelemetry. {_INSTALL}") from exc
+    if setting is not None and setting is not True:
+        return Tracing(setting, count_drop)
+    provider = trace.get_tracer_provider()
+    is_idle = isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider)
+    if setting is None and (is_idle or isinstance(provider.get_tracer("iris_py"), trace.NoOpTracer)):
+        return None
+    return Tracing(provider, count_drop)
+
+
+def _messaging(operation: str, type_: str, name: str, size: int) -> dict[str, str | int]:
+    return {
+        "messaging.system": _SYSTEM,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": type_,
+        "messaging.destination.name": name,
+        "messaging.message.body.size": size,
+    }
+
+
+def _note(span: Span, error: BaseException) -> None:
+    """Say how something ended that did not end well; to be cancelled is no error."""
+    if not isinstance(error, Exception):
+        span.set_attribute("iris.cancelled", True)
+        return
+    from opentelemetry.trace import StatusCode
+
+    span.set_attribute("error.type", type(error).__qualname__)
+    span.record_exception(error)
+    span.set_status(StatusCode.ERROR, str(error))
