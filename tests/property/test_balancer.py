@@ -18,6 +18,7 @@ from iris_py.balancer import (
     choose_near,
     is_less_loaded,
 )
+from tests.profiles import examples
 
 INDEX = st.integers(0, 30)
 
@@ -133,4 +134,4 @@ class BalancerMachine(RuleBasedStateMachine):
 
 
 TestBalancer = BalancerMachine.TestCase
-TestBalancer.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestBalancer.settings = settings(max_examples=examples(200), stateful_step_count=50, deadline=None)

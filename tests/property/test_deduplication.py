@@ -16,6 +16,7 @@ from iris_py.patterns.service import Execution, Registration, RequestCancelled, 
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 from security import Keyring, Secret
+from tests.profiles import examples
 
 KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")
 INDEX = st.integers(0, 9)
@@ -160,4 +161,4 @@ class DeduplicationMachine(RuleBasedStateMachine):
 
 
 TestDeduplication = DeduplicationMachine.TestCase
-TestDeduplication.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestDeduplication.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)

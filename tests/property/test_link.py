@@ -15,6 +15,7 @@ from iris_py.link import RECORD_BYTES_MAX, Link, LinkState
 from iris_py.link_events import CloseReason, LinkClosed
 from iris_py.testing.pair import LinkPair
 from security import Keyring, Secret
+from tests.profiles import examples
 
 if TYPE_CHECKING:
     from iris_py.testing.pair import End
@@ -34,7 +35,7 @@ def send(link: Link, kind: int, size: int, mark: int) -> None:
 
 
 @given(SENDS, st.lists(st.integers(1, 20_000), max_size=50), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_cuts_tell_the_same(sends: list[tuple[int, int]], cuts: list[int], closes: bool) -> None:
     def run(pair: LinkPair) -> LinkPair:
         pair.drive()
@@ -54,7 +55,7 @@ def test_any_cuts_tell_the_same(sends: list[tuple[int, int]], cuts: list[int], c
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=5), st.integers(0, 4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_garbage_at_any_time_only_ends_the_link(garbage: bytes, cuts: list[int], steps: int) -> None:
     """Whatever arrives, nothing raises, and who cannot authenticate hears nothing."""
     pair = LinkPair(KEYRING)
@@ -73,7 +74,7 @@ def test_garbage_at_any_time_only_ends_the_link(garbage: bytes, cuts: list[int],
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_record_of_an_authentic_peer_only_ends_the_link(plaintext: bytes) -> None:
     pair = LinkPair(KEYRING)
     pair.open()
@@ -164,4 +165,4 @@ def _pairs(frames: list[bytes | memoryview]) -> list[tuple[bytes | memoryview, b
 
 
 TestLink = LinkMachine.TestCase
-TestLink.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLink.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)

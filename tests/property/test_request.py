@@ -18,6 +18,7 @@ from iris_py.patterns.request import ROUTED_RETRY_S, Requester
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 from security import Keyring, Secret
+from tests.profiles import examples
 
 if TYPE_CHECKING:
     from iris_py.link import Link
@@ -280,4 +281,4 @@ class RequesterMachine(RuleBasedStateMachine):
 
 
 TestRequester = RequesterMachine.TestCase
-TestRequester.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestRequester.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)

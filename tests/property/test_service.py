@@ -12,6 +12,7 @@ from iris_py.patterns.service import Execution, Registration, RegistrationDraine
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 from security import Keyring, Secret
+from tests.profiles import examples
 
 KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")
 INDEX = st.integers(0, 9)
@@ -148,4 +149,4 @@ class ServiceMachine(RuleBasedStateMachine):
 
 
 TestService = ServiceMachine.TestCase
-TestService.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestService.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)

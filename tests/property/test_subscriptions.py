@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 import iris_py as iris
 from iris_py.testing import NodeSimulation, VirtualLoop
 from iris_py.topics import TopicTrie, parse_pattern, parse_topic
+from tests.profiles import examples
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -198,5 +199,5 @@ class SubscriptionsMachine(RuleBasedStateMachine):
 TestSubscriptions = SubscriptionsMachine.TestCase
 # A step takes milliseconds, so shrinking a failure would take minutes: the first one found is shown.
 TestSubscriptions.settings = settings(
-    max_examples=50, stateful_step_count=30, deadline=None, phases=(Phase.reuse, Phase.generate)
+    max_examples=examples(50), stateful_step_count=30, deadline=None, phases=(Phase.reuse, Phase.generate)
 )

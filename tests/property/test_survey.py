@@ -17,6 +17,7 @@ from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded, Su
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 from security import Keyring, Secret
+from tests.profiles import examples
 
 if TYPE_CHECKING:
     from iris_py.link import Link
@@ -240,4 +241,4 @@ class SurveyorMachine(RuleBasedStateMachine):
 
 
 TestSurveyor = SurveyorMachine.TestCase
-TestSurveyor.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestSurveyor.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)

@@ -31,6 +31,7 @@ from overlay.errors import MessageError
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo, encode_beacon
 from overlay.suspicion import Stage, probe_timeout_s, smooth_rtt, suspicion_s
+from tests.profiles import examples
 
 CONFIG = DetectorConfig()
 LOCAL = NodeId(b"l" * 16)
@@ -191,7 +192,7 @@ def test_only_message_errors_leave_the_decoder(data: bytes) -> None:
 
 
 @given(MESSAGES, st.integers(0, 68), st.integers(0, 255))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_a_detector_survives_damaged_datagrams(message: DetectorMessage, at: int, byte: int) -> None:
     harness = Harness()
     data = bytearray(encode_detector_message(message))

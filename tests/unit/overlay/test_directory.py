@@ -12,6 +12,7 @@ from overlay.directory import LOG_MAX, TOMBSTONES_MAX, Directory, Outcome, accus
 from overlay.group_messages import COPY_MEMBERS_MAX, MemberRecord
 from overlay.ids import GroupId, NodeId
 from overlay.messages import NodeInfo
+from tests.profiles import examples
 
 if TYPE_CHECKING:
     import random
@@ -97,7 +98,7 @@ def test_changes_since_a_version_are_known_for_a_while() -> None:
     assert directory.changed_since(directory.version - 1) is None
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 6)), max_size=20), st.randoms(use_true_random=False))
 def test_the_order_of_what_is_said_does_not_matter(statements: list[tuple[bool, int, int]], rng: random.Random) -> None:
     def apply(order: list[tuple[bool, int, int]]) -> dict[NodeId, int]:

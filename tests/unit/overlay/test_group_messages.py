@@ -12,6 +12,7 @@ from overlay.errors import MessageError
 from overlay.group_messages import GroupMessage, decode_group_message, encode_group_message
 from overlay.ids import GroupId, NodeId
 from overlay.messages import MESSAGE_BYTES_MAX, NodeInfo
+from tests.profiles import examples
 
 G, N = GroupId(b"g" * 16), NodeId(b"n" * 16)
 INFO = NodeInfo(N, ("192.0.2.1:7000",), "eu/a")
@@ -94,7 +95,7 @@ def test_bytes_of_strangers_raise_one_error_only(data: bytes) -> None:
         pass
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from(EXAMPLES), st.data())
 def test_damaged_messages_raise_one_error_only(message: GroupMessage, data: st.DataObject) -> None:
     raw = bytearray(encode_group_message(message))

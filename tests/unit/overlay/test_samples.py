@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from overlay.ids import NodeId
 from overlay.samples import Dealer
+from tests.profiles import examples
 
 
 def node(number: int) -> NodeId:
     return NodeId(number.to_bytes(16, "big"))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 200), st.integers(1, 60), st.integers(1, 40))
 def test_samples_differ_by_one_at_most(seed: int, members: int, samples: int, count: int) -> None:
     dealer = Dealer(random.Random(seed))
@@ -32,7 +33,7 @@ def test_samples_differ_by_one_at_most(seed: int, members: int, samples: int, co
     assert dealer.uses_min() == min(uses.values())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.integers(0, 2**32),
     st.lists(st.tuples(st.sampled_from(["add", "remove", "deal", "release"]), st.integers(0, 30)), max_size=200),

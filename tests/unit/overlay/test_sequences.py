@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from overlay.group_messages import STAMP_SHIFT
 from overlay.ids import GroupId, NodeId
 from overlay.sequences import HELD_MAX, Sequence, Sequences
+from tests.profiles import examples
 
 KEY = (GroupId(b"g" * 16), NodeId(b"n" * 16))
 
@@ -63,7 +64,7 @@ def test_a_source_that_starts_over_is_followed() -> None:
     assert sequence.accept(8, "8", 0.0, 1.0) == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.permutations(range(20)), st.lists(st.integers(0, 19), max_size=20))
 def test_any_order_with_duplicates_is_put_right(order: list[int], duplicates: list[int]) -> None:
     sequence: Sequence[int] = Sequence()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from overlay.group_messages import FANOUT_MAX
 from overlay.ids import NodeId
 from overlay.tree import Tree
+from tests.profiles import examples
 
 
 def node(number: int) -> NodeId:
@@ -69,7 +70,7 @@ def test_a_leaf_takes_the_place_of_a_lost_inner_node() -> None:
     assert tree.parent(node(99)) is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 150), max_size=400))
 def test_any_changes_keep_it_whole_and_are_reported(numbers: list[int]) -> None:
     tree = Tree()

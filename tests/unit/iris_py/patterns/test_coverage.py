@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from iris_py.patterns.coverage import TOPIC_GROUPS_MAX, Coverage
 from iris_py.topics import Tokens, prefixes
+from tests.profiles import examples
 
 wanted_prefixes = st.lists(st.sampled_from("abc"), max_size=3).map(tuple)
 
@@ -157,7 +158,7 @@ class Covering(RuleBasedStateMachine):
 
 
 TestCovering = Covering.TestCase
-TestCovering.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestCovering.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 
 
 @given(st.lists(wanted_prefixes, min_size=1, max_size=20), st.integers(0, 19))

@@ -10,6 +10,7 @@ from iris_py.headers import NO_HEADERS, Headers, encode_headers
 from iris_py.messages import Message
 from iris_py.patterns import subscribing
 from iris_py.patterns.subscribing import POLICIES, SubscriptionQueue
+from tests.profiles import examples
 
 
 def make(policy: str, messages_max: int = 3, bytes_max: int = 10) -> SubscriptionQueue:
@@ -157,4 +158,4 @@ class Queueing(RuleBasedStateMachine):
 
 
 TestQueueing = Queueing.TestCase
-TestQueueing.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestQueueing.settings = settings(max_examples=examples(100), stateful_step_count=40, deadline=None)
