@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Tests run in as many processes as there are processors: make WORKERS=2 test. Beyond eight the longest group of tests is all that is left.
+WORKERS ?= auto
+PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadgroup
 
-.PHONY: demo simulate test check unit test-network format bench clean help
+.PHONY: demo simulate test check unit test-network format bench soak fuzz clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -32,8 +35,8 @@ check: $(READY) ## format, lint with the import layers, strict types
 	$(BIN)/mypy
 	$(BIN)/mypy tests examples benchmarks
 
-unit: $(READY)
-	$(BIN)/pytest
+unit: $(READY) ## all tests that need no root
+	$(BIN)/pytest $(PARALLEL)
 
 test-network: $(READY) ## two sites of network namespaces with a long and lossy line: partitions, cuts, firewalls (needs root)
 	@test "$$(id -u)" = 0 || { echo "make test-network needs root, for it makes network namespaces of its own: run sudo make test-network"; exit 1; }
@@ -49,6 +52,9 @@ bench: $(READY) ## latency, throughput and join time beside the peers
 
 soak: $(READY) ## networks of fifty simulated nodes through hundreds of schedules of faults
 	$(BIN)/python -m iris_py.testing.soak
+
+fuzz: $(READY) ## the properties with twenty times as many examples as in make test, and other ones each time
+	$(BIN)/pytest $(PARALLEL) -m hypothesis --hypothesis-profile=random --timeout 3600 -o faulthandler_timeout=0
 
 clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist

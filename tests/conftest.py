@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from pathlib import Path
 
 from hypothesis import settings
 
@@ -16,3 +18,7 @@ settings.load_profile("iris")
 
 # A shell makes what it runs in the background ignore interrupts, and children inherit that; those of the tests must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests start hundreds of interpreters: each would compile all of Iris again where Python was told to write no bytecode.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / "build" / "bytecode"))

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("machine")  # what needs all of it does not meet others of the kind
+
 CONTENDERS = {
     "latency": {"iris, async handler", "iris, inline handler", "pyzmq", "pyzmq asyncio", "tcp echo"},
     "throughput": {
@@ -38,7 +40,7 @@ def report() -> dict[str, Any]:
         cwd=Path(__file__).resolve().parents[2],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -83,7 +85,7 @@ def test_tunnels_are_measured() -> None:
         cwd=Path(__file__).resolve().parents[2],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.xdist_group("machine")  # what needs all of it does not meet others of the kind
+
 
 def measure(what: str) -> dict[tuple[str, str], float]:
     """Run a benchmark; returns the medians by contender and metric. It fails by itself if anything was lost or repeated."""

@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.xdist_group("machine")  # what needs all of it does not meet others of the kind
+
 #: A MiB of slack for what a record, a batch or an allocator holds beside what is bounded; measured: 0.2 to 2 MiB.
 SLACK_MIB = 8.0
 #: The subscription's bound, and what its messages cost beside their payload.

@@ -18,7 +18,7 @@ from iris_py.testing import clock
 from iris_py.testing.network import MemoryNetwork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
     from iris_py.net.network import Address, DatagramSocket, Network
 
@@ -110,10 +110,11 @@ class World:
 
 
 @pytest.fixture(params=["asyncio", "uvloop", "memory"])
-def world(request: pytest.FixtureRequest) -> World:
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind((HERE, 0))  # a free port keeps runs apart that happen at once
-        return World(request.param, sock.getsockname()[1])
+        # A port that stays taken, outside of the groups, keeps runs apart that happen at once.
+        sock.bind((HERE, 0))
+        yield World(request.param, sock.getsockname()[1])
 
 
 class Door:
