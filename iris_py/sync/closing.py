@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-class Closable:
+class Closable(ABC):
     """Something that is closed at the end of a ``with`` statement."""
 
     def __enter__(self) -> Self:
@@ -20,5 +21,6 @@ class Closable:
     ) -> None:
         self._end()
 
+    @abstractmethod
     def _end(self) -> None:
-        raise NotImplementedError
+        """End it; harmless if it has ended."""
