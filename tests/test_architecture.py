@@ -48,6 +48,7 @@ UVLOOP_USERS = {"iris_py/runner.py"}
 LAYERS = (
     ("errors", "packets"),
     ("handshake", "balancer"),
+    ("link_base",),
     ("link",),
     ("group",),
     ("peers",),
