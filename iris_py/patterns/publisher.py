@@ -73,6 +73,7 @@ class Publisher:
         local: The node.
         deliveries: Takes what the node itself subscribed to.
         group_of: Finds the group of a prefix, or makes it: (prefix, now).
+        is_member: Tells whether the node itself is in a group.
         events: Where to put what happened.
 
     Attributes:
@@ -86,6 +87,7 @@ class Publisher:
         local: Peer,
         deliveries: Deliveries,
         group_of: Callable[[Tokens, float], Group],
+        is_member: Callable[[Group], bool],
         events: list[NodeEvent],
     ) -> None:
         self.max_message_bytes = packets.MAX_MESSAGE_BYTES
@@ -94,6 +96,7 @@ class Publisher:
         self._local = local
         self._deliveries = deliveries
         self._group_of = group_of
+        self._is_member = is_member
         self._events = events
         self._version = 0
         self._last_number = 0  # of those that may arrive twice
@@ -250,7 +253,7 @@ class Publisher:
             if group.is_cast(now):
                 route.casts.add(group)
                 route.sends.append(group)
-                route.count += group.size
+                route.count += group.size - self._is_member(group)
                 continue
             route.peers += [member.peer for member in group.targets]
             route.count += len(group.targets)

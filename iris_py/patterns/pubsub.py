@@ -68,7 +68,7 @@ class PubSub:
         self._told: dict[Tokens, dict[SubscriptionQueue, None]] = {}  # who waits for which membership
         self.events: list[NodeEvent] = []
         self.deliveries = Deliveries(outbound, local, count_drop, self.events)
-        self.publisher = Publisher(overlay, outbound, local, self.deliveries, self._group, self.events)
+        self.publisher = Publisher(overlay, outbound, local, self.deliveries, self._group, self._is_member, self.events)
 
     def view_changed(self, group: Group) -> None:
         """The view of a group is another one."""
@@ -172,6 +172,9 @@ class PubSub:
             self._groups.add(group)
         group.last_used = now
         return group
+
+    def _is_member(self, group: Group) -> bool:
+        return group.id in self._prefixes
 
     def _covers(self, prefix: Tokens) -> list[Group]:
         """Return the groups of the memberships that a subscription to a prefix is covered by."""
