@@ -246,8 +246,6 @@ class Watches:
             watch = self.groups.get(group)
             if watch is not None:
                 watch.root = None
-                if watch.ask_again_at is not None and now >= watch.ask_again_at:
-                    watch.ask_again_at = None
                 self._ask(group, watch, now)
         for group in self._masks.expired(now):
             watch = self.groups.get(group)
@@ -319,6 +317,8 @@ class Watches:
         watch.believe_at = None
         watch.attempts = 0
         watch.answered_at = now
+        if watch.ask_again_at is not None and now >= watch.ask_again_at:
+            watch.ask_again_at = None  # This is the answer to that, or to what was asked for another reason since.
         if watch.ask_again_at is None:
             self._resend.cancel(group)
         else:

@@ -88,6 +88,17 @@ def test_who_answers_with_less_than_another_root_told_is_asked_again() -> None:
     assert fixture.sent() == []
 
 
+def test_an_answer_that_comes_late_is_not_asked_for_again_at_a_time_that_has_passed() -> None:
+    fixture = watching(record(1))
+    fixture.watches.lose_root(ROOT.id, 1.0)
+    fixture.watches.view(view(3, record(1), root=HEIR), 2.0)  # by a younger root: to be asked for again
+    fixture.watches.ask_all(30.0)  # the node stood still meanwhile
+    fixture.watches.view(view(3, record(1), root=HEIR), 30.0)
+    deadline = fixture.watches.deadline()
+    assert deadline is not None
+    assert deadline > 30.0
+
+
 def test_changes_apply_to_the_version_that_they_change() -> None:
     fixture = watching(record(1), record(2))
     change = Change(A, 5, 7, 2, [record(3)], [record(1).info.id])
