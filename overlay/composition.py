@@ -32,6 +32,7 @@ from overlay.pastry_events import (
     HandoverWanted,
     LeavesChanged,
     LeavesDoubted,
+    PeerAnswered,
     PeerLeft,
     PeerSilent,
     PeerViolated,
@@ -209,6 +210,9 @@ class Composition:
             self._lifeline.left(event.peer, now)
         elif isinstance(event, LeavesDoubted):
             self._lifeline.detector.look_at(event.leaves, event.witness, now)
+        elif isinstance(event, PeerAnswered):
+            if not self._lifeline.is_buried(event.peer):  # else it may have come from the dead: the ring takes its time
+                self._lifeline.heard_from(event.peer, now)
         elif isinstance(event, PeerSilent):
             self._lifeline.bury(event.info, now, is_silent=True)
         elif isinstance(event, PeerViolated):

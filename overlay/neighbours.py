@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from overlay.ids import RING, clockwise, position
 from overlay.leafset import span
-from overlay.pastry_events import HandoverWanted, LeavesDoubted, PeerSilent
+from overlay.pastry_events import HandoverWanted, LeavesDoubted, PeerAnswered, PeerSilent
 from overlay.ring import Timer
 from overlay.routing_messages import LEAVES_TOLD_MAX, LeafAck, LeafProbe, RowAsk, encode_ring_message
 
@@ -157,6 +157,8 @@ class Neighbours:
             self._expect_hidden(info, now)
         is_late = info.id in self._given_up
         self._given_up.pop(info.id, None)
+        if info.id not in ring.links:
+            ring.emit(PeerAnswered(info.id))  # Where a firewall drops datagrams, nothing else tells.
         if self._probes.pop(info.id, None) is None and not is_late:
             return
         ring.timers.cancel((Timer.PROBE, info.id))
@@ -234,6 +236,10 @@ class Neighbours:
         self._probes[node] = (info, relays + 1)
         ring.timers.set((Timer.PROBE, node), now + ring.config.probe_timeout_s / RELAYS_MAX)
         return encode_ring_message(self._make_probe())
+
+    def is_relaying(self, node: NodeId) -> bool:
+        """Return whether a probe of a node is under way through the ring."""
+        return self._probes.get(node, (None, 0))[1] > 0
 
     def probe_timed_out(self, node: NodeId, now: float) -> bytes | None:
         """Handle that a probe was not answered; return what to send through the ring, as `relayed_probe` does."""

@@ -182,11 +182,19 @@ class Pastry:
         self._core.finish_turn(now)
 
     def ask(self, peer: NodeId, now: float) -> None:
-        """Have a peer show over its link that it lives: it answers with its leaf set. Harmless if it is unknown."""
-        info = self._ring.find(peer)
-        if info is not None and not self._ring.is_left:
-            self._core.neighbours.probe_with_leaves(info, now)
-            self._core.finish_turn(now)
+        """Have a peer show over its link that it lives: it answers with its leaf set. Harmless if it is unknown.
+
+        Without a link it is asked through the ring as well: to dial it may take longer than it has.
+        """
+        ring, neighbours = self._ring, self._core.neighbours
+        info = ring.find(peer)
+        if info is not None and not ring.is_left:
+            neighbours.probe_with_leaves(info, now)
+            self._core.finish_turn(now)  # It is relayed by now if nobody can dial it.
+            probe = None if peer in ring.links or neighbours.is_relaying(peer) else neighbours.relayed_probe(peer, now)
+            if probe is not None:
+                self._core.relaying.relay(peer, probe, now)
+                self._core.finish_turn(now)
 
     def meet(self, info: NodeInfo, now: float) -> None:
         """Handle that a node showed that it lives: it is probed if it belongs into the leaf set and is not there."""

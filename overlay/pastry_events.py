@@ -74,6 +74,13 @@ class PeerLeft(msgspec.Struct, frozen=True):
     """The peer."""
 
 
+class PeerAnswered(msgspec.Struct, frozen=True):
+    """Report that a node that there is no link to answered through the ring: it lives."""
+
+    peer: NodeId
+    """The node."""
+
+
 class PeerSilent(msgspec.Struct, frozen=True):
     """Report a leaf that nobody can ping, since it has no address, and that did not answer through the ring: it is dead."""
 
@@ -108,6 +115,7 @@ PastryEvent: TypeAlias = (
     | Undeliverable
     | HandoverWanted
     | PeerLeft
+    | PeerAnswered
     | PeerSilent
     | PeerViolated
 )

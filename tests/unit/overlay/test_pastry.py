@@ -19,6 +19,7 @@ from overlay.pastry_events import (
     HandoverWanted,
     LeavesChanged,
     LeavesDoubted,
+    PeerAnswered,
     PeerLeft,
     PeerSilent,
     PeerViolated,
@@ -229,6 +230,19 @@ def test_two_hidden_nodes_are_neighbours_by_relay() -> None:
     first.route(make_key(200), b"x", wires.now)
     wires.settle()
     assert [event.payload for event in wires.of(200, Delivered)] == [b"x"]
+
+
+def test_who_answers_through_the_ring_is_said_to_live() -> None:
+    wires = make_ring(10)
+    first = wires.add(100, 10, is_dialable=False)
+    wires.add(200, 10, is_dialable=False)
+    wires.events[wires.infos[100].id].clear()
+    first.ask(wires.infos[10].id, wires.now)  # there is a link: what comes over it says so itself
+    wires.settle()
+    assert not wires.of(100, PeerAnswered)
+    first.ask(wires.infos[200].id, wires.now)
+    wires.settle()
+    assert wires.of(100, PeerAnswered) == [PeerAnswered(wires.infos[200].id)]
 
 
 def test_a_hidden_leaf_that_dies_is_missed_by_another_hidden_one() -> None:
