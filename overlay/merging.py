@@ -42,8 +42,13 @@ class Merging:
         if self._ring.is_active and contact.id != self._ring.local.id:
             router.originate(Kind.SEEK, self._ring.local.id, b"", now, first=contact)
 
-    def receive_seek(self, message: Routed, neighbours: Neighbours, now: float) -> None:
-        """Handle a seek that ended here: its source is of another ring, unless it is the local node."""
+    def receive_seek(self, message: Routed, neighbours: Neighbours, now: float) -> bytes | None:
+        """Handle a seek that ended here: its source is of another ring, unless it is the local node.
+
+        Returns:
+            What to send back along the path: a probe for a source that there is no link to. It may be that nobody can dial it,
+            and no node of this ring but the contact has a link.
+        """
         ring = self._ring
         source = message.source
         place = position(source.id)
@@ -52,12 +57,13 @@ class Merging:
             contact = ring.find(message.path[1]) if len(message.path) > 1 else None
             if contact is not None:
                 neighbours.hear((contact,), now)
-            return
+            return None
         if place in ring.leaves or not ring.leaves.admits(place):
-            return
+            return None
         ring.revive(source.id)
         neighbours.probe_with_leaves(source, now)
         self.hint(source, 0, now)
+        return None if source.id in ring.links else neighbours.relayed_probe(source.id, now)
 
     def hint(self, contact: NodeInfo, row: int, now: float) -> None:
         """Tell the nodes in the table, from a row on, that there is another ring."""

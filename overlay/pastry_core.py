@@ -198,7 +198,9 @@ class Core:
                 if message.kind is Kind.JOIN:
                     self.joining.answer(message, neighbours)
                 elif message.kind is Kind.SEEK:
-                    self.merging.receive_seek(message, neighbours, now)
+                    probe = self.merging.receive_seek(message, neighbours, now)
+                    if probe is not None:
+                        self.relaying.send_back(message.path, ring.local, probe)
                 else:
                     self._unwrap(message.payload, now, message.source.id)
         if neighbours.has_news:

@@ -34,6 +34,7 @@ class Wires:
         self.events: dict[NodeId, list[PastryEvent]] = {}
         self.down: set[NodeId] = set()
         self.refusing: set[NodeId] = set()
+        self.linked_with: dict[NodeId, set[NodeId]] = {}  # of nodes that nobody can dial, who reaches them
         self.hands_over = True
         self.sent: list[tuple[NodeId, NodeId, object]] = []
 
@@ -63,7 +64,9 @@ class Wires:
         messages, happened = pastry.messages_to_send(), pastry.events_received()
         for to, data in messages:
             self.sent.append((node, to.id, decode_ring_message(data)))
-            if to.id in self.refusing:
+            if node in self.linked_with:  # it dials
+                self.linked_with[node].add(to.id)
+            if to.id in self.refusing or node not in self.linked_with.get(to.id, {node}):
                 pastry.contact_failed(to.id, [data], self.now)
             elif to.id not in self.down:
                 self.nodes[to.id].receive(node, data, self.now)
