@@ -1,0 +1,112 @@
+"""Arrow batches as messages: how they are written and read, and the handler that is given them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from iris_py import Request
+
+__all__ = ["ArrowHandler", "decode_batch", "encode_batch"]
+
+
+class Frame(Protocol):
+    """What can be had as Arrow: a ``pyarrow.Table``, a frame of pandas or polars, and whatever else knows the protocol."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """See https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html."""
+        ...
+
+
+#: What a function of an :class:`ArrowHandler` returns.
+Reply: TypeAlias = "pa.RecordBatch | Frame"
+
+
+def encode_batch(batch: pa.RecordBatch) -> bytes:
+    """Return a batch as an Arrow IPC stream: its schema, then the batch."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def decode_batch(payload: bytes) -> pa.RecordBatch:
+    """Return the rows of an Arrow IPC stream as one batch, without copying those of a stream of one batch.
+
+    Raises:
+        ValueError: It is no such stream.
+    """
+    try:
+        with pa.ipc.open_stream(payload) as reader:
+            batches = list(reader)
+            if len(batches) == 1:
+                return batches[0]
+            return _one_batch(pa.Table.from_batches(batches, reader.schema))
+    except (pa.ArrowException, OSError) as exc:  # pyarrow says that a stream ends too soon as OSError
+        raise ValueError(f"{len(payload)} bytes are no Arrow IPC stream: {exc}") from None
+
+
+class ArrowHandler:
+    """A handler of requests that are Arrow batches: ``node.join(name, ArrowHandler(f))`` for ``dispatch(mode="batches")``.
+
+    It works with nodes of :mod:`iris_py` and of :mod:`iris_py.sync`. The function runs in a thread, several at once: pass
+    ``concurrency=`` to ``join`` to have fewer, as for a model that uses every processor itself. An async function is awaited in
+    the event loop.
+
+    Args:
+        function: Is given a ``pyarrow.RecordBatch``; returns one with as many rows, in the same order: a batch, a
+            ``pyarrow.Table``, or a frame of pandas or polars. What it raises reaches the caller as a
+            :exc:`~iris_py.RemoteError`. Without it, override :meth:`on_batch`.
+    """
+
+    def __init__(self, function: Callable[[pa.RecordBatch], Reply | Awaitable[Reply]] | None = None) -> None:
+        self._function = function
+
+    def on_batch(self, batch: pa.RecordBatch) -> Reply | Awaitable[Reply]:
+        """Answer a request: return as many rows as it has."""
+        if self._function is None:
+            raise NotImplementedError(f"{type(self).__qualname__} has neither a function nor a method on_batch()")
+        return self._function(batch)
+
+    def __call__(self, request: Request) -> bytes | Awaitable[bytes]:
+        """Answer a request of bytes; for :meth:`iris_py.Node.join`."""
+        batch = decode_batch(request.payload)
+        reply = self.on_batch(batch)
+        return _answer_later(reply, batch) if inspect.isawaitable(reply) else _answer(reply, batch)
+
+
+async def _answer_later(reply: Awaitable[Reply], batch: pa.RecordBatch) -> bytes:
+    return _answer(await reply, batch)
+
+
+def _answer(reply: object, batch: pa.RecordBatch) -> bytes:
+    answer = _batch_of(reply)
+    if answer.num_rows != batch.num_rows:
+        raise ValueError(f"the handler returned {answer.num_rows} rows for a request of {batch.num_rows}; each row needs one")
+    return encode_batch(answer)
+
+
+def _batch_of(reply: Any) -> pa.RecordBatch:  # noqa: ANN401 - whatever the user's function returned
+    """Return what a function returned as one batch."""
+    if isinstance(reply, pa.RecordBatch):
+        return reply
+    if isinstance(reply, pa.Table):
+        return _one_batch(reply)
+    if type(reply).__module__.partition(".")[0] == "pandas" and type(reply).__name__ == "DataFrame":
+        return pa.RecordBatch.from_pandas(reply, preserve_index=False)  # the index is about rows here, and no column
+    if hasattr(reply, "__arrow_c_stream__"):
+        return _one_batch(pa.table(reply))
+    raise TypeError(
+        f"the handler returned {type(reply).__qualname__}, but a reply must be a pyarrow.RecordBatch or Table, "
+        "or a frame of pandas or polars"
+    )
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
