@@ -65,8 +65,13 @@ TESTING = {
 }
 
 SPARK = {
+    "ArrowHandler",
     "DispatchError",
     "JavaNotFound",
+    "Network",
+    "decode_batch",
+    "dispatch",
+    "encode_batch",
     "ensure_java",
 }
 

@@ -1,0 +1,81 @@
+"""Dispatch of Arrow batches: some rows make one request, an Arrow IPC stream, and the reply has a row for each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from spark_connector.arrow import decode_batch, encode_batch
+from spark_connector.errors import DispatchError
+from spark_connector.window import Group, Question
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spark_connector.keys import Scope
+    from spark_connector.plan import Plan
+
+__all__ = ["ask_batches", "columns_of_reply", "slices"]
+
+
+def ask_batches(plan: Plan, batches: Iterator[pa.RecordBatch], scope: Scope, bytes_max: int) -> Iterator[Group[pa.RecordBatch]]:
+    """Yield pieces of batches, each with its question."""
+    for batch in batches:
+        for first in range(0, batch.num_rows, plan.batch_rows):
+            yield from slices(plan, batch.slice(first, plan.batch_rows), scope, bytes_max)
+
+
+def slices(plan: Plan, batch: pa.RecordBatch, scope: Scope, bytes_max: int) -> Iterator[Group[pa.RecordBatch]]:
+    """Yield a batch with its question, in halves if it is too large for a message."""
+    can_split = batch.num_rows > 1
+    if not can_split or batch.nbytes <= bytes_max or callable(plan.request):
+        question = _question(plan, batch, scope, bytes_max if can_split else None)
+        if question is not None:
+            yield Group(batch, [question])
+            return
+    half = batch.num_rows // 2
+    yield from slices(plan, batch.slice(0, half), scope, bytes_max)
+    yield from slices(plan, batch.slice(half), scope, bytes_max)
+
+
+def columns_of_reply(plan: Plan, question: Question, rows: int) -> list[pa.Array[Any]]:
+    """Return the columns of the reply; nulls if there is none. An outcome that is no such reply becomes an error there."""
+    if isinstance(question.outcome, bytes):
+        try:
+            return _columns(plan, decode_batch(question.outcome), rows)
+        except ValueError as exc:
+            question.outcome = DispatchError(plan.cluster, question.key, f"{exc}. Let its members serve an ArrowHandler.")
+    return [pa.nulls(rows, field.type) for field in plan.reply_schema]
+
+
+def _question(plan: Plan, batch: pa.RecordBatch, scope: Scope, bytes_max: int | None) -> Question | None:
+    """Return the question of a batch; None if it is too large."""
+    try:
+        asked = plan.request(batch) if callable(plan.request) else batch
+        if isinstance(plan.request, tuple):
+            asked = batch.select(list(plan.request))
+        payload = encode_batch(asked)
+    except Exception as exc:
+        key = scope.skip()
+        reason = f"the function request= failed with {type(exc).__qualname__}: {exc}"
+        return Question(key, None, DispatchError(plan.cluster, key, reason))
+    if bytes_max is not None and len(payload) > bytes_max:
+        return None
+    return Question(scope.key(payload), payload)
+
+
+def _columns(plan: Plan, reply: pa.RecordBatch, rows: int) -> list[pa.Array[Any]]:
+    if reply.num_rows != rows:
+        raise ValueError(f"the reply has {reply.num_rows} rows for a request of {rows}")
+    columns = []
+    for field in plan.reply_schema:
+        index = reply.schema.get_field_index(field.name)
+        if index < 0:
+            raise ValueError(f"the reply has no column {field.name!r}, but {', '.join(reply.schema.names) or 'none'}")
+        column = reply.column(index)
+        try:
+            columns.append(column.cast(field.type))
+        except pa.ArrowException as exc:
+            raise ValueError(f"the reply's column {field.name!r} is {column.type}, and cannot be {field.type}: {exc}") from None
+    return columns

@@ -1,0 +1,309 @@
+"""Dispatch of a DataFrame to a cluster: the driver's side, which checks everything that it can before Spark starts anything."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from iris_py import ConfigurationError
+from spark_connector.network import Network
+from spark_connector.plan import ERROR_COLUMN, Plan
+from spark_connector.tasks import dispatch_batches, dispatch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+    #: A column by its name, an expression of columns, or a function of a row as a dict.
+    RowSource: TypeAlias = "str | Column | Callable[[Mapping[str, Any]], object]"
+    #: Columns by their names, or a function of a batch.
+    BatchSource: TypeAlias = "Sequence[str] | Callable[[pa.RecordBatch], pa.RecordBatch]"
+
+__all__ = ["dispatch"]
+
+#: The oldest Spark that this is made for (docs/spark.md).
+SPARK_MIN = (4, 2)
+#: Requests of a task that are under way at once. Of rows: enough to hide some milliseconds. Of batches: enough for the members
+#: to work while others travel; each is a megabyte or so, here and there.
+WINDOW_ROWS = 64
+WINDOW_BATCHES = 4
+#: Larger windows are a mistake: a member takes 1,152 requests before it is full, and each of ours needs some KiB here.
+WINDOW_MAX = 65_536
+#: Rows of a request of mode ``batches``. Larger ones gain nothing: at a thousand what is done per request is small already.
+BATCH_ROWS = 1000
+#: How long one attempt may take (seconds), and how many more there are.
+TIMEOUT_S = 10.0
+RETRIES = 3
+
+REQUEST_COLUMN = "__iris_request"
+KEY_COLUMN = "__iris_key"
+ERROR_MODES = ("raise", "null", "column")
+
+_numbers = itertools.count()
+
+
+def dispatch(
+    df: DataFrame,
+    cluster: str,
+    *,
+    request: RowSource | BatchSource | None = None,
+    reply: Callable[[bytes], object] | None = None,
+    schema: str | StructType = "reply binary",
+    mode: Literal["rows", "batches"] = "rows",
+    window: int | None = None,
+    batch_rows: int = BATCH_ROWS,
+    key: RowSource | None = None,
+    timeout: float = TIMEOUT_S,
+    retries: int = RETRIES,
+    on_error: Literal["raise", "null", "column"] = "raise",
+    network: Network | None = None,
+    name: str | None = None,
+) -> DataFrame:
+    """Ask a cluster about each row of a DataFrame; return it with the replies as further columns.
+
+    As everything in Spark it is lazy: rows are asked about when an action needs them, by the tasks, each time that one does.
+    Works for streaming DataFrames as well. docs/spark.md says what is promised.
+
+    Args:
+        df: The DataFrame.
+        cluster: Whom to ask.
+        request: What to ask. In mode ``rows`` the payload: the name of a column of text or bytes; an expression of columns,
+            such as ``to_json(struct("*"))``; or a function that is given a row as a dict and returns bytes or text. A row whose
+            payload is None is not asked about. In mode ``batches`` the columns that are sent, by default all; or a function of
+            a ``pyarrow.RecordBatch`` that returns the one that is sent, with as many rows.
+        reply: In mode ``rows`` a function that is given a reply as bytes and returns the values of the new columns: a dict or a
+            tuple of them, or for one column the value itself. Without it there is one column, of bytes or text.
+        schema: The new columns, as ``"score double, model string"`` or a ``StructType``. In mode ``batches`` the reply has to
+            have columns of these names, of types that can be cast without loss; others that it has are left out.
+        mode: ``rows``: each row is a request. ``batches``: up to ``batch_rows`` rows are one, an Arrow IPC stream; the members
+            are to serve an :class:`~spark_connector.ArrowHandler`. Far faster, if they can use it.
+        window: How many requests each task has under way: by default 64 rows, or 4 batches.
+        batch_rows: In mode ``batches``, how many rows a request has at most; fewer where they do not fit into a message.
+        key: In mode ``rows``, what a request is, for members that have executed it: a column of text, bytes or whole numbers,
+            an expression, or a function of a row. The same key asks for the same thing, whoever asks (see
+            :meth:`iris_py.Node.request`). By default the place of the row in the job and a digest of the payload.
+        timeout: How long each attempt may take, in seconds: longer than the slowest reply that is worth waiting for.
+        retries: How often a request without a reply is sent again, with its key, before it is an error. One whose handler
+            failed is not.
+        on_error: What becomes of a row that has no reply, or not one as ``schema`` says. ``raise``: the task fails, and the job
+            with it when Spark has tried often enough. ``null``: the new columns are null. ``column``: likewise, and the column
+            ``error`` says why; it is null in other rows. That nobody serves the cluster is no matter of single rows: the task
+            fails.
+        network: Settings of the nodes that ask; see :class:`Network`.
+        name: What this dispatch is called in keys. By default its number in this program, so that keys are the same after a
+            restart if the program dispatches in the same order. Inside ``foreachBatch``, give it a name.
+
+    Raises:
+        ConfigurationError: An argument is wrong.
+    """
+    from pyspark.sql import Column
+
+    _check_session(df)
+    _check_numbers(cluster, mode, window, batch_rows, timeout, retries, on_error, name)
+    network = Network() if network is None else network
+    if not isinstance(network, Network):
+        raise ConfigurationError(f"network={network!r} must be a spark_connector.Network.")
+    if mode == "batches" and (reply is not None or key is not None):
+        raise ConfigurationError(
+            "reply= and key= are for mode='rows': a batch is answered by columns, and its rows have no keys."
+        )
+    added, arrow_schema = _reply_schema(schema, reply, mode)
+    _check_names(df, added.names, on_error)
+    internal: list[str] = []
+    rows = df
+    if isinstance(request, Column):
+        rows, request = rows.withColumn(REQUEST_COLUMN, request), REQUEST_COLUMN
+        internal.append(REQUEST_COLUMN)
+    if isinstance(key, Column):
+        rows, key = rows.withColumn(KEY_COLUMN, key), KEY_COLUMN
+        internal.append(KEY_COLUMN)
+    plan = Plan(
+        cluster=cluster,
+        network=network,
+        reply_schema=arrow_schema,
+        request=_row_source(rows, request) if mode == "rows" else _batch_source(rows, request),
+        reply=_function(reply, "reply") if reply is not None else None,
+        key=None if key is None else _key_source(rows, key),
+        internal=tuple(internal),
+        window=window or (WINDOW_ROWS if mode == "rows" else WINDOW_BATCHES),
+        batch_rows=batch_rows,
+        timeout=float(timeout),
+        retries=retries,
+        on_error=on_error,
+        name=f"{next(_numbers)}" if name is None else name,
+        token=uuid.uuid4().hex,
+    )
+    return rows.mapInArrow(_task_function(plan, mode), _result_schema(df, added, on_error))
+
+
+def _task_function(plan: Plan, mode: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that Spark pickles, and whose name it shows in plans."""
+    run = dispatch_rows if mode == "rows" else dispatch_batches
+
+    def iris_dispatch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run(plan, batches)
+
+    return iris_dispatch
+
+
+# -- checks
+
+
+def _check_session(df: DataFrame) -> None:
+    from pyspark.sql import DataFrame
+
+    if not isinstance(df, DataFrame):
+        raise ConfigurationError(f"df is {type(df).__qualname__}, and must be a DataFrame of PySpark.")
+    check_version(df.sparkSession.version)
+
+
+def check_version(version: str) -> None:
+    """Raise unless a version of Spark is new enough.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    if numbers < SPARK_MIN:
+        needed = ".".join(str(number) for number in SPARK_MIN)
+        raise ConfigurationError(f"this is Spark {version}, and {needed} or newer is needed. Run: pip install 'iris-py[spark]'")
+
+
+def _check_numbers(
+    cluster: object,
+    mode: object,
+    window: object,
+    batch_rows: object,
+    timeout: object,
+    retries: object,
+    on_error: object,
+    name: object,
+) -> None:
+    if not isinstance(cluster, str) or not 1 <= len(cluster.encode()) <= 255:
+        raise ConfigurationError(f"cluster={cluster!r} must be a name of 1 to 255 bytes.")
+    if mode not in ("rows", "batches"):
+        raise ConfigurationError(f"mode={mode!r} is unknown. Choose rows or batches.")
+    if on_error not in ERROR_MODES:
+        raise ConfigurationError(f"on_error={on_error!r} is unknown. Choose one of {', '.join(ERROR_MODES)}.")
+    if window is not None and not _is_whole(window, 1, WINDOW_MAX):
+        raise ConfigurationError(f"window={window!r} must be from 1 to {WINDOW_MAX}.")
+    if not _is_whole(batch_rows, 1, 1 << 31):
+        raise ConfigurationError(f"batch_rows={batch_rows!r} must be a number of rows, at least 1.")
+    if not _is_whole(retries, 0, 1 << 31):
+        raise ConfigurationError(f"retries={retries!r} must be a whole number, at least 0.")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
+        raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
+    if name is not None and (not isinstance(name, str) or not name):
+        raise ConfigurationError(f"name={name!r} must be a text that is not empty.")
+
+
+def _is_whole(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _check_names(df: DataFrame, names: Sequence[str], on_error: str) -> None:
+    added = [*names, *([ERROR_COLUMN] if on_error == "column" else [])]
+    twice = [name for number, name in enumerate(df.columns) if name in df.columns[:number]]
+    if twice:
+        raise ConfigurationError(f"the DataFrame has two columns {twice[0]!r}. Rename one.")
+    for number, name in enumerate(added):
+        if name in df.columns or name in added[:number]:
+            raise ConfigurationError(f"there would be two columns {name!r}. Rename that of the DataFrame, or that of schema=.")
+
+
+# -- schemas
+
+
+def _reply_schema(schema: object, reply: object, mode: str) -> tuple[StructType, pa.Schema]:
+    """Return the columns that are added, for Spark and for Arrow."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+    if not isinstance(schema, str | StructType):
+        raise ConfigurationError(f'schema={schema!r} must be a text as "score double, model string", or a StructType.')
+    try:
+        parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+        if not isinstance(parsed, StructType):
+            raise ConfigurationError(f'schema={schema!r} is a type, and not columns such as "score double, model string".')
+        # A row without a reply has no values, so every column may be null.
+        added = StructType([StructField(field.name, field.dataType, True, field.metadata) for field in parsed.fields])
+        arrow_schema = to_arrow_schema(added, timezone="UTC")
+    except PySparkException as exc:
+        reason = str(exc).strip().split("\n")[0]
+        raise ConfigurationError(f'schema={schema!r} is no schema such as "score double, model string": {reason}') from None
+    if not added.fields:
+        raise ConfigurationError(
+            "schema= has no column. Name at least one, or use spark_connector.notify() to ask for no reply."
+        )
+    is_plain = len(added.fields) == 1 and isinstance(added.fields[0].dataType, StringType | BinaryType)
+    if mode == "rows" and reply is None and not is_plain:
+        raise ConfigurationError(
+            f"schema={schema!r} needs reply=, a function that makes these columns of a reply, such as json.loads. "
+            "Without it there is one column, of binary or string."
+        )
+    return added, arrow_schema
+
+
+def _result_schema(df: DataFrame, added: StructType, on_error: str) -> StructType:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    error = [StructField(ERROR_COLUMN, StringType(), True)] if on_error == "column" else []
+    return StructType([*df.schema.fields, *added.fields, *error])
+
+
+# -- sources
+
+
+def _row_source(df: DataFrame, request: object) -> object:
+    if isinstance(request, str):
+        from pyspark.sql.types import BinaryType, StringType
+
+        return _column(df, request, "request", (StringType, BinaryType), "text or bytes")
+    return _function(request, "request")
+
+
+def _key_source(df: DataFrame, key: object) -> Any:  # noqa: ANN401 - a name or a function; pickled as it is
+    if isinstance(key, str):
+        from pyspark.sql.types import BinaryType, IntegralType, StringType
+
+        return _column(df, key, "key", (StringType, BinaryType, IntegralType), "text, bytes or whole numbers")
+    return _function(key, "key")
+
+
+def _batch_source(df: DataFrame, request: object) -> object:
+    if request is None or callable(request):
+        return request
+    if isinstance(request, str) or not isinstance(request, Sequence):
+        raise ConfigurationError("request= must be a list of columns, or a function of a batch, with mode='batches'.")
+    for name in request:
+        if name not in df.columns:
+            raise ConfigurationError(f"request= names a column {name!r}, but there are {', '.join(df.columns)}.")
+    return tuple(request)
+
+
+def _column(df: DataFrame, name: str, origin: str, types: tuple[type, ...], words: str) -> str:
+    if name not in df.columns:
+        raise ConfigurationError(f"{origin}={name!r} is no column; there are {', '.join(df.columns)}.")
+    kind = df.schema[name].dataType
+    if not isinstance(kind, types):
+        said = f"the expression {origin}=" if name in (REQUEST_COLUMN, KEY_COLUMN) else f"the column {origin}={name!r}"
+        raise ConfigurationError(f"{said} is {kind.simpleString()}, and must be {words}. Cast it, or give a function of a row.")
+    return name
+
+
+def _function(function: object, origin: str) -> Any:  # noqa: ANN401 - pickled as it is
+    if not callable(function):
+        raise ConfigurationError(
+            f"{origin}={function!r} must be a column or a function."
+            if origin != "reply"
+            else f"reply={function!r} must be a function of bytes, such as json.loads."
+        )
+    return function

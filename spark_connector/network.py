@@ -1,0 +1,93 @@
+"""Which Iris network the nodes of Spark tasks belong to, and how they find it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import iris_py
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
+
+__all__ = ["Network"]
+
+#: A secret is one line, beside some comments: more is another file.
+SECRET_FILE_BYTES_MAX = 1024
+
+
+@dataclass(frozen=True)
+class Network:
+    """The settings of the nodes that run in Spark's Python workers; those of :func:`iris_py.connect`.
+
+    It travels to the executors as part of the function that the tasks run: it is in no Spark setting, plan, event log or user
+    interface, and on no command line. Spark encrypts what it sends to executors only with ``spark.network.crypto.enabled``, so
+    a ``secret_file`` on the executors is better than a ``secret``. What is None is looked for where the executor runs: in its
+    ``IRIS_*`` variables, then in ``~/.config/iris/iris.toml``. With nothing at all, tasks belong to the network of the user and
+    the machine that they run on: right for Spark's ``local`` mode, and for nothing else.
+    """
+
+    name: str | None = None
+    """The name of the network."""
+    secret: str | bytes | None = field(default=None, repr=False)
+    """The network secret, as ``iris keys new`` shows it."""
+    secret_file: str | None = None
+    """Instead of it: a file on each executor that holds it, and that not everybody can read."""
+    seeds: Sequence[str] = ()
+    """``host:port`` of nodes to dial."""
+    listen: str | None = None
+    """``host:port`` where each node listens, with port 0 for any free one, as there are many on a host; ``0.0.0.0:0`` where
+    members are on other machines."""
+    zone: str | None = None
+    """Where the executors are, as ``eu-west/a``."""
+    discovery: bool | None = None
+    """Whether to find nodes by beacons and remembered peers."""
+    max_message_bytes: int | None = None
+    """The largest request that tasks send: 16 MiB by default, at most 64 MiB."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant, on the driver."""
+        if self.secret is not None and self.secret_file is not None:
+            raise iris_py.ConfigurationError("secret= and secret_file= are both given, and only one can count. Leave one out.")
+        if isinstance(self.seeds, str) or not all(isinstance(seed, str) for seed in self.seeds):
+            raise iris_py.ConfigurationError('seeds= must be a list of "host:port". Correct it.')
+        object.__setattr__(self, "seeds", tuple(self.seeds))
+
+    def connect(self) -> AbstractAsyncContextManager[iris_py.Node]:
+        """Start a node with these settings, here.
+
+        Raises:
+            ConfigurationError: A setting is wrong.
+            HandshakeError: Somebody answers at every seed, and none of them holds this secret.
+        """
+        return iris_py.connect(
+            network=self.name,
+            secret=self.secret if self.secret_file is None else _read_secret(self.secret_file),
+            listen=self.listen,
+            seeds=self.seeds or None,
+            zone=self.zone,
+            discovery=self.discovery,
+            max_message_bytes=self.max_message_bytes,
+        )
+
+
+def _read_secret(path: str) -> str:
+    """Return the one line of a file that is no comment. Its owner may be another, as service managers provide files so."""
+    try:
+        with open(path, "rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            content = file.read(SECRET_FILE_BYTES_MAX + 1)
+    except OSError as exc:
+        raise iris_py.ConfigurationError(
+            f"secret_file: {path} cannot be read on this executor: {exc.strerror}. Put the file there, or correct the path."
+        ) from exc
+    if mode & 0o007:
+        raise iris_py.ConfigurationError(f"secret_file: others can read {path}. Run there: chmod 600 {path}")
+    lines = [line.strip() for line in content.decode("latin-1").splitlines()]
+    secrets = [line for line in lines if line and not line.startswith("#")]
+    if len(secrets) != 1 or len(content) > SECRET_FILE_BYTES_MAX:
+        raise iris_py.ConfigurationError(f"secret_file: {path} does not hold one secret. Make one with `iris keys new`.")
+    return secrets[0]

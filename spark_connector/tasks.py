@@ -1,0 +1,73 @@
+"""What runs inside Spark's tasks for a dispatch: batches in, the same rows with the columns of their replies out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from spark_connector.batches import ask_batches, columns_of_reply
+from spark_connector.errors import DispatchError
+from spark_connector.keys import task_scope
+from spark_connector.plan import ERROR_COLUMN
+from spark_connector.rows import ask_rows, columns_of_replies
+from spark_connector.window import Window
+from spark_connector.worker import courier, end_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spark_connector.plan import Plan
+    from spark_connector.window import Group
+
+__all__ = ["dispatch_batches", "dispatch_rows"]
+
+
+def dispatch_rows(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Ask about each row; yield each batch with the columns of the replies."""
+    window = _window(plan)
+    scope = task_scope(plan.name, plan.token)
+    try:
+        for group in window.run(ask_rows(plan, batches, scope)):
+            yield _extend(plan, group, columns_of_replies(plan, group.questions))
+    finally:
+        end_task()
+
+
+def dispatch_batches(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Ask about some rows at once; yield each piece with the columns of the reply."""
+    window = _window(plan)
+    scope = task_scope(plan.name, plan.token)
+    bytes_max = courier(plan.network, plan.cluster).node.max_message_bytes
+    try:
+        for group in window.run(ask_batches(plan, batches, scope, bytes_max)):
+            yield _extend(plan, group, columns_of_reply(plan, group.questions[0], group.rows.num_rows))
+    finally:
+        end_task()
+
+
+def _window(plan: Plan) -> Window[pa.RecordBatch]:
+    return Window(
+        courier(plan.network, plan.cluster),
+        plan.cluster,
+        plan.window,
+        plan.timeout,
+        plan.retries,
+        is_strict=plan.on_error == "raise",
+    )
+
+
+def _extend(plan: Plan, group: Group[pa.RecordBatch], columns: list[pa.Array[Any]]) -> pa.RecordBatch:
+    """Return the rows with the columns of their replies; raise the first error if none is allowed."""
+    errors = [question.outcome if isinstance(question.outcome, DispatchError) else None for question in group.questions]
+    if plan.on_error == "raise":
+        for error in errors:
+            if error is not None:
+                raise error
+    rows, fields = group.rows, list(plan.reply_schema)
+    if plan.on_error == "column":
+        texts = [None if error is None else str(error) for error in errors]
+        texts = texts if len(texts) == rows.num_rows else texts * rows.num_rows
+        columns = [*columns, pa.array(texts, pa.string())]
+        fields.append(pa.field(ERROR_COLUMN, pa.string()))
+    return pa.RecordBatch.from_arrays([*rows.columns, *columns], schema=pa.schema([*rows.schema, *fields]))

@@ -1,0 +1,226 @@
+"""Many requests of one task at once: a window that slides over its rows, and does not stop between two batches of them.
+
+Theory of operation. The task's thread makes *groups*: some rows, and one request for each or for all of them. It hands each
+group to the event loop at once, as waking the loop for every row costs more than the request. In the loop up to ``size``
+requests are under way. The task's thread reads more rows as soon as fewer than ``size`` requests wait, and hands groups back in
+their order when they are done. So neither a slow request nor the end of a batch leaves the window empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from iris_py import IrisError, MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
+from spark_connector.errors import DispatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from spark_connector.worker import Courier
+
+__all__ = ["Group", "Question", "Window"]
+
+#: How many times the window may be read ahead of the oldest request that is not done, besides one whole group. Too small: one
+#: slow request leaves the window empty; too large: memory.
+AHEAD = 2
+#: The first pause before a request is sent again, and the longest (seconds). The node itself has tried for the whole timeout,
+#: in which it pauses as it should, so this is only for errors that come at once.
+PAUSE_S = 0.1
+PAUSE_S_MAX = 2.0
+#: How often a task that waits sees whether the node still lives (seconds). It ends only with a crash.
+LIFE_SIGN_S = 1.0
+#: What may happen to one row and not to the next. All else would happen to each.
+OF_ROWS = (RemoteError, RequestTimeout, Overloaded, MemberLost, MessageTooLarge)
+
+Rows = TypeVar("Rows")
+
+
+class Question:
+    """One request.
+
+    Attributes:
+        key: What it is known by at the cluster.
+        payload: What is asked; None to ask nothing, if the outcome is known.
+        outcome: The reply, or why there is none; None while it is not known, and for a question that is not asked.
+    """
+
+    __slots__ = ("key", "outcome", "payload")
+
+    def __init__(self, key: str, payload: bytes | None, outcome: DispatchError | None = None) -> None:
+        self.key = key
+        self.payload = payload
+        self.outcome: bytes | DispatchError | None = outcome
+
+
+class Group(Generic[Rows]):
+    """Rows that go on together when all their questions have been answered.
+
+    Attributes:
+        rows: Whatever they are.
+        questions: What is asked about them.
+        left: How many of these have no outcome yet.
+    """
+
+    __slots__ = ("left", "questions", "rows")
+
+    def __init__(self, rows: Rows, questions: Sequence[Question]) -> None:
+        self.rows = rows
+        self.questions = questions
+        self.left = sum(question.payload is not None for question in questions)
+
+
+class Window(Generic[Rows]):
+    """Asks a cluster what groups want to know.
+
+    Args:
+        courier: The node.
+        cluster: Whom to ask.
+        size: How many requests are under way at once.
+        timeout: For each attempt, in seconds.
+        retries: How many attempts there are besides the first.
+        is_strict: Whether the first failure ends it. One that nobody serves the cluster always does.
+    """
+
+    def __init__(self, courier: Courier, cluster: str, size: int, timeout: float, retries: int, *, is_strict: bool) -> None:
+        self._courier = courier
+        self._cluster = cluster
+        self._size = size
+        self._timeout = timeout
+        self._retries = retries
+        self._is_strict = is_strict
+        # Each of the next belongs to one thread, which alone changes it; the other one reads.
+        self._handed = 0  # requests that the task has handed over
+        self._begun = 0  # requests that the loop has taken up
+        self._failure: DispatchError | None = None  # by the loop
+        self._wake = threading.Event()
+        # In the loop.
+        self._waiting: deque[tuple[Group[Rows], Question]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running = 0
+        self._is_over = False
+
+    def run(self, groups: Iterator[Group[Rows]]) -> Iterator[Group[Rows]]:
+        """Yield each group, in order, when all its questions have outcomes.
+
+        Raises:
+            DispatchError: One has failed that must not.
+        """
+        pending: deque[Group[Rows]] = deque()
+        is_exhausted = False
+        try:
+            while self._failure is None:
+                if not is_exhausted and self._has_room(pending):
+                    group = next(groups, None)
+                    if group is None:
+                        is_exhausted = True
+                    else:
+                        pending.append(group)
+                        self._put(group)
+                elif not pending:
+                    return
+                elif not pending[0].left:
+                    yield pending.popleft()
+                else:
+                    while not self._wake.wait(LIFE_SIGN_S):
+                        self._check_alive()
+                    self._wake.clear()  # before anything is looked at: what happens from now on sets it again
+            raise self._failure
+        finally:
+            self._courier.loop.call_soon_threadsafe(self._stop)
+
+    def _has_room(self, pending: deque[Group[Rows]]) -> bool:
+        if self._handed - self._begun >= self._size:
+            return False
+        return len(pending) < AHEAD or sum(len(group.questions) for group in pending) < AHEAD * self._size
+
+    def _put(self, group: Group[Rows]) -> None:
+        if group.left:
+            self._handed += group.left
+            self._courier.loop.call_soon_threadsafe(self._take, group)
+
+    def _check_alive(self) -> None:
+        if not self._courier.is_alive:
+            raise DispatchError(self._cluster, "", "the Iris node of the Spark task has ended. Spark tries the task again.")
+
+    # -- in the loop
+
+    def _take(self, group: Group[Rows]) -> None:
+        if self._is_over:
+            return
+        self._waiting.extend((group, question) for question in group.questions if question.payload is not None)
+        for _ in range(min(self._size - self._running, len(self._waiting))):
+            self._running += 1
+            task = asyncio.get_running_loop().create_task(self._work())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _work(self) -> None:
+        """Ask one question after the other; ``size`` of these make the window."""
+        waiting = self._waiting
+        while waiting:
+            group, question = waiting.popleft()
+            self._begun += 1
+            if len(waiting) == self._size - 1:
+                self._wake.set()  # it is time for more rows
+            try:
+                question.outcome = await self._ask(question)
+            except Exception as exc:
+                question.outcome = DispatchError(self._cluster, question.key, _describe(exc))
+                if self._is_strict or not isinstance(exc, OF_ROWS):
+                    self._fail(question.outcome)
+            group.left -= 1
+            if not group.left:
+                self._wake.set()
+        self._running -= 1  # in the same step in which nothing waits any more, so that the next group finds its place
+
+    async def _ask(self, question: Question) -> bytes:
+        """Ask until there is a reply, or no attempt is left."""
+        key, payload = question.key, question.payload
+        assert payload is not None
+        request = self._courier.node.request
+        pause_s = PAUSE_S
+        for attempts_left in range(self._retries, -1, -1):
+            try:
+                return await request(self._cluster, payload, timeout=self._timeout, idempotent=True, key=key)
+            except (RequestTimeout, NoMembers, Overloaded, MemberLost) as exc:
+                if not attempts_left:
+                    await self._check_served(key, exc)
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _check_served(self, key: str, exc: IrisError) -> None:
+        """Fail for good if nobody serves the cluster: that is the failure of no single row."""
+        if isinstance(exc, NoMembers) or (isinstance(exc, RequestTimeout) and exc.member is None):
+            if len(await self._courier.node.members(self._cluster)):
+                return
+            known = len(self._courier.node.nodes()) - 1
+            self._fail(
+                DispatchError(
+                    self._cluster,
+                    key,
+                    f"nobody serves that cluster, of {known} other nodes that the task knows in network "
+                    f"{self._courier.node.network!r}. Start a member with node.join(), or let the tasks find its network: "
+                    "dispatch(..., network=Network(secret_file=..., seeds=[...])).",
+                )
+            )
+
+    def _fail(self, failure: DispatchError) -> None:
+        if self._failure is None:
+            self._failure = failure
+        self._wake.set()
+
+    def _stop(self) -> None:
+        """Nobody waits any more: cancel what is under way."""
+        self._is_over = True
+        self._waiting.clear()
+        for task in self._tasks:
+            task.cancel()
+
+
+def _describe(error: Exception) -> str:
+    return str(error) if isinstance(error, IrisError) else f"{type(error).__qualname__}: {error}"

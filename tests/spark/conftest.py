@@ -1,0 +1,106 @@
+"""What the tests with Spark share: one session on this machine alone, and a network with services in this process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+import iris_py.sync as iris
+from security import Secret
+from spark_connector import Network, ensure_java
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+#: Rows of an Arrow batch: few, so that a partition of a test has several.
+BATCH_ROWS = 100
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Spark with two slots, whose workers find no settings of the user; all its processes end with the tests."""
+    home = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(("IRIS_", "XDG_", "SPARK_")):
+                patch.delenv(name)
+        for name, value in {
+            "HOME": str(home),
+            "XDG_CONFIG_HOME": str(home / "config"),
+            "XDG_STATE_HOME": str(home / "state"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+        }.items():
+            patch.setenv(name, value)
+        ensure_java()
+        session = (
+            SparkSession.builder.master("local[2,2]")  # a task that fails is tried once more
+            .appName("iris-tests")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH_ROWS))
+            .config("spark.sql.warehouse.dir", str(home / "warehouse"))
+            .config("spark.local.dir", str(home))
+            .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home} -XX:TieredStopAtLevel=1")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("OFF")
+        try:
+            yield session
+        finally:
+            gateway = SparkContext._gateway
+            assert gateway is not None
+            session.stop()
+            gateway.shutdown()
+            process = gateway.proc
+            process.stdin.close()  # the JVM ends with it
+            process.wait(60)
+            SparkContext._gateway = SparkContext._jvm = None
+
+
+class Service:
+    """A network of one node in this process, which serves what a test asks for.
+
+    Attributes:
+        node: The node.
+        network: How Spark's tasks find it.
+        asked: The payloads of the requests that were executed, in the order of their arrival.
+    """
+
+    def __init__(self, node: iris.Node, network: Network) -> None:
+        self.node = node
+        self.network = network
+        self.asked: list[bytes] = []
+        self._lock = threading.Lock()
+
+    def serve(self, cluster: str, answer: Callable[[bytes], bytes], *, members: int = 1) -> None:
+        """Serve a cluster until the end of the test."""
+
+        def handle(request: iris.Request) -> bytes:
+            with self._lock:
+                self.asked.append(request.payload)
+            return answer(request.payload)
+
+        for _ in range(members):
+            self.node.join(cluster, handle)
+
+
+@pytest.fixture(scope="session")
+def secret() -> str:
+    """The secret of the network of the tests."""
+    return Secret.generate(os.urandom).text
+
+
+@pytest.fixture
+def service(secret: str) -> Iterator[Service]:
+    """A network of its own for each test; no task of another one is in it."""
+    with iris.connect(secret=secret, network="tests", listen="127.0.0.1:0", seeds=(), discovery=False) as node:
+        yield Service(node, Network(name="tests", secret=secret, seeds=[node.address], discovery=False))
