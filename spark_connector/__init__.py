@@ -5,14 +5,17 @@ from spark_connector.dispatch import dispatch
 from spark_connector.errors import DispatchError, JavaNotFound
 from spark_connector.java import ensure_java
 from spark_connector.network import Network
+from spark_connector.notify import Notified, notify
 
 __all__ = [
     "ArrowHandler",
     "DispatchError",
     "JavaNotFound",
     "Network",
+    "Notified",
     "decode_batch",
     "dispatch",
     "encode_batch",
     "ensure_java",
+    "notify",
 ]

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 import uuid
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 from iris_py import ConfigurationError
 from spark_connector.network import Network
 from spark_connector.plan import ERROR_COLUMN, Plan
+from spark_connector.sources import (
+    KEY_COLUMN,
+    REQUEST_COLUMN,
+    batch_source,
+    check_frame,
+    function,
+    is_whole,
+    key_source,
+    place,
+    row_source,
+)
 from spark_connector.tasks import dispatch_batches, dispatch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    #: A column by its name, an expression of columns, or a function of a row as a dict.
-    RowSource: TypeAlias = "str | Column | Callable[[Mapping[str, Any]], object]"
-    #: Columns by their names, or a function of a batch.
-    BatchSource: TypeAlias = "Sequence[str] | Callable[[pa.RecordBatch], pa.RecordBatch]"
+    from spark_connector.sources import BatchSource, RowSource
 
 __all__ = ["dispatch"]
 
-#: The oldest Spark that this is made for (docs/spark.md).
-SPARK_MIN = (4, 2)
 #: Requests of a task that are under way at once. Of rows: enough to hide some milliseconds. Of batches: enough for the members
 #: to work while others travel; each is a megabyte or so, here and there.
 WINDOW_ROWS = 64
@@ -42,8 +46,6 @@ BATCH_ROWS = 1000
 TIMEOUT_S = 10.0
 RETRIES = 3
 
-REQUEST_COLUMN = "__iris_request"
-KEY_COLUMN = "__iris_key"
 ERROR_MODES = ("raise", "null", "column")
 
 _numbers = itertools.count()
@@ -103,9 +105,7 @@ def dispatch(
     Raises:
         ConfigurationError: An argument is wrong.
     """
-    from pyspark.sql import Column
-
-    _check_session(df)
+    check_frame(df)
     _check_numbers(cluster, mode, window, batch_rows, timeout, retries, on_error, name)
     network = Network() if network is None else network
     if not isinstance(network, Network):
@@ -117,20 +117,15 @@ def dispatch(
     added, arrow_schema = _reply_schema(schema, reply, mode)
     _check_names(df, added.names, on_error)
     internal: list[str] = []
-    rows = df
-    if isinstance(request, Column):
-        rows, request = rows.withColumn(REQUEST_COLUMN, request), REQUEST_COLUMN
-        internal.append(REQUEST_COLUMN)
-    if isinstance(key, Column):
-        rows, key = rows.withColumn(KEY_COLUMN, key), KEY_COLUMN
-        internal.append(KEY_COLUMN)
+    rows, asked = place(df, request, REQUEST_COLUMN, internal)
+    rows, chosen = place(rows, key, KEY_COLUMN, internal)
     plan = Plan(
         cluster=cluster,
         network=network,
         reply_schema=arrow_schema,
-        request=_row_source(rows, request) if mode == "rows" else _batch_source(rows, request),
-        reply=_function(reply, "reply") if reply is not None else None,
-        key=None if key is None else _key_source(rows, key),
+        request=row_source(rows, asked, "request") if mode == "rows" else batch_source(rows, asked, "request"),
+        reply=function(reply, "reply") if reply is not None else None,
+        key=None if chosen is None else key_source(rows, chosen),
         internal=tuple(internal),
         window=window or (WINDOW_ROWS if mode == "rows" else WINDOW_BATCHES),
         batch_rows=batch_rows,
@@ -156,26 +151,6 @@ def _task_function(plan: Plan, mode: str) -> Callable[[Iterator[pa.RecordBatch]]
 # -- checks
 
 
-def _check_session(df: DataFrame) -> None:
-    from pyspark.sql import DataFrame
-
-    if not isinstance(df, DataFrame):
-        raise ConfigurationError(f"df is {type(df).__qualname__}, and must be a DataFrame of PySpark.")
-    check_version(df.sparkSession.version)
-
-
-def check_version(version: str) -> None:
-    """Raise unless a version of Spark is new enough.
-
-    Raises:
-        ConfigurationError: It is not.
-    """
-    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-    if numbers < SPARK_MIN:
-        needed = ".".join(str(number) for number in SPARK_MIN)
-        raise ConfigurationError(f"this is Spark {version}, and {needed} or newer is needed. Run: pip install 'iris-py[spark]'")
-
-
 def _check_numbers(
     cluster: object,
     mode: object,
@@ -192,20 +167,16 @@ def _check_numbers(
         raise ConfigurationError(f"mode={mode!r} is unknown. Choose rows or batches.")
     if on_error not in ERROR_MODES:
         raise ConfigurationError(f"on_error={on_error!r} is unknown. Choose one of {', '.join(ERROR_MODES)}.")
-    if window is not None and not _is_whole(window, 1, WINDOW_MAX):
+    if window is not None and not is_whole(window, 1, WINDOW_MAX):
         raise ConfigurationError(f"window={window!r} must be from 1 to {WINDOW_MAX}.")
-    if not _is_whole(batch_rows, 1, 1 << 31):
+    if not is_whole(batch_rows, 1, 1 << 31):
         raise ConfigurationError(f"batch_rows={batch_rows!r} must be a number of rows, at least 1.")
-    if not _is_whole(retries, 0, 1 << 31):
+    if not is_whole(retries, 0, 1 << 31):
         raise ConfigurationError(f"retries={retries!r} must be a whole number, at least 0.")
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
         raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
     if name is not None and (not isinstance(name, str) or not name):
         raise ConfigurationError(f"name={name!r} must be a text that is not empty.")
-
-
-def _is_whole(value: object, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _check_names(df: DataFrame, names: Sequence[str], on_error: str) -> None:
@@ -257,53 +228,3 @@ def _result_schema(df: DataFrame, added: StructType, on_error: str) -> StructTyp
 
     error = [StructField(ERROR_COLUMN, StringType(), True)] if on_error == "column" else []
     return StructType([*df.schema.fields, *added.fields, *error])
-
-
-# -- sources
-
-
-def _row_source(df: DataFrame, request: object) -> object:
-    if isinstance(request, str):
-        from pyspark.sql.types import BinaryType, StringType
-
-        return _column(df, request, "request", (StringType, BinaryType), "text or bytes")
-    return _function(request, "request")
-
-
-def _key_source(df: DataFrame, key: object) -> Any:  # noqa: ANN401 - a name or a function; pickled as it is
-    if isinstance(key, str):
-        from pyspark.sql.types import BinaryType, IntegralType, StringType
-
-        return _column(df, key, "key", (StringType, BinaryType, IntegralType), "text, bytes or whole numbers")
-    return _function(key, "key")
-
-
-def _batch_source(df: DataFrame, request: object) -> object:
-    if request is None or callable(request):
-        return request
-    if isinstance(request, str) or not isinstance(request, Sequence):
-        raise ConfigurationError("request= must be a list of columns, or a function of a batch, with mode='batches'.")
-    for name in request:
-        if name not in df.columns:
-            raise ConfigurationError(f"request= names a column {name!r}, but there are {', '.join(df.columns)}.")
-    return tuple(request)
-
-
-def _column(df: DataFrame, name: str, origin: str, types: tuple[type, ...], words: str) -> str:
-    if name not in df.columns:
-        raise ConfigurationError(f"{origin}={name!r} is no column; there are {', '.join(df.columns)}.")
-    kind = df.schema[name].dataType
-    if not isinstance(kind, types):
-        said = f"the expression {origin}=" if name in (REQUEST_COLUMN, KEY_COLUMN) else f"the column {origin}={name!r}"
-        raise ConfigurationError(f"{said} is {kind.simpleString()}, and must be {words}. Cast it, or give a function of a row.")
-    return name
-
-
-def _function(function: object, origin: str) -> Any:  # noqa: ANN401 - pickled as it is
-    if not callable(function):
-        raise ConfigurationError(
-            f"{origin}={function!r} must be a column or a function."
-            if origin != "reply"
-            else f"reply={function!r} must be a function of bytes, such as json.loads."
-        )
-    return function

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from iris_py import Node
     from spark_connector.network import Network
 
-__all__ = ["Courier", "courier", "end_task"]
+__all__ = ["Courier", "courier", "end_task", "start"]
 
 #: How long a node may take to start: it listens, dials its seeds and finds its place, all in less than a second on most days.
 START_TIMEOUT_S = 60.0
@@ -108,11 +108,24 @@ def courier(network: Network, cluster: str) -> Courier:
         _owner = os.getpid()
     found = _couriers.get(network)
     if found is None or not found.is_alive:
-        try:
-            found = _couriers[network] = Courier(network)
-        except (IrisError, TimeoutError) as exc:
-            raise IrisError(f"a Spark task cannot reach {cluster!r}, as its Iris node does not start: {exc}") from None
+        found = _couriers[network] = start(network, f"the cluster {cluster!r}")
     return found
+
+
+def start(network: Network, target: str) -> Courier:
+    """Start a node that belongs to the caller.
+
+    Args:
+        network: Its settings.
+        target: Whom it is to reach, in words: for the error.
+
+    Raises:
+        IrisError: It cannot start.
+    """
+    try:
+        return Courier(network)
+    except (IrisError, TimeoutError) as exc:
+        raise IrisError(f"a Spark task cannot reach {target}, as its Iris node does not start: {exc}") from None
 
 
 def end_task() -> None:

@@ -69,10 +69,12 @@ SPARK = {
     "DispatchError",
     "JavaNotFound",
     "Network",
+    "Notified",
     "decode_batch",
     "dispatch",
     "encode_batch",
     "ensure_java",
+    "notify",
 }
 
 

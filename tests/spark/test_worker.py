@@ -66,7 +66,9 @@ def test_a_forked_process_has_a_node_of_its_own(seed: iris.Node, monkeypatch: py
 
 
 def test_a_node_that_does_not_start_says_for_what(iris_isolated: Path) -> None:
-    with pytest.raises(iris.IrisError, match="a Spark task cannot reach 'echo', as its Iris node does not start: listen"):
+    with pytest.raises(
+        iris.IrisError, match="a Spark task cannot reach the cluster 'echo', as its Iris node does not start: listen"
+    ):
         worker.courier(Network(listen="nowhere"), "echo")
 
 
