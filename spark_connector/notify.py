@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from spark_connector.sources import BatchSource, RowSource
 
-__all__ = ["Notified", "notify"]
+__all__ = ["Message", "Notified", "notify", "notify_rows"]
 
 #: Rows of a message of mode ``batches``, as for requests.
 BATCH_ROWS = 1000
@@ -44,7 +44,9 @@ class Notified:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Message:
+    """What the tasks of one call send, and to whom."""
+
     topic: str | None
     cluster: str | None
     message: object
@@ -110,7 +112,7 @@ def notify(
         raise ConfigurationError(f"network={network!r} must be a spark_connector.Network.")
     rows, told = place(df, message, REQUEST_COLUMN, [])
     source = row_source(rows, told, "message") if mode == "rows" else batch_source(rows, told, "message")
-    plan = _Plan(topic, cluster, source, mode, batch_rows, float(timeout), network)
+    plan = Message(topic, cluster, source, mode, batch_rows, float(timeout), network)
 
     def iris_notify(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return notify_rows(plan, batches)
@@ -122,7 +124,7 @@ def notify(
 # -- in the tasks
 
 
-def notify_rows(plan: _Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def notify_rows(plan: Message, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Send a message for each row, or for some at once; yield how many, and to how many receivers."""
     courier: Courier | None = None
     messages = receivers = 0
@@ -139,7 +141,7 @@ def notify_rows(plan: _Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     yield pa.RecordBatch.from_pydict({"messages": [messages], "receivers": [receivers]}, schema=_SCHEMA)
 
 
-async def _send(plan: _Plan, courier: Courier, payloads: list[bytes]) -> int:
+async def _send(plan: Message, courier: Courier, payloads: list[bytes]) -> int:
     node, receivers = courier.node, 0
     try:
         for payload in payloads:
@@ -159,7 +161,7 @@ async def _send(plan: _Plan, courier: Courier, payloads: list[bytes]) -> int:
     return receivers
 
 
-def _payloads(plan: _Plan, batch: pa.RecordBatch) -> Iterator[bytes]:
+def _payloads(plan: Message, batch: pa.RecordBatch) -> Iterator[bytes]:
     if plan.mode == "batches":
         for first in range(0, batch.num_rows, plan.batch_rows):
             piece = batch.slice(first, plan.batch_rows)

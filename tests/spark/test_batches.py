@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 
 from spark_connector import ArrowHandler, Network, dispatch
@@ -111,17 +110,6 @@ def test_a_batch_without_a_reply_is_an_error_of_its_rows(spark: SparkSession, se
     assert [row["twice"] for row in found] == [None] * 10 + [2 * number for number in range(10, 20)]
     assert all(reason in row["error"] for row in found[:10])
     assert [row["error"] for row in found[10:]] == [None] * 10
-
-
-def test_a_member_that_speaks_no_arrow_is_told_apart(spark: SparkSession, service: Service) -> None:
-    service.serve("echo", lambda _payload: b"hello")
-    asked: dict[str, Any] = {"mode": "batches", "schema": "a int", "network": service.network}
-
-    assert [row["a"] for row in dispatch(numbers(spark, 2), "echo", on_error="null", **asked).collect()] == [None, None]
-    with pytest.raises(PythonException) as caught:
-        dispatch(numbers(spark, 2), "echo", **asked).collect()
-    assert "to the cluster 'echo' has no result: 5 bytes are no Arrow IPC stream" in str(caught.value)
-    assert "Let its members serve an ArrowHandler" in str(caught.value)
 
 
 def test_a_function_that_fails_fails_its_batch(spark: SparkSession, service: Service) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import functions as F
 
 from iris_py import ConfigurationError
-from security import Secret
 from spark_connector import Network, dispatch
 from spark_connector.sources import check_version
 
@@ -199,23 +197,6 @@ def test_a_reply_of_the_wrong_type_is_the_failure_of_its_row(spark: SparkSession
     assert found[4][0] is not None
 
 
-def test_a_reply_of_the_wrong_type_fails_the_job_or_is_null(spark: SparkSession, service: Service) -> None:
-    service.serve("bytes", lambda payload: b"\xff" if payload == b"3" else payload)
-    rows = numbers(spark, 6)
-    asked: dict[str, Any] = {"request": "payload", "schema": "reply string", "network": service.network}
-
-    assert [row["reply"] for row in dispatch(rows, "bytes", on_error="null", **asked).collect()] == [
-        "0",
-        "1",
-        "2",
-        None,
-        "4",
-        "5",
-    ]
-    with pytest.raises(PythonException, match="to the cluster 'bytes' has no result: the reply is no UTF-8"):
-        dispatch(rows, "bytes", **asked).collect()
-
-
 @pytest.mark.parametrize("on_error", ["null", "column"])
 def test_a_row_that_is_too_large_fails_alone(spark: SparkSession, service: Service, secret: str, on_error: Any) -> None:
     service.serve("size", lambda payload: str(len(payload)).encode())
@@ -249,35 +230,7 @@ def test_functions_that_fail_fail_their_row(spark: SparkSession, service: Servic
     assert found[5] == (b"5", None)
 
 
-# -- failures of all rows
-
-
-def test_a_cluster_that_nobody_serves_fails_the_job(spark: SparkSession, service: Service) -> None:
-    """Whatever on_error= says: test_window.py has the others."""
-    df = dispatch(
-        numbers(spark, 6), "nobody", request="payload", timeout=0.3, retries=0, on_error="null", network=service.network
-    )
-
-    with pytest.raises(PythonException) as caught:
-        df.collect()
-
-    text = str(caught.value)
-    assert "to the cluster 'nobody' has no result: nobody serves that cluster" in text
-    assert "Start a member with node.join()" in text
-
-
-def test_a_wrong_secret_says_so_and_shows_none(spark: SparkSession, service: Service, secret: str) -> None:
-    wrong = Secret.generate(os.urandom).text
-    network = Network(name="tests", secret=wrong, seeds=[service.node.address], discovery=False)
-
-    with pytest.raises(PythonException) as caught:
-        dispatch(numbers(spark, 6), "echo", request="payload", network=network).collect()
-
-    text = str(caught.value)
-    assert "a Spark task cannot reach the cluster 'echo', as its Iris node does not start" in text
-    assert "Check that both sides use the same secret" in text
-    assert wrong not in text
-    assert secret not in text
+# -- secrets
 
 
 def test_the_secret_is_in_no_plan_and_no_setting(spark: SparkSession, service: Service, secret: str) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 import iris_py.sync as iris
 from iris_py import ConfigurationError
-from spark_connector import Network, Notified, decode_batch, notify
+from spark_connector import Notified, decode_batch, notify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,14 +104,6 @@ def test_a_subscriber_that_has_stopped_fails_the_job_in_the_end(spark: SparkSess
         notify(numbers(spark, 120), topic="slow", message=large, timeout=0.5, network=service.network)
 
     assert "the topic 'slow' took no message for 0.5 s: a receiver does not take what it has been sent" in str(caught.value)
-
-
-def test_a_message_that_cannot_be_sent_says_why(spark: SparkSession, service: Service, secret: str) -> None:
-    network = Network(name="tests", secret=secret, seeds=[service.node.address], discovery=False, max_message_bytes=1024)
-    with pytest.raises(PythonException) as caught:
-        notify(numbers(spark, 2), topic="big", message=F.expr("repeat('x', 2000)"), network=network)
-
-    assert "a message to the topic 'big' cannot be sent: a message of 2000 bytes is over the limit of 1024" in str(caught.value)
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {

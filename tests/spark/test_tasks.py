@@ -1,0 +1,133 @@
+"""What tasks do, without Spark: for failures that would cost a job each."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import iris_py.sync as iris
+from iris_py import IrisError
+from security import Secret
+from spark_connector import DispatchError, Network, tasks, worker
+from spark_connector.keys import Scope
+from spark_connector.notify import Message, notify_rows
+from spark_connector.plan import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytest_plugins = ["iris_py.testing.fixtures"]
+pytestmark = pytest.mark.xdist_group("spark")
+
+SECRET = Secret.generate(os.urandom).text
+BATCH = pa.RecordBatch.from_pydict({"payload": ["1", "2", "3"]})
+
+
+@pytest.fixture
+def node(iris_isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[iris.Node]:
+    monkeypatch.setattr(tasks, "task_scope", lambda name, _token: Scope(f"job/{name}/0"))
+    monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
+    with iris.connect(secret=SECRET, discovery=False) as node:
+        yield node
+        monkeypatch.delenv("SPARK_REUSE_WORKER")
+        worker.end_task()
+
+
+@pytest.fixture
+def plan(node: iris.Node) -> Plan:
+    return Plan(
+        cluster="echo",
+        network=Network(secret=SECRET, seeds=[node.address], discovery=False),
+        reply_schema=pa.schema([("reply", pa.string())]),
+        request="payload",
+        reply=None,
+        key=None,
+        internal=(),
+        window=2,
+        batch_rows=2,
+        timeout=30.0,
+        retries=0,
+        on_error="raise",
+        name="7",
+        token="",
+    )
+
+
+def test_a_reply_of_the_wrong_type_names_row_and_cluster(node: iris.Node, plan: Plan) -> None:
+    node.join("echo", lambda request: b"\xff" if request.payload == b"2" else request.payload)
+
+    with pytest.raises(DispatchError, match="the reply is no UTF-8") as caught:
+        list(tasks.dispatch_rows(plan, iter([BATCH])))
+    assert caught.value.cluster == "echo"
+    assert caught.value.key.startswith("job/7/0/1/")
+
+    (result,) = tasks.dispatch_rows(replace(plan, on_error="null"), iter([BATCH]))
+    assert result.to_pydict() == {"payload": ["1", "2", "3"], "reply": ["1", None, "3"]}
+
+
+def test_a_batch_that_is_no_arrow_names_batch_and_cluster(node: iris.Node, plan: Plan) -> None:
+    node.join("echo", lambda _request: b"hello")
+
+    with pytest.raises(DispatchError, match="5 bytes are no Arrow IPC stream") as caught:
+        list(tasks.dispatch_batches(replace(plan, request=None), iter([BATCH])))
+    assert caught.value.key.startswith("job/7/0/0/")
+
+    results = list(tasks.dispatch_batches(replace(plan, request=None, on_error="column"), iter([BATCH])))
+    assert [result.num_rows for result in results] == [2, 1]
+    assert all("Let its members serve an ArrowHandler" in row["error"] for result in results for row in result.to_pylist())
+
+
+@pytest.mark.parametrize("on_error", ["raise", "null", "column"])
+def test_a_cluster_that_nobody_serves_fails_the_task(plan: Plan, on_error: str) -> None:
+    with pytest.raises(DispatchError, match="nobody serves that cluster, of 1 other nodes"):
+        list(tasks.dispatch_rows(replace(plan, timeout=0.2, on_error=on_error), iter([BATCH])))
+
+
+def test_a_wrong_secret_says_so_and_shows_none(node: iris.Node, plan: Plan) -> None:
+    wrong = Secret.generate(os.urandom).text
+    with pytest.raises(IrisError) as caught:
+        list(tasks.dispatch_rows(replace(plan, network=replace(plan.network, secret=wrong)), iter([BATCH])))
+
+    text = str(caught.value)
+    assert "a Spark task cannot reach the cluster 'echo', as its Iris node does not start" in text
+    assert "Check that both sides use the same secret" in text
+    assert wrong not in text
+    assert SECRET not in text
+
+
+def test_a_row_that_is_too_large_fails_the_task(node: iris.Node, plan: Plan) -> None:
+    node.join("echo", lambda request: request.payload)
+    large = pa.RecordBatch.from_pydict({"payload": ["x" * 2000]})
+    network = replace(plan.network, max_message_bytes=1024)
+
+    with pytest.raises(DispatchError, match="a message of 2000 bytes is over the limit of 1024"):
+        list(tasks.dispatch_rows(replace(plan, network=network), iter([large])))
+
+
+BAD_MESSAGES: dict[str, tuple[object, str]] = {
+    "too large": ("payload", "a message of 2000 bytes is over the limit of 1024"),
+    "a number": (lambda _row: 5, "message= returned int, and not bytes or text"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_MESSAGES)
+def test_a_message_that_cannot_be_sent_says_why(plan: Plan, case: str) -> None:
+    message, reason = BAD_MESSAGES[case]
+    large = pa.RecordBatch.from_pydict({"payload": ["x" * 2000]})
+    network = replace(plan.network, max_message_bytes=1024)
+    told = Message("big", None, message, "rows", 1, 30.0, network)
+
+    with pytest.raises(IrisError, match=f"a message to the topic 'big' cannot be sent: {reason}"):
+        list(notify_rows(told, iter([large])))
+
+
+def test_batches_without_rows_pass(plan: Plan) -> None:
+    (result,) = tasks.dispatch_rows(plan, iter([BATCH.slice(0, 0)]))
+    assert result.schema.names == ["payload", "reply"]
+    assert result.num_rows == 0
+    assert list(tasks.dispatch_batches(replace(plan, request=None), iter([BATCH.slice(0, 0)]))) == []
