@@ -17,53 +17,71 @@ from spark_connector import Network, ensure_java
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 #: Rows of an Arrow batch: few, so that a partition of a test has several.
 BATCH_ROWS = 100
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home directory of Spark's processes."""
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_home: Path) -> Iterator[SparkSession]:
     """A Spark with two slots, whose workers find no settings of the user; all its processes end with the tests."""
-    home = tmp_path_factory.mktemp("spark")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:  # until they are started: other tests run in this process too
         for name in list(os.environ):
             if name.startswith(("IRIS_", "XDG_", "SPARK_")):
                 patch.delenv(name)
-        for name, value in {
-            "HOME": str(home),
-            "XDG_CONFIG_HOME": str(home / "config"),
-            "XDG_STATE_HOME": str(home / "state"),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_PYTHON": sys.executable,
-        }.items():
+        for name, value in environment(spark_home).items():
             patch.setenv(name, value)
+        patch.setenv("JAVA_HOME", os.environ.get("JAVA_HOME", ""))  # so that what is set now is undone
         ensure_java()
-        session = (
-            SparkSession.builder.master("local[2,2]")  # a task that fails is tried once more
-            .appName("iris-tests")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH_ROWS))
-            .config("spark.sql.warehouse.dir", str(home / "warehouse"))
-            .config("spark.local.dir", str(home))
-            .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home} -XX:TieredStopAtLevel=1")
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("OFF")
-        try:
-            yield session
-        finally:
-            gateway = SparkContext._gateway
-            assert gateway is not None
-            session.stop()
-            gateway.shutdown()
-            process = gateway.proc
-            process.stdin.close()  # the JVM ends with it
-            process.wait(60)
-            SparkContext._gateway = SparkContext._jvm = None
+        session = start(spark_home)
+    try:
+        yield session
+    finally:
+        gateway = SparkContext._gateway
+        assert gateway is not None
+        session.stop()
+        gateway.shutdown()
+        process = gateway.proc
+        process.stdin.close()  # the JVM ends with it
+        process.wait(60)
+        SparkContext._gateway = SparkContext._jvm = None
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return the environment of Spark's processes, as far as it is not that of the tests."""
+    return {
+        "HOME": str(home),
+        "XDG_CONFIG_HOME": str(home / "config"),
+        "XDG_STATE_HOME": str(home / "state"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def start(home: Path) -> SparkSession:
+    """Start the one session of these tests, on this machine alone."""
+    session = (
+        SparkSession.builder.master("local[2,2]")  # a task that fails is tried once more
+        .appName("iris-tests")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH_ROWS))
+        .config("spark.sql.warehouse.dir", str(home / "warehouse"))
+        .config("spark.local.dir", str(home))
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home} -XX:TieredStopAtLevel=1")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    return session
 
 
 class Service:
