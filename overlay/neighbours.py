@@ -149,6 +149,15 @@ class Neighbours:
             self._compare(info, probe.leaves, now)
         self.hear(probe.leaves, now)
 
+    def relayed_ack(self, info: NodeInfo) -> bytes | None:
+        """Return the answer to a probe that came through the ring, to be sent that way too; None if there is a better one.
+
+        The prober doubts that this node lives, and to dial it may take longer than it waits.
+        """
+        if info.id in self._ring.links or info.id in self._owed:
+            return None
+        return encode_ring_message(self._make_ack(info))
+
     def receive_ack(self, ack: LeafAck, now: float) -> None:
         """Handle the answer to a probe."""
         ring = self._ring
@@ -418,6 +427,9 @@ class Neighbours:
         return LeafProbe(ring.local, self.told_leaves() if ring.is_active else [], ring.is_active)
 
     def _acknowledge(self, info: NodeInfo) -> None:
+        self._ring.tell(info, self._make_ack(info))
+
+    def _make_ack(self, info: NodeInfo) -> LeafAck:
         ring = self._ring
         leaves = self.told_leaves()
         place = position(info.id)
@@ -425,8 +437,7 @@ class Neighbours:
             near = sorted(ring.table.entries(), key=lambda entry: clockwise(place, position(entry.id)))
             near = [entry for entry in near if entry.id != info.id]
             leaves.extend(near[:NEAR_TOLD] + near[NEAR_TOLD:][-NEAR_TOLD:])
-        message = LeafAck(ring.local, leaves[:LEAVES_TOLD_MAX], ring.is_active, not ring.leaves.is_short)
-        ring.tell(info, message)
+        return LeafAck(ring.local, leaves[:LEAVES_TOLD_MAX], ring.is_active, not ring.leaves.is_short)
 
     def _nearest_known(self, now: float, *, is_right: bool) -> NodeInfo | None:
         """Return the nearest known node in one direction, for a side that has lost everybody."""

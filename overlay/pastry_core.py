@@ -214,6 +214,10 @@ class Core:
             peer, message = unwrapped
             if isinstance(message, Leaving) or peer not in self.ring.dead or self.revive(peer, now):
                 self.handle(peer, message, now)
+            if isinstance(message, LeafProbe):
+                answer = self.neighbours.relayed_ack(message.info)
+                if answer is not None:
+                    self.relaying.relay(peer, answer, now)
 
     def revive(self, peer: NodeId, now: float) -> bool:
         """Handle that a node believed dead has sent something; return False if it had left."""

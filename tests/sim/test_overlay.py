@@ -380,6 +380,7 @@ FOUND = {
     (2070, 50): "a watcher that had asked the younger of two roots was not told again by the older one",
     (2041, 50): "a probe that came back from a dial which took long was neither relayed nor sent again",
     (2107, 50): "few helpers and much loss took a living watcher for dead",
+    (2257, 50): "the answer to a question that had come through the ring waited for a dial",
     (2441, 50): "a lone node that nobody could dial was not found by its neighbour in the ring of its contact",
     (2362, 50): "who answered through the ring was taken for dead, for no datagram reached it",
     (2281, 50): "a node that had stood still asked for ever for what it was to ask again in the meantime",
