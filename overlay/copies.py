@@ -24,8 +24,14 @@ PARTS_MAX: Final = 256
 """Copies of which some parts have arrived. Neighbours send theirs one after another; beyond it they come again later."""
 
 
-def copy_parts(directory: Directory, watchers: Iterable[NodeInfo]) -> list[Copy]:
-    """Return the messages that carry a whole directory."""
+def copy_parts(directory: Directory, watchers: Iterable[NodeInfo], version: int | None = None) -> list[Copy]:
+    """Return the messages that carry a whole directory.
+
+    Args:
+        directory: The directory.
+        watchers: Its watchers.
+        version: None for a directory of the local node; else the highest version of all that is in a copy that it passes on.
+    """
     records = [member.record for member in directory.members.values()]
     removed = [(node, stamp) for node, (stamp, _) in directory.tombstones.items()]
     watching = list(watchers)
@@ -35,13 +41,14 @@ def copy_parts(directory: Directory, watchers: Iterable[NodeInfo]) -> list[Copy]
         Copy(
             directory.group,
             0,
-            directory.version,
+            directory.version if version is None else version,
             part == 0,
             part == count - 1,
             records[part * COPY_MEMBERS_MAX : (part + 1) * COPY_MEMBERS_MAX],
             removed[part * COPY_REMOVED_MAX : (part + 1) * COPY_REMOVED_MAX],
             watching[part * COPY_MEMBERS_MAX : (part + 1) * COPY_MEMBERS_MAX],
             [],
+            version is not None,
         )
         for part in range(count)
     ]
@@ -79,6 +86,10 @@ class HeldCopy:
         for node in message.unwatched:
             self.watchers.pop(node, None)
         self.expires = expires
+
+    def parts(self) -> list[Copy]:
+        """Return the messages that pass it on."""
+        return copy_parts(self.directory, self.watchers.values(), max(self.floor, self.directory.version))
 
     def count(self) -> int:
         """Return how much this copy says."""
@@ -134,6 +145,9 @@ class Copies:
         del self._parts[group, source]
         count = part.count()
         version = message.version
+        if message.is_passed_on:
+            self._add(part, version)
+            return version, self.held[group].count() > count
         is_sequel = held is not None and held.directory.version <= version < next_epoch(held.directory.version)
         if held is not None and (held.owner != source or held.is_mixed or not is_sequel):
             # The old root did not hand over, or there were two, or one of both is what the owner passed on of another root.
@@ -145,6 +159,19 @@ class Copies:
         part.directory.version = version
         self.held[group] = part
         return message.version, part.count() > count
+
+    def _add(self, part: HeldCopy, version: int) -> None:
+        """Add what a neighbour holds of another root. Its own directory may be here too: neither replaces the other."""
+        part.floor = version
+        held = self.held.setdefault(part.directory.group, part)
+        if held is part:  # Version 0: no change of the neighbour's own directory is meant for it.
+            held.is_mixed = True
+            return
+        count, own_version = held.count(), held.directory.version
+        held.merge(part)
+        held.directory.version = own_version  # Its owner goes on from there.
+        held.expires = max(held.expires, part.expires)
+        held.is_mixed = held.is_mixed or held.count() > count
 
     def expire(self, now: float) -> None:
         """Forget copies that their owners do not keep up to date."""

@@ -245,6 +245,8 @@ class Copy(msgspec.Struct, frozen=True, array_like=True, tag=13):
     """Watchers."""
     unwatched: Annotated[list[_NodeId], Meta(max_length=COPY_REMOVED_MAX)]
     """Who watches no more."""
+    is_passed_on: bool = False
+    """Whether it is what the sender holds of another root: added to what is held, never replacing it, not acknowledged."""
 
 
 class Copied(msgspec.Struct, frozen=True, array_like=True, tag=14):

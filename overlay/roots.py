@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from overlay.copies import COPIES, GROUPS_MAX, Copies, HeldCopy, copy_parts
+from overlay.copies import COPIES, GROUPS_MAX, Copies, HeldCopy
 from overlay.directory import Directory, Outcome, accusation_of
 from overlay.followers import Follower, Kind
 from overlay.group_messages import (
@@ -213,7 +213,8 @@ class Roots:
             return
         version, is_more = self.copies.receive(source.id, message, now)
         if version is not None:
-            self._outbox.send(source, Copied(message.group, version))
+            if not message.is_passed_on:
+                self._outbox.send(source, Copied(message.group, version))
             if version and self._ring.is_root(message.group):
                 self._take_over(message.group, now)
             elif version and (is_more or not message.base):
@@ -228,10 +229,10 @@ class Roots:
         nearest = self._ring.replicas(group, 1)
         if nearest and is_nearer(key, position(nearest[0].id), position(source.id)):
             # When rings merge, the nearest node that the source knew to hand over to need not be the root.
-            self._outbox.send_all(nearest[0], copy_parts(held.directory, held.watchers.values()))
+            self._outbox.send_all(nearest[0], held.parts())
         elif is_more:
             # The new root was not told by the old one.
-            self._outbox.send_all(source, copy_parts(held.directory, held.watchers.values()))
+            self._outbox.send_all(source, held.parts())
 
     def _look_for_orphans(self, now: float) -> None:
         key = (_ORPHANS, _NO_GROUP, _NOBODY)
@@ -245,7 +246,7 @@ class Roots:
             for info in self._ring.replicas(group, 1):
                 if info.id != held.passed_to and is_nearer(key, position(info.id), position(held.owner)):
                     held.passed_to = info.id
-                    self._outbox.send_all(info, copy_parts(held.directory, held.watchers.values()))
+                    self._outbox.send_all(info, held.parts())
 
     # The ring
 
@@ -267,7 +268,7 @@ class Roots:
             if held.owner == peer and not self._ring.is_root(group):
                 # The heir has a copy too, unless it came just now. In doubt it hears twice.
                 for heir in self._ring.replicas(group, 1):
-                    self._outbox.send_all(heir, copy_parts(held.directory, held.watchers.values()))
+                    self._outbox.send_all(heir, held.parts())
 
     # Time
 

@@ -387,6 +387,11 @@ FOUND = {
     (2174, 50): "a join did not wait for watchers that came to the root from another ring meanwhile",
     (2185, 50): "a second member that was dead from here prolonged the time that the first one was left out",
     (2240, 50): "who had answered no probe while two rings became one was not asked again for half a minute",
+    (
+        2274,
+        50,
+    ): "the copy of another root that a node passed on replaced the directory that it had handed over to the same neighbour",
+    (2495, 50): "the copy of a root in another ring replaced the handed over directory at both neighbours",
     (2057, 50): "an answer of a younger root was not believed though it said more",
 }
 """Seeds (and nodes) that failed once, within 30 s of faults, and what they found."""

@@ -9,6 +9,7 @@ from overlay.directory import Directory, next_epoch
 from overlay.group_messages import (
     COPY_MEMBERS_MAX,
     COPY_REMOVED_MAX,
+    Copy,
     MemberRecord,
     decode_group_message,
     encode_group_message,
@@ -118,14 +119,44 @@ def test_parts_of_two_senders_may_alternate() -> None:
     assert copies.held[GROUP].directory.members.keys() == directory.members.keys()
 
 
-def test_what_a_neighbour_passed_on_does_not_displace_what_it_had_itself() -> None:
-    """A node gives its own directory to the root, and then the copy that it held of another one."""
+@pytest.mark.parametrize("version", [2, 3, 4, next_epoch(3)])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_a_neighbour_passes_on_is_added_to_what_it_has_itself(version: int, is_first: bool) -> None:
+    """A node gives its own directory to a neighbour, and the copy that it holds of another root: in any order."""
     copies = Copies(100.0)
-    own, other = Directory(GROUP, 3), Directory(GROUP, next_epoch(3))
+    own, other = Directory(GROUP, 3), Directory(GROUP, 1)
     own.register(record(longest(1)), 100.0)
+    own.version = 3
     other.register(record(longest(2)), 100.0)
-    for directory in (own, other):
-        for part in copy_parts(directory, []):
-            copies.receive(OWNER, part, 0.0)
-    assert set(copies.held[GROUP].directory.members) == {longest(1).id, longest(2).id}
-    assert copies.held[GROUP].is_mixed
+    messages = [*copy_parts(other, [], version), *copy_parts(own, [])]
+    for message in messages if is_first else reversed(messages):
+        copies.receive(OWNER, message, 0.0)
+    held = copies.held[GROUP]
+    assert set(held.directory.members) == {longest(1).id, longest(2).id}
+    assert held.directory.version == 3
+    assert max(held.floor, held.directory.version) == max(3, version)
+    assert held.is_mixed
+    (passed_on,) = held.parts()
+    assert passed_on.is_passed_on
+    assert passed_on.version == max(3, version)
+
+
+def test_no_change_of_its_sender_applies_to_what_was_passed_on() -> None:
+    copies = Copies(100.0)
+    other = directory_of(1)
+    (whole,) = copy_parts(other, [], other.version)
+    copies.receive(OWNER, whole, 0.0)
+    change = Copy(GROUP, other.version, other.version + 1, True, True, [record(longest(7))], [], [], [])
+    assert copies.receive(OWNER, change, 0.0) == (0, False)
+    assert longest(7).id not in copies.held[GROUP].directory.members
+
+
+def test_what_says_no_more_than_the_copy_does_not_mix_it() -> None:
+    copies = Copies(100.0)
+    directory = directory_of(2)
+    (whole,) = copy_parts(directory, [])
+    copies.receive(OWNER, whole, 0.0)
+    (again,) = copy_parts(directory, [], directory.version)
+    assert copies.receive(NodeId(b"p" * 16), again, 0.0) == (directory.version, False)
+    assert not copies.held[GROUP].is_mixed
+    assert copies.held[GROUP].owner == OWNER
