@@ -212,12 +212,12 @@ class Core:
         unwrapped = self.relaying.unwrap(data, source)
         if unwrapped is not None:
             peer, message = unwrapped
-            if isinstance(message, Leaving) or peer not in self.ring.dead or self.revive(peer, now):
-                self.handle(peer, message, now)
-            if isinstance(message, LeafProbe):
-                answer = self.neighbours.relayed_ack(message.info)
-                if answer is not None:
-                    self.relaying.relay(peer, answer, now)
+            if not isinstance(message, Leaving) and peer in self.ring.dead and not self.revive(peer, now):
+                return
+            self.handle(peer, message, now)
+            answer = self.neighbours.relayed_ack(message.info) if isinstance(message, LeafProbe) else None
+            if answer is not None:
+                self.relaying.relay(peer, answer, now)
 
     def revive(self, peer: NodeId, now: float) -> bool:
         """Handle that a node believed dead has sent something; return False if it had left."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from overlay.arrivals import Arrivals
 from overlay.hops import Hops, Pending
-from overlay.ids import is_nearer, position, shared_digits
+from overlay.ids import NodeId, is_nearer, position, shared_digits
 from overlay.pastry_events import Delivered, Undeliverable
 from overlay.ring import Timer
 from overlay.routing_messages import (
@@ -28,7 +28,6 @@ from overlay.routing_messages import (
 )
 
 if TYPE_CHECKING:
-    from overlay.ids import NodeId
     from overlay.messages import NodeInfo
     from overlay.ring import Ring
 
@@ -186,6 +185,8 @@ class Router:
                     self._to_other(pending, hop, now, held_since)
                 elif leaves.is_in_gap(key):
                     self._hold(pending, now, held_since)
+                elif (linked := self._linked(pending, source)) is not None:
+                    self._forward(pending, linked, now)
                 else:
                     self._deliver(message, now)
                 return
@@ -206,6 +207,13 @@ class Router:
         else:
             self._forward(pending, hop, now)
             self._maybe_ask_row(hop, now)
+
+    def _linked(self, pending: Pending, source: int) -> NodeInfo | None:
+        """Return the node whose id is the key, if there is a link to it: while rings merge it may not be a leaf yet."""
+        linked = self._ring.links.get(NodeId(pending.message.key))
+        if linked is None or position(linked.id) == source or linked.id in pending.tried or linked.id in self._ring.dead:
+            return None
+        return linked
 
     def _maybe_ask_row(self, hop: NodeInfo, now: float) -> None:
         """Ask the hop that had to do instead of a missing entry for its entries of that row."""
@@ -231,7 +239,7 @@ class Router:
             if self._seen.is_new(message.source.id, message.number, now):
                 self.arrived.append(message)
             return
-        target = ring.leaves.get(key) or ring.links.get(message.key)  # type: ignore[call-overload]
+        target = ring.leaves.get(key) or ring.links.get(NodeId(message.key))
         if target is not None and target.id not in pending.tried and ring.is_reachable(target, now):
             self._forward(pending, target, now)
             return

@@ -387,11 +387,9 @@ FOUND = {
     (2174, 50): "a join did not wait for watchers that came to the root from another ring meanwhile",
     (2185, 50): "a second member that was dead from here prolonged the time that the first one was left out",
     (2240, 50): "who had answered no probe while two rings became one was not asked again for half a minute",
-    (
-        2274,
-        50,
-    ): "the copy of another root that a node passed on replaced the directory that it had handed over to the same neighbour",
+    (2274, 50): "a copy of another root that was passed on replaced the directory that the same node had handed over",
     (2495, 50): "the copy of a root in another ring replaced the handed over directory at both neighbours",
+    (2429, 50): "the question whether a member lives ended at a newcomer, which had a link to the member",
     (2057, 50): "an answer of a younger root was not believed though it said more",
 }
 """Seeds (and nodes) that failed once, within 30 s of faults, and what they found."""

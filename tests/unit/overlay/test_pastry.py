@@ -370,6 +370,23 @@ def test_a_lone_node_that_nobody_can_dial_is_merged_with_through_its_contact() -
         assert wires.infos[150] in wires.nodes[wires.infos[first].id].leaves()
 
 
+@pytest.mark.parametrize("is_up", [True, False])
+def test_a_message_to_a_node_goes_there_if_there_is_a_link(is_up: bool) -> None:
+    """Rings that become one: somebody routes to a node through one that is nearest as far as its leaf set tells."""
+    wires = make_ring(10, 200)
+    other = wires.add(100)
+    wires.link(10, 100)
+    key = wires.infos[100].id
+    if not is_up:
+        wires.down.add(key)
+    wires.nodes[wires.infos[10].id].route(key, b"alive?", wires.now)
+    wires.settle()
+    assert not wires.of(10, Delivered)
+    wires.advance(10.0)
+    assert [event.payload for event in wires.of(100 if is_up else 10, Delivered)] == [b"alive?"]
+    assert other.is_active
+
+
 def test_looking_for_oneself_in_the_own_ring_changes_nothing() -> None:
     wires = make_ring(10, 100, 200)
     wires.sent.clear()
