@@ -6,13 +6,15 @@
   * :exc:`JavaNotFound`: Spark needs a Java, and there is none that it can use.
   * :exc:`DispatchError`: a row, or a batch of rows, has no result. It is raised inside a task, so on the driver it is the text
     of the ``PythonException`` with which the Spark job fails.
+  * :exc:`AgentUnavailable`: a task's executor has no agent, for :func:`local_agent`; surely not executed.
+  * :exc:`AgentLost`: the agent ended while it had a call of a task; it may have been executed.
 """
 
 from __future__ import annotations
 
 from iris_py import IrisError
 
-__all__ = ["DispatchError", "JavaNotFound"]
+__all__ = ["AgentLost", "AgentUnavailable", "DispatchError", "JavaNotFound"]
 
 
 class JavaNotFound(IrisError):
@@ -48,3 +50,37 @@ class DispatchError(IrisError):
         self.key = key
         self.reason = reason
         super().__init__(f"the request with key {key!r} to the cluster {cluster!r} has no result: {reason}")
+
+
+class AgentUnavailable(IrisError):
+    """No agent can be used in this executor; the call was surely not executed.
+
+    Attributes:
+        path: The socket of the agent.
+        reason: What was found there.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(
+            f"this executor has no agent that can be used: {reason} (socket {path}). Let an ExecutorCluster run on the driver; "
+            "its agents start within seconds of their executors, for which local_agent(timeout=) waits."
+        )
+
+
+class AgentLost(IrisError):
+    """The agent of this executor ended, or stood still, while it had a call; it may have been executed.
+
+    Attributes:
+        path: The socket of the agent.
+        reason: What happened.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(
+            f"the agent of this executor was lost: {reason} (socket {path}). What it was asked may have been executed. "
+            "If that is harmless, ask again: the next call finds its successor."
+        )

@@ -65,15 +65,19 @@ TESTING = {
 }
 
 SPARK = {
+    "AgentLost",
+    "AgentUnavailable",
     "ArrowHandler",
     "DispatchError",
     "JavaNotFound",
+    "LocalAgent",
     "Network",
     "Notified",
     "decode_batch",
     "dispatch",
     "encode_batch",
     "ensure_java",
+    "local_agent",
     "notify",
 }
 

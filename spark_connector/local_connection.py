@@ -1,0 +1,556 @@
+"""The task's end of the socket to the agent of its executor, shared by all threads of the process.
+
+Theory of operation. *Who waits, reads* (leader and followers). A thread that has sent a call and finds nobody reading becomes
+the leader: it reads frames and hands each to the call that it answers, until its own has been answered; then it leaves the lead
+to one of the threads that wait. So a thread that is alone sends and reads itself, which takes no change of threads, and many
+threads need one reader at a time. Nobody waits for what ``submit`` returns, so a thread of its own takes the lead while there
+are such futures; it also ends them, as what is called then is the user's, and must hold up no reading.
+
+Whoever writes holds the lock of writing, and reads too when the socket takes nothing more: the agent stops reading while its
+answers are not read, and each would wait for the other.
+
+A frame that was cut off by an error or an interrupt, in either direction, leaves nothing that could be understood after it, so
+that ends the connection. What is under way fails then, and the next call makes another connection.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from iris_py import NodeClosed
+from spark_connector import local_frames as frames
+from spark_connector.errors import AgentLost, AgentUnavailable
+from spark_connector.local_frames import (
+    Cancel,
+    Failed,
+    FrameReader,
+    MalformedFrame,
+    Returned,
+    Welcome,
+    encode_frame,
+    error_of,
+    header_of,
+    reply_decoder,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from spark_connector.local_frames import Reply
+
+__all__ = ["Connection", "NotSent"]
+
+#: How often a thread that reads or writes looks whether its time is over (seconds).
+TICK_S = 1.0
+#: How often somebody who waits for an agent looks for it (seconds).
+POLL_S = 0.05
+#: What is read at once: as much as a Unix socket holds.
+READ_BYTES = 256 * 1024
+
+_PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: see unix(7)
+_RETURNED: Final = header_of(Returned())
+_CANCEL: Final = header_of(Cancel())
+_NOTHING: Final = Returned()
+#: What an agent may be that is not there yet, or no more.
+_NOT_THERE = (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, BrokenPipeError)
+
+
+class NotSent(Exception):
+    """The connection had ended before a call was sent; the agent surely knows nothing of it."""
+
+
+class _Call:
+    """One call, and the thread that waits for it.
+
+    Attributes:
+        is_done: Whether it has ended, with a frame or an error.
+        header: Of the frame that answers it.
+        payload: Likewise.
+        error: Why there is none.
+        is_passed_over: Whether it was done when it was taken from those that may lead, so that it need not pass that on.
+    """
+
+    __slots__ = ("_woken", "error", "header", "is_done", "is_passed_over", "number", "payload")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.is_done = False
+        self.is_passed_over = False
+        self.header = b""
+        self.payload = b""
+        self.error: Exception | None = None
+        self._woken = threading.Lock()  # a binary semaphore
+        self._woken.acquire()
+
+    def finish(self, header: bytes, payload: bytes, error: Exception | None) -> None:
+        self.header, self.payload, self.error = header, payload, error
+        self.is_done = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the thread that waits: it is done, or should look for the lead."""
+        try:
+            self._woken.release()
+        except RuntimeError:
+            pass  # woken already, and has not looked yet
+
+    def sleep(self, seconds: float) -> None:
+        self._woken.acquire(timeout=seconds)
+
+    def answer(self) -> tuple[Reply, bytes]:
+        """Return what has come, and its payload.
+
+        Raises:
+            IrisError: It has failed.
+        """
+        if self.error is not None:
+            raise self.error
+        if self.header == _RETURNED:
+            return _NOTHING, self.payload
+        reply = reply_decoder.decode(self.header)
+        if type(reply) is Failed:
+            raise error_of(reply)
+        return reply, self.payload
+
+
+class _FutureCall(_Call):
+    """A call whose outcome goes into a future."""
+
+    __slots__ = ("_connection", "future")
+
+    def __init__(self, number: int, connection: Connection) -> None:
+        super().__init__(number)
+        self.future: Future[bytes] = Future()
+        self._connection = connection
+
+    def finish(self, header: bytes, payload: bytes, error: Exception | None) -> None:
+        super().finish(header, payload, error)
+        self._connection._finish_future(self)
+
+
+class Connection:
+    """A connection to the agent.
+
+    Args:
+        path: Its socket.
+        timeout_s: How long to wait for an agent that is not there yet.
+
+    Attributes:
+        welcome: What the agent says of its node.
+        late: How many answers came that nobody waited for any more.
+
+    Raises:
+        AgentUnavailable: There is no agent, or it is none for this program.
+    """
+
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        self.path = path
+        self.late = 0
+        self._is_over = False
+        self._reader = FrameReader(frames.REPLY_HEADER_BYTES_MAX, frames.REPLY_PAYLOAD_BYTES_MAX)
+        self._pending: dict[int, _Call] = {}
+        self._numbers = itertools.count(1)
+        self._writing = threading.Lock()
+        self._unsent: deque[bytes] = deque()  # what waits for the lock of writing, and nobody for it
+        self._leading = threading.Lock()
+        self._followers: dict[int, _Call] = {}
+        self._futures: dict[int, _FutureCall] = {}
+        self._finished: deque[_FutureCall] = deque()
+        self._pump_call: _Call | None = None
+        self._socket, self.welcome = _open(path, self._reader, timeout_s)
+        self._socket.settimeout(TICK_S)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self._is_over
+
+    def call(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> tuple[Reply, bytes]:
+        """Ask, and wait for the answer; returns it with its payload.
+
+        Args:
+            header: What is asked.
+            payload: What goes with it.
+            timeout_s: How long the agent may take for it; None: for ever.
+
+        Raises:
+            AgentLost: The agent ended, or took longer.
+            NotSent: The connection had ended.
+            IrisError: What the agent says has happened.
+        """
+        return self._ask(header, payload, timeout_s).answer()
+
+    def open(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> int:
+        """Ask for a stream as :meth:`call` does; returns its number."""
+        call = self._ask(header, payload, timeout_s)
+        call.answer()
+        return call.number
+
+    def submit(self, header: bytes, payload: bytes | memoryview) -> Future[bytes]:
+        """Ask, and do not wait; returns the future of the payload of the answer. To cancel that cancels the call.
+
+        Raises:
+            NotSent: The connection had ended.
+        """
+        call = _FutureCall(next(self._numbers), self)
+        self._futures[call.number] = call
+        try:
+            self._send(call, header, payload)
+        except BaseException:
+            self._futures.pop(call.number, None)
+            raise
+        call.future.add_done_callback(lambda done: self._forget(call) if done.cancelled() else None)
+        self._start_pump()
+        return call.future
+
+    def cancel(self, number: int) -> None:
+        """Tell the agent that nobody wants a call or a stream any more.
+
+        It waits for no lock, for this may be the garbage collector, in whatever thread.
+        """
+        self._unsent.append(encode_frame(number, _CANCEL, 0))
+        if self._writing.acquire(blocking=False):
+            self._stop_writing()
+
+    def close(self, reason: str) -> None:
+        """End the connection: what is under way fails."""
+        self._end(reason)
+
+    def disown(self) -> None:
+        """In the child of a fork: let go of the socket, which is the parent's."""
+        self._is_over = True
+        self._socket.close()
+
+    # -- calls
+
+    def _ask(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> _Call:
+        call = _Call(next(self._numbers))
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._send(call, header, payload)
+        try:
+            self._wait(call, deadline)
+        except BaseException:
+            self._forget(call)
+            raise
+        if not call.is_done:
+            self._forget(call)
+            raise AgentLost(str(self.path), f"it gave no answer within {timeout_s:g} s")
+        return call
+
+    def _forget(self, call: _Call) -> None:
+        """Nobody waits for a call any more."""
+        self._futures.pop(call.number, None)
+        if self._pending.pop(call.number, None) is not None and not self._is_over:
+            self.cancel(call.number)
+        if self._followers.pop(call.number, None) is None:
+            self._promote()  # it may have been told to lead, and does not
+
+    # -- writing
+
+    def _send(self, call: _Call, header: bytes, payload: bytes | memoryview) -> None:
+        try:
+            with self._writing:
+                if self._is_over:
+                    raise NotSent
+                self._pending[call.number] = call
+                self._write([encode_frame(call.number, header, len(payload)), payload])
+                self._write_unsent()
+        except OSError:
+            self._pending.pop(call.number, None)  # before it fails with the others: this one was not sent
+            self._end("it ended the connection")
+            raise NotSent from None
+        except NotSent:
+            raise
+        except BaseException:
+            self._pending.pop(call.number, None)
+            self._end("the sending of a call was interrupted")
+            raise
+        finally:
+            self._after_writing()
+
+    def _write(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Write all of it. Whoever writes holds the lock of writing."""
+        views: list[bytes | memoryview] = [part for part in parts if part]
+        while True:
+            try:
+                sent = self._socket.sendmsg(views, [], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                self._read_until_writable()
+                continue
+            while views and sent >= len(views[0]):
+                sent -= len(views.pop(0))
+            if not views:
+                return
+            if sent:
+                views[0] = memoryview(views[0])[sent:]
+
+    def _read_until_writable(self) -> None:
+        is_leader = self._leading.acquire(blocking=False)
+        try:
+            poll = select.poll()
+            poll.register(self._socket, select.POLLOUT | (select.POLLIN if is_leader else 0))
+            if is_leader and any(events & select.POLLIN for _, events in poll.poll(TICK_S * 1000)):
+                self._read()
+            elif not is_leader:
+                poll.poll(TICK_S * 1000)
+        finally:
+            if is_leader:
+                self._stop_leading()
+        if self._is_over:
+            raise BrokenPipeError
+
+    def _write_unsent(self) -> None:
+        while self._unsent and not self._is_over:
+            try:
+                self._write([self._unsent.popleft()])
+            except OSError:
+                self._end("it ended the connection")
+
+    def _stop_writing(self) -> None:
+        """Write what waits, and release the lock of writing."""
+        try:
+            self._write_unsent()
+        finally:
+            self._writing.release()
+        self._after_writing()
+
+    def _after_writing(self) -> None:
+        """Look again after the lock of writing was released: something may have been left for whoever held it."""
+        if self._is_over:
+            self._dispose()
+        elif self._unsent and self._writing.acquire(blocking=False):
+            self._stop_writing()
+
+    # -- reading
+
+    def _wait(self, call: _Call, deadline: float | None) -> None:
+        """Wait until a call is done or its time is over."""
+        is_follower = False
+        while not call.is_done:
+            if self._leading.acquire(blocking=False):
+                try:
+                    while not call.is_done and (deadline is None or time.monotonic() < deadline):
+                        self._read()
+                finally:
+                    self._followers.pop(call.number, None)
+                    self._stop_leading()
+                return
+            if not is_follower or call.number not in self._followers:
+                is_follower, call.is_passed_over = True, False
+                self._followers[call.number] = call
+                continue  # once more: the leader may have looked for a successor before this
+            call.sleep(TICK_S)
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+        if is_follower and self._followers.pop(call.number, None) is None and not call.is_passed_over:
+            self._promote()  # it was told to lead, and needs not any more
+
+    def _read(self) -> None:
+        """Read once, for at most a tick, and hand out what has come. Whoever reads has the lead."""
+        if self._is_over:
+            return
+        try:
+            data = self._socket.recv(READ_BYTES)
+            if not data:
+                self._end("it ended the connection")
+                return
+            for number, header, payload in self._reader.feed(data):
+                call = self._pending.pop(number, None)
+                if call is None:
+                    self.late += 1
+                else:
+                    call.is_passed_over = self._followers.pop(number, None) is not None
+                    call.finish(header, payload, None)
+        except TimeoutError:
+            pass
+        except OSError as exc:
+            self._end(f"the connection broke: {exc.strerror}")
+        except MalformedFrame as exc:
+            self._end(f"it sent what is no answer: {exc}")
+        except BaseException:
+            self._end("the reading of an answer was interrupted")
+            raise
+
+    def _stop_leading(self) -> None:
+        self._leading.release()
+        if self._is_over:
+            self._dispose()
+        self._promote()
+
+    def _promote(self) -> None:
+        """Let one of those that wait look for the lead."""
+        try:
+            _number, call = self._followers.popitem()
+        except KeyError:
+            return
+        call.wake()
+
+    # -- futures
+
+    def _start_pump(self) -> None:
+        pump = self._pump_call
+        if pump is not None:
+            pump.wake()
+            return
+        with self._writing:
+            if self._pump_call is None:
+                self._pump_call = _Call(0)
+                threading.Thread(target=self._pump, args=(self._pump_call,), name="iris-local", daemon=True).start()
+        self._after_writing()
+
+    def _pump(self, own: _Call) -> None:
+        """Read while there are futures, and end those that have finished."""
+        is_follower = False
+        while not self._is_over or self._futures:
+            while self._finished:
+                self._end_future(self._finished.popleft())
+            if not self._futures:
+                if is_follower and self._followers.pop(0, None) is None:
+                    self._promote()  # as in _wait()
+                is_follower = False
+                own.sleep(TICK_S)
+            elif self._leading.acquire(blocking=False):
+                try:
+                    while self._futures and not self._finished and not self._is_over:
+                        self._read()
+                finally:
+                    self._followers.pop(0, None)
+                    is_follower = False
+                    self._stop_leading()
+            elif not is_follower or 0 not in self._followers:
+                is_follower = True
+                self._followers[0] = own
+            else:
+                own.sleep(TICK_S)
+
+    def _finish_future(self, call: _FutureCall) -> None:
+        self._finished.append(call)
+        if self._pump_call is not None:
+            self._pump_call.wake()
+
+    def _end_future(self, call: _FutureCall) -> None:
+        self._futures.pop(call.number, None)
+        if not call.future.set_running_or_notify_cancel():
+            return
+        try:
+            _reply, payload = call.answer()
+        except Exception as exc:
+            call.future.set_exception(lost_if_closed(exc, self.path))
+        else:
+            call.future.set_result(payload)
+
+    # -- the end
+
+    def _end(self, reason: str) -> None:
+        """End it: fail what is under way, and wake everybody."""
+        if self._is_over:
+            return
+        self._is_over = True
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the other side was first
+        while self._pending:
+            try:
+                _number, call = self._pending.popitem()
+            except KeyError:
+                break
+            call.finish(b"", b"", AgentLost(str(self.path), reason))
+        if self._pump_call is not None:
+            self._pump_call.wake()
+        self._dispose()
+
+    def _dispose(self) -> None:
+        """Close the socket when nobody uses it any more; its number may soon be that of another file."""
+        if self._leading.acquire(blocking=False):
+            if self._writing.acquire(blocking=False):
+                self._socket.close()
+                self._writing.release()
+            self._leading.release()
+
+
+def lost_if_closed(error: Exception, path: Path) -> Exception:
+    """Return what a task is told: that the agent's node was closed means that the agent ends."""
+    return AgentLost(str(path), "its node is being closed") if isinstance(error, NodeClosed) else error
+
+
+# -- the beginning
+
+
+def _open(path: Path, reader: FrameReader, timeout_s: float) -> tuple[socket.socket, Welcome]:
+    """Connect, and exchange hellos; waits for an agent that is not there yet."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(max(POLL_S, deadline - time.monotonic()))
+            connection.connect(str(path))
+            return connection, _shake_hands(connection, path, reader)
+        except _NOT_THERE as exc:
+            connection.close()
+            if time.monotonic() + POLL_S > deadline:
+                what = "there is no socket" if isinstance(exc, FileNotFoundError) else "nobody answers at its socket"
+                raise AgentUnavailable(str(path), f"{what} after {timeout_s:g} s") from None
+            time.sleep(POLL_S)
+        except TimeoutError:
+            connection.close()
+            raise AgentUnavailable(str(path), f"it does not answer within {timeout_s:g} s") from None
+        except OSError as exc:
+            connection.close()
+            raise AgentUnavailable(str(path), f"its socket cannot be used: {exc.strerror or exc}") from None
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _shake_hands(connection: socket.socket, path: Path, reader: FrameReader) -> Welcome:
+    if hasattr(socket, "SO_PEERCRED"):
+        _pid, user, _group = _PEER_CREDENTIALS.unpack(
+            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
+        )
+        if user != os.getuid():
+            raise AgentUnavailable(str(path), f"its socket belongs to user {user}, and this process to {os.getuid()}")
+    connection.sendall(frames.HELLO.pack(frames.MAGIC, frames.VERSION))
+    hello = b""
+    while len(hello) < frames.HELLO.size:
+        hello += _receive(connection)
+    magic, version = frames.HELLO.unpack_from(hello)
+    if magic != frames.MAGIC:
+        raise AgentUnavailable(str(path), "what answers at its socket is no agent")
+    if version != frames.VERSION:
+        raise AgentUnavailable(
+            str(path),
+            f"it speaks version {version} of the local protocol, and this task version {frames.VERSION}; "
+            "install the same release of iris-py on the driver and on all executors",
+        )
+    data = hello[frames.HELLO.size :]
+    try:
+        while not (received := reader.feed(data)):
+            data = _receive(connection)
+        reply = reply_decoder.decode(received[0][1])
+    except (MalformedFrame, msgspec.MsgspecError) as exc:
+        raise AgentUnavailable(str(path), f"it does not say what it is: {exc}") from None
+    if type(reply) is Failed:
+        raise AgentUnavailable(str(path), reply.text.rstrip("."))
+    if type(reply) is not Welcome:
+        raise AgentUnavailable(str(path), "it does not say what it is")
+    return reply
+
+
+def _receive(connection: socket.socket) -> bytes:
+    data = connection.recv(READ_BYTES)
+    if not data:
+        raise ConnectionResetError
+    return data
