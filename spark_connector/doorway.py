@@ -6,8 +6,9 @@ number that the task has chosen, and an :class:`asyncio.Task` here. What has no 
 takes parts of it with further calls. So nothing is sent that nobody has asked for, and a slow reader is slow as it would be
 with a node of its own.
 
-A connection does a bounded amount of work at once. Beyond it, and while its answers are not read, it is not read from either.
-When it ends, whatever still runs for it is cancelled, and its streams are closed.
+A connection does a bounded amount of work at once. The task is told the bounds and keeps to them, so that there is always room
+for what ends work. Who sends more is not read from until there is room, and neither is who does not read its answers.
+When a connection ends, whatever still runs for it is cancelled, and its streams are closed.
 """
 
 from __future__ import annotations
@@ -161,8 +162,7 @@ class _Connection(asyncio.Protocol):
             for number, header, payload in self._reader.feed(data):
                 self._receive(number, header, payload)
         except MalformedFrame as exc:
-            logger.warning("a process of this executor sends what is no call: %s", exc)
-            self._refuse("malformed")
+            self._break(str(exc))
             return
         self._advance()
 
@@ -196,6 +196,10 @@ class _Connection(asyncio.Protocol):
         refused = self._doorway.refused
         refused[reason] = refused.get(reason, 0) + 1
         self.close()
+
+    def _break(self, reason: str) -> None:
+        logger.warning("a process of this executor sends what is no call: %s", reason)
+        self._refuse("malformed")
 
     # -- the beginning
 
@@ -231,7 +235,8 @@ class _Connection(asyncio.Protocol):
         rest, self._hello = self._hello[frames.HELLO.size :], None
         self._silence.cancel()
         node = self._node
-        self._send(0, header_of(frames.Welcome(node.id, node.address, node.zone, node.network, node.max_message_bytes)))
+        facts = node.id, node.address, node.zone, node.network, node.max_message_bytes
+        self._send(0, header_of(frames.Welcome(*facts, IN_FLIGHT_MAX, IN_FLIGHT_BYTES_MAX)))
         return rest
 
     # -- calls
@@ -243,8 +248,6 @@ class _Connection(asyncio.Protocol):
             raise MalformedFrame(str(exc)) from None
         if type(command) is frames.Cancel:
             self._cancel(number)
-        elif number in self._calls or number in self._streams:
-            raise MalformedFrame(f"call {number} is under way")
         else:
             self._waiting.append((number, command, payload))
 
@@ -252,6 +255,9 @@ class _Connection(asyncio.Protocol):
         """Begin calls as far as there is room, and read as long as there is."""
         while self._waiting and not self._is_full():
             number, command, payload = self._waiting.popleft()
+            if number in self._calls or number in self._streams:
+                self._break(f"call {number} is under way")
+                return
             self._calls_bytes += len(payload)
             task = self._calls[number] = self._loop.create_task(self._run(number, command, payload))
             task.add_done_callback(partial(self._handle_done, number, len(payload)))

@@ -185,8 +185,8 @@ class LocalAgent:
             as :exc:`MessageTooLarge`, are raised here.
         """
         command = frames.Request(cluster, timeout, idempotent, key, prefer, require, _plain(headers))
-        header, content = _header(command), _content(payload)
-        return self._with_connection(lambda connection: connection.submit(header, content), timeout, content)
+        header, content, limit_s = _header(command), _content(payload), _limit(timeout)
+        return self._with_connection(lambda connection: connection.submit(header, content, limit_s), timeout, content)
 
     def broadcast(self, cluster: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
         """Send a message to every member of a cluster; return to how many. See :meth:`iris_py.Node.broadcast`."""

@@ -79,13 +79,15 @@ class _Call:
         header: Of the frame that answers it.
         payload: Likewise.
         error: Why there is none.
+        size: The size of its payload.
         is_passed_over: Whether it was done when it was taken from those that may lead, so that it need not pass that on.
     """
 
-    __slots__ = ("_woken", "error", "header", "is_done", "is_passed_over", "number", "payload")
+    __slots__ = ("_woken", "error", "header", "is_done", "is_passed_over", "number", "payload", "size")
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.size = 0
         self.is_done = False
         self.is_passed_over = False
         self.header = b""
@@ -162,6 +164,9 @@ class Connection:
         self._reader = FrameReader(frames.REPLY_HEADER_BYTES_MAX, frames.REPLY_PAYLOAD_BYTES_MAX)
         self._pending: dict[int, _Call] = {}
         self._numbers = itertools.count(1)
+        self._pending_bytes = 0
+        self._counting = threading.Lock()  # of these
+        self._crowd: dict[int, _Call] = {}  # what waits until there is room
         self._writing = threading.Lock()
         self._unsent: deque[bytes] = deque()  # what waits for the lock of writing, and nobody for it
         self._leading = threading.Lock()
@@ -187,6 +192,7 @@ class Connection:
 
         Raises:
             AgentLost: The agent ended, or took longer.
+            AgentUnavailable: It did all the time as much for this process as it does at once.
             NotSent: The connection had ended.
             IrisError: What the agent says has happened.
         """
@@ -198,16 +204,22 @@ class Connection:
         call.answer()
         return call.number
 
-    def submit(self, header: bytes, payload: bytes | memoryview) -> Future[bytes]:
+    def submit(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> Future[bytes]:
         """Ask, and do not wait; returns the future of the payload of the answer. To cancel that cancels the call.
 
+        Args:
+            header: As for :meth:`call`.
+            payload: Likewise.
+            timeout_s: How long to wait until there is room for another call.
+
         Raises:
+            AgentUnavailable: There was none.
             NotSent: The connection had ended.
         """
         call = _FutureCall(next(self._numbers), self)
         self._futures[call.number] = call
         try:
-            self._send(call, header, payload)
+            self._send(call, header, payload, None if timeout_s is None else time.monotonic() + timeout_s)
         except BaseException:
             self._futures.pop(call.number, None)
             raise
@@ -238,7 +250,7 @@ class Connection:
     def _ask(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> _Call:
         call = _Call(next(self._numbers))
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        self._send(call, header, payload)
+        self._send(call, header, payload, deadline)
         try:
             self._wait(call, deadline)
         except BaseException:
@@ -252,21 +264,41 @@ class Connection:
     def _forget(self, call: _Call) -> None:
         """Nobody waits for a call any more."""
         self._futures.pop(call.number, None)
-        if self._pending.pop(call.number, None) is not None and not self._is_over:
-            self.cancel(call.number)
+        if self._pending.pop(call.number, None) is not None:
+            if not self._is_over:
+                self.cancel(call.number)
+            self._make_room(call)
         if self._followers.pop(call.number, None) is None:
             self._promote()  # it may have been told to lead, and does not
 
     # -- writing
 
-    def _send(self, call: _Call, header: bytes, payload: bytes | memoryview) -> None:
+    def _send(self, call: _Call, header: bytes, payload: bytes | memoryview, deadline: float | None) -> None:
+        call.size = len(payload)
+        while not self._try_send(call, header, payload):
+            self._crowd[call.number] = call
+            if self._is_full(call.size) and not self._is_over:  # once more: room may have been made before this
+                call.sleep(TICK_S)
+            self._crowd.pop(call.number, None)
+            if deadline is not None and time.monotonic() >= deadline:
+                self._call_in()  # another one, if it was this one's turn
+                what = f"{len(self._pending)} calls of this process were under way at it all the time, and it takes no more"
+                raise AgentUnavailable(str(self.path), what)
+
+    def _try_send(self, call: _Call, header: bytes, payload: bytes | memoryview) -> bool:
+        """Send a call; returns whether there was room for it."""
         try:
             with self._writing:
                 if self._is_over:
                     raise NotSent
+                if self._is_full(call.size):
+                    return False
+                with self._counting:
+                    self._pending_bytes += call.size
                 self._pending[call.number] = call
-                self._write([encode_frame(call.number, header, len(payload)), payload])
+                self._write([encode_frame(call.number, header, call.size), payload])
                 self._write_unsent()
+                return True
         except OSError:
             self._pending.pop(call.number, None)  # before it fails with the others: this one was not sent
             self._end("it ended the connection")
@@ -279,6 +311,28 @@ class Connection:
             raise
         finally:
             self._after_writing()
+
+    def _is_full(self, size: int) -> bool:
+        """Tell whether the agent has so much to do for this process that it takes no call of such a size."""
+        pending, welcome = len(self._pending), self.welcome
+        if not pending:
+            return False
+        return pending >= welcome.in_flight_max or self._pending_bytes + size > welcome.in_flight_bytes_max
+
+    def _make_room(self, call: _Call) -> None:
+        """A call has ended; the next one may begin."""
+        if call.size:
+            with self._counting:
+                self._pending_bytes -= call.size
+        if self._crowd:
+            self._call_in()
+
+    def _call_in(self) -> None:
+        try:
+            _number, call = self._crowd.popitem()
+        except KeyError:
+            return
+        call.wake()
 
     def _write(self, parts: Sequence[bytes | memoryview]) -> None:
         """Write all of it. Whoever writes holds the lock of writing."""
@@ -371,6 +425,7 @@ class Connection:
                 if call is None:
                     self.late += 1
                 else:
+                    self._make_room(call)
                     call.is_passed_over = self._followers.pop(number, None) is not None
                     call.finish(header, payload, None)
         except TimeoutError:
@@ -468,6 +523,8 @@ class Connection:
             except KeyError:
                 break
             call.finish(b"", b"", AgentLost(str(self.path), reason))
+        while self._crowd:
+            self._call_in()
         if self._pump_call is not None:
             self._pump_call.wake()
         self._dispose()

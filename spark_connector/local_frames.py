@@ -219,13 +219,15 @@ class Taken(msgspec.Struct, array_like=True, tag=3):
 
 
 class Welcome(msgspec.Struct, array_like=True, tag=4):
-    """The node of the agent; the first frame, of call 0."""
+    """The node of the agent, and how much this connection may ask at once; the first frame, of call 0."""
 
     id: str
     address: str
     zone: str
     network: str
     max_message_bytes: int
+    in_flight_max: int
+    in_flight_bytes_max: int
 
 
 Reply: TypeAlias = Returned | Failed | Taken | Welcome
@@ -314,13 +316,13 @@ _BUILTINS: Final = {"TypeError": TypeError, "ValueError": ValueError}
 
 def failed(error: Exception) -> Failed:
     """Describe an error: its nearest public type, its text, its attributes."""
-    attributes = {name: value for name, value in vars(error).items() if isinstance(value, _PLAIN)}
+    attributes = {name: _printable(value) for name, value in vars(error).items() if isinstance(value, _PLAIN)}
     for kind in type(error).__mro__:
         if _public(kind.__name__) is kind:
-            return Failed(kind.__name__, str(error)[:TEXT_MAX], attributes)
+            return Failed(kind.__name__, _printable(str(error)), attributes)
     if type(error).__name__ in _BUILTINS:
-        return Failed(type(error).__name__, str(error)[:TEXT_MAX], {})
-    return Failed("IrisError", f"the agent failed with {type(error).__qualname__}: {error}"[:TEXT_MAX], {})
+        return Failed(type(error).__name__, _printable(str(error)), {})
+    return Failed("IrisError", _printable(f"the agent failed with {type(error).__qualname__}: {error}"), {})
 
 
 def error_of(failure: Failed) -> Exception:
@@ -328,7 +330,8 @@ def error_of(failure: Failed) -> Exception:
     if failure.kind in _BUILTINS:
         return _BUILTINS[failure.kind](failure.text)
     kind = _public(failure.kind) or IrisError
-    error = kind.__new__(kind, failure.text)  # the text is there already: to make it again needs what it is made of
+    error = kind.__new__(kind)  # the text is there already: to make it again needs what it is made of
+    error.args = (failure.text,)
     vars(error).update(failure.attributes)
     return error
 
@@ -336,3 +339,8 @@ def error_of(failure: Failed) -> Exception:
 def _public(name: str) -> type[IrisError] | None:
     kind = getattr(iris_py, name, None)
     return kind if isinstance(kind, type) and issubclass(kind, IrisError) else None
+
+
+def _printable(value: Any) -> Any:  # noqa: ANN401 - what is no text stays as it is
+    """Return a text such that it can be sent, which that of an error need not be."""
+    return value[:TEXT_MAX].encode(errors="replace").decode() if isinstance(value, str) else value

@@ -242,7 +242,7 @@ class LocalSurvey:
     def __init__(self, begin: Callable[[], tuple[Connection, int]], limit_s: float | None) -> None:
         self._begin = begin
         self._limit_s = limit_s
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of whoever begins it or takes from it; to end it nobody needs that
         self._stream: _Stream | None = None
         self._replies: deque[SurveyReply] = deque()
         self._replies_bytes = 0
@@ -257,12 +257,11 @@ class LocalSurvey:
     @property
     def answers(self) -> Answers:
         """What is known so far: the replies that no loop has taken, and what became of everybody else."""
-        with self._lock:
-            if self._stream is not None and not self._is_over:
-                reply = self._stream.look()
-                if isinstance(reply, Taken) and reply.answers is not None:
-                    self._rest = reply.answers
-            return self._answers()
+        if self._stream is not None and not self._is_over:
+            reply = self._stream.look()
+            if isinstance(reply, Taken) and reply.answers is not None:
+                self._rest = reply.answers
+        return self._answers()
 
     def wait(self) -> Answers:
         """Wait until it has ended; return all that came.
@@ -279,10 +278,9 @@ class LocalSurvey:
 
     def cancel(self) -> None:
         """End it: handlers that still work for it are cancelled, and what came so far is the result. Harmless if it ended."""
-        with self._lock:
-            if not self._is_over and self._stream is not None:
-                self._end(self._stream.close())
-            self._is_over = True
+        if not self._is_over and self._stream is not None:
+            self._end(self._stream.close())
+        self._is_over = True
 
     def __iter__(self) -> Iterator[SurveyReply]:
         try:

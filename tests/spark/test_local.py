@@ -1,0 +1,581 @@
+"""The node of an executor as its tasks use it, without Spark: a real node, real sockets, threads and forked processes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import types
+import warnings
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import iris_py.sync as iris
+from spark_connector import AgentLost, AgentUnavailable, LocalAgent, doorway, local, local_agent, local_connection
+from spark_connector import local_frames as frames
+from tests.spark.agents import Agent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    import iris_py
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    """A place for a socket: the directories of pytest have longer names than one may have."""
+    directory = tempfile.mkdtemp(prefix="iris-")
+    yield Path(directory, "socket")
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def agent(path: Path) -> Iterator[Agent]:
+    agent = Agent(path)
+    yield agent
+    agent.stop()
+
+
+@pytest.fixture
+def task(agent: Agent) -> Iterator[LocalAgent]:
+    with LocalAgent(agent.path) as task:
+        yield task
+
+
+# -- what a task can do
+
+
+def test_it_has_the_methods_of_a_node_with_their_arguments() -> None:
+    def arguments(owner: type, name: str) -> list[tuple[str, object]]:
+        return [(each.name, each.default) for each in inspect.signature(getattr(owner, name)).parameters.values()]
+
+    left_out = {"join", "tunnel", "close", "subscribe"}
+    names = {name for name in vars(iris.Node) if not name.startswith("_")}
+    assert {name for name in vars(LocalAgent) if not name.startswith("_")} == names - {"join", "tunnel"}
+    for name in names - left_out:
+        if callable(getattr(iris.Node, name)):
+            assert arguments(LocalAgent, name) == arguments(iris.Node, name), name
+    of_subscribe = [each for each in arguments(iris.Node, "subscribe") if each[0] != "callback"]
+    assert arguments(LocalAgent, "subscribe") == of_subscribe
+
+
+def test_it_says_what_the_node_is(agent: Agent, task: LocalAgent) -> None:
+    node = agent.node
+    assert (task.id, task.address, task.zone, task.network) == (node.id, node.address, "eu/a", "tests")
+    assert task.max_message_bytes == node.max_message_bytes
+    assert [member.id for member in task.nodes()] == [node.id]
+    assert str(agent.path) in repr(task)
+
+
+def test_a_request_goes_with_all_its_options(agent: Agent, task: LocalAgent) -> None:
+    assert task.request("echo", b"hello") == b"hello"
+    assert task.request("echo", b"") == b""
+    assert task.request("echo", bytearray(b"hello")) == b"hello"
+    assert task.request("echo", memoryview(b"h.e.l.l.o")[::2]) == b"hello"
+    assert task.request("echo", b"!", headers={"a": 1, "b": "two", "c": b"3"}) == b"a=1;b=two;c=b'3';!"
+    assert task.request("echo", b"near", require="eu/a", prefer="eu/a") == b"near"
+    for _ in range(2):
+        task.request("echo", b"once", idempotent=True, key="the same")
+    statistics = task.statistics()
+    assert statistics.repeated == 1
+    assert statistics == agent.run(_statistics(agent))
+
+
+async def _statistics(agent: Agent) -> iris.Statistics:
+    return agent.node.statistics()
+
+
+def test_large_messages_pass(task: LocalAgent) -> None:
+    payload = os.urandom(3_000_000)
+    assert task.request("echo", payload) == payload
+
+
+def test_it_tells_clusters_and_topics(agent: Agent, task: LocalAgent) -> None:
+    assert task.broadcast("hold", b"all of you", headers={"a": 1}) == 1
+    agent.wait_until("services.told == [b'all of you']")
+
+    assert task.publish("news", b"nobody hears it") == 0
+    with task.subscribe("news") as subscription:
+        assert task.publish("news", b"one", headers={"n": 1}) == 1
+        assert task.try_publish("news", b"two") == 1
+        one, two = next(subscription), next(subscription)
+    assert (one.payload, one.topic, one.source, dict(one.headers)) == (b"one", "news", agent.node.id, {"n": 1})
+    assert (two.payload, two.sequence) == (b"two", one.sequence + 1)
+
+
+def test_it_sees_who_is_there(agent: Agent, task: LocalAgent) -> None:
+    members = task.members("echo")
+    (member,) = members.wait()
+    assert (member.id, member.zone) == (agent.node.id, "eu/a")
+    assert list(members) == [member]
+    assert len(members) == 1
+    assert member in members
+    assert task.members("nobody").wait() == ()
+
+
+def test_a_survey_collects_answers(agent: Agent, task: LocalAgent) -> None:
+    answers = task.survey("echo", b"who?", headers={"h": 1}).wait()
+    assert [(reply.payload, reply.member.id) for reply in answers] == [(b"h=1;who?", agent.node.id)]
+    assert answers.is_complete
+    assert [reply.payload for reply in task.survey("echo", b"again", stop_after=1)] == [b"again"]
+
+    failed = task.survey("fail", b"no").wait()
+    assert [(failure.type, failure.text) for failure in failed.failed] == [("LookupError", "no")]
+    with pytest.raises(iris.NoMembers, match="nobody serves the cluster 'nobody'"):
+        task.survey("nobody", b"").wait()
+
+
+def test_a_survey_can_be_ended_early(agent: Agent, task: LocalAgent) -> None:
+    survey = task.survey("hold", b"first", timeout=30)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(survey.wait)
+        agent.wait_until("services.asked == [b'first']")
+        assert survey.answers.missing_count == 1
+        survey.cancel()  # in another thread
+        assert waiting.result(20).missing_count == 1
+    agent.wait_until("services.cancelled == [b'first']")
+
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(task.survey("hold", b"lost", timeout=30).wait)
+        agent.wait_until("b'lost' in services.asked")
+        task.close()  # as when the process ends
+        with pytest.raises(AgentLost):
+            waiting.result(20)
+    agent.wait_until("b'lost' in services.cancelled")
+
+    survey = task.survey("hold", b"second", timeout=30)
+    replies = iter(survey)
+    agent.loop.call_soon_threadsafe(agent.services.release.set)
+    assert next(replies).payload == b"released second"
+    assert survey.answers.expected == 1
+    survey.cancel()
+    assert next(replies, None) is None
+    assert len(survey.wait()) == 0
+
+
+def test_to_leave_the_loop_over_a_survey_ends_it(agent: Agent, task: LocalAgent) -> None:
+    agent.run(_join_again(agent))
+    for _ in task.survey("mixed", b"x", timeout=30):
+        break
+    gc.collect()
+    agent.wait_until("services.cancelled == [b'x']")
+
+
+async def _join_again(agent: Agent) -> None:
+    await agent.node.join("mixed", agent.services.echo)
+    await agent.node.join("mixed", agent.services)
+
+
+# -- subscriptions
+
+
+def test_a_subscription_gives_messages_in_batches_or_in_time(agent: Agent, task: LocalAgent) -> None:
+    with task.subscribe("news.*") as subscription:
+        assert subscription.take(timeout=0) == []
+        for number in range(600):
+            task.publish("news.x", b"%d" % number)
+        assert (subscription.queued_messages, subscription.queued_bytes) == (600, 10 + 180 + 1500)
+        batches = subscription.batches()
+        first = next(batches)
+        assert [message.payload for message in first] == [b"%d" % number for number in range(len(first))]
+        assert len(first) == frames.TAKEN_MESSAGES_MAX
+        rest = next(batches) + subscription.take(timeout=1)
+        assert len(first) + len(rest) == 600
+        assert (subscription.pattern, subscription.policy, dict(subscription.dropped)) == ("news.*", "drop_oldest", {})
+        with pytest.raises(iris.ConfigurationError, match="timeout=-1"):
+            subscription.take(timeout=-1)
+    assert list(subscription) == []
+    assert subscription.take() == []
+    assert task.publish("news.x", b"gone") == 0
+
+
+def test_a_slow_reader_loses_what_its_policy_says(agent: Agent, task: LocalAgent) -> None:
+    with task.subscribe("news", queue_messages=10) as subscription:
+        for number in range(100):
+            task.publish("news", b"%d" % number)
+        assert dict(subscription.dropped) == {"oldest": 90}
+        assert [message.payload for message in subscription.take()] == [b"%d" % number for number in range(90, 100)]
+
+    with task.subscribe("news", policy="disconnect", queue_messages=1) as subscription:
+        for _ in range(3):
+            task.publish("news", b"x")
+        assert len(subscription.take()) == 1
+        with pytest.raises(iris.SlowSubscriber) as caught:
+            subscription.take()
+        assert (caught.value.topic, caught.value.queue_messages) == ("news", 1)
+
+
+def test_a_slow_reader_makes_publishers_wait_if_its_policy_says_so(agent: Agent, task: LocalAgent) -> None:
+    with task.subscribe("news", policy="block", queue_messages=2) as subscription:
+        sent = _publish_until_full(task)
+        waiting = ThreadPoolExecutor(1).submit(task.publish, "news", b"last")
+        received: list[iris.Message] = []
+        while len(received) <= sent:
+            received += subscription.take(timeout=20)
+        assert waiting.result(20) == 1
+        assert received[-1].payload == b"last"
+
+
+def _publish_until_full(task: LocalAgent) -> int:
+    for sent in range(100):
+        try:
+            task.try_publish("news", b"x")
+        except iris.Overloaded:
+            return sent
+    raise AssertionError("a full subscription makes nobody wait")
+
+
+def test_another_thread_can_end_a_subscription(task: LocalAgent) -> None:
+    subscription = task.subscribe("news")
+    with ThreadPoolExecutor(1) as threads:
+        taken = threads.submit(list, subscription)
+        subscription.close()
+        assert taken.result(20) == []
+
+
+def test_a_process_may_have_so_many_streams(task: LocalAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doorway, "STREAMS_MAX", 1)
+    with task.subscribe("news"), pytest.raises(iris.ConfigurationError, match="1 subscriptions and surveys"):
+        task.subscribe("other")
+    task.subscribe("other").close()
+
+
+# -- errors
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda node: node.request("nobody", b""),
+        lambda node: node.request("echo", b"", require="us"),
+        lambda node: node.request("fail", b"reason"),
+        lambda node: node.request("hold", b"", timeout=0.05),
+        lambda node: node.request("echo", bytes(2_000_000)),
+        lambda node: node.broadcast("echo", bytes(2_000_000)),
+        lambda node: node.request("echo", b"", timeout=-1),
+        lambda node: node.request("echo", b"", timeout="soon"),
+        lambda node: node.request("", b""),
+        lambda node: node.request("echo", b"", key="without idempotent"),
+        lambda node: node.request("echo", b"", headers={"no good name": 1}),
+        lambda node: node.request("echo", b"", headers=5),
+        lambda node: node.request("echo", "text"),
+        lambda node: node.publish("not..a topic", b""),
+        lambda node: node.try_publish("not..a topic", b""),
+        lambda node: node.subscribe("a", policy="unknown"),
+        lambda node: node.members(""),
+        lambda node: node.survey("echo", b"", timeout=0),
+    ],
+)
+def test_errors_are_those_of_the_node(path: Path, ask: Callable[[Any], Any]) -> None:
+    agent = Agent(path, max_message_bytes=1_000_000)
+    try:
+        with LocalAgent(path) as task:
+            with pytest.raises(Exception) as expected:  # noqa: PT011 - whatever it is
+                agent.run(_await(agent, ask))
+            with pytest.raises(type(expected.value)) as caught:
+                _finish(ask(task))
+            assert type(caught.value) is type(expected.value)
+            assert str(caught.value) == str(expected.value)
+            assert vars(caught.value) == vars(expected.value)
+            assert task.request("echo", b"still there") == b"still there"
+    finally:
+        agent.stop()
+
+
+async def _await(agent: Agent, ask: Callable[[iris_py.Node], Coroutine[Any, Any, object]]) -> object:
+    result = ask(agent.node)
+    return await result if inspect.isawaitable(result) else result
+
+
+def _finish(result: object) -> None:
+    if hasattr(result, "wait"):
+        result.wait()
+
+
+def test_errors_that_nobody_knows_are_errors_of_iris() -> None:
+    class Special(iris.NoMembers):
+        pass
+
+    known = frames.error_of(frames.failed(Special("accounts", 2)))
+    assert type(known) is iris.NoMembers
+    assert known.cluster == "accounts"
+    unknown = frames.error_of(frames.failed(KeyError("x")))
+    assert type(unknown) is iris.IrisError
+    assert str(unknown) == "the agent failed with KeyError: 'x'"
+    assert str(frames.error_of(frames.Failed("FutureError", "of another release", {}))) == "of another release"
+    assert "?" in str(frames.error_of(frames.failed(iris.IrisError("no text \ud800"))))
+
+
+def test_arguments_that_cannot_be_sent_are_told(task: LocalAgent) -> None:
+    with pytest.raises(iris.ConfigurationError, match="cannot be sent"):
+        task.request("echo", b"", timeout=object())  # type: ignore[arg-type]
+    with pytest.raises(iris.ConfigurationError, match="take 7"):
+        task.request("echo", b"", idempotent=True, key="x" * 70_000)
+    assert task.request("echo", b"x") == b"x"
+
+
+def test_it_is_not_for_event_loops(task: LocalAgent) -> None:
+    async def main() -> bytes:
+        with pytest.raises(iris.ConfigurationError, match="event loop"):
+            task.request("echo", b"")
+        return await asyncio.wrap_future(task.request_future("echo", b"hello"))
+
+    assert asyncio.run(main()) == b"hello"
+
+
+# -- many at once
+
+
+def test_many_threads_share_one_connection(agent: Agent, task: LocalAgent) -> None:
+    def ask(thread: int) -> None:
+        for number in range(30):
+            payload = b"%d/%d" % (thread, number) * (1 + 3000 * (number % 2))
+            assert task.request("echo", payload, timeout=30) == payload
+
+    with ThreadPoolExecutor(32) as threads:
+        list(threads.map(ask, range(32)))
+    assert agent.doorway.connections == 1
+
+
+def test_futures_are_under_way_at_once(task: LocalAgent) -> None:
+    futures = [task.request_future("echo", b"%d" % number) for number in range(3000)]
+    assert [future.result(30) for future in futures] == [b"%d" % number for number in range(3000)]
+    with pytest.raises(iris.NoMembers):
+        task.request_future("nobody", b"").result(30)
+
+
+def test_calls_and_futures_do_not_hold_each_other_up(agent: Agent, task: LocalAgent) -> None:
+    held = task.request_future("hold", b"x", timeout=30)
+    agent.wait_until("services.asked")
+    assert task.request("echo", b"hello") == b"hello"
+    called: Future[bytes] = Future()
+    held.add_done_callback(lambda done: called.set_result(done.result()))
+    agent.loop.call_soon_threadsafe(agent.services.release.set)
+    assert called.result(30) == b"released x"
+
+
+def test_to_cancel_a_future_cancels_the_request(agent: Agent, task: LocalAgent) -> None:
+    future = task.request_future("hold", b"x", timeout=30)
+    agent.wait_until("services.asked")
+    assert future.cancel()
+    agent.wait_until("services.cancelled == [b'x']")
+    assert task.request("echo", b"hello") == b"hello"
+
+
+def test_an_interrupt_ends_what_waits_and_what_it_waits_for(agent: Agent, task: LocalAgent) -> None:
+    """Whether the thread that is interrupted reads or waits for another one that does."""
+    for payload, is_led in ((b"a leader", False), (b"a follower", True)):
+        others = [task.request_future("hold", b"other", timeout=30)] if is_led else []
+        for _ in others:
+            agent.wait_until("b'other' in services.asked")
+
+        def interrupt(payload: bytes = payload) -> None:
+            agent.wait_until(f"{payload!r} in services.asked")
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            task.request("hold", payload, timeout=30)
+        thread.join(20)
+        agent.wait_until(f"{payload!r} in services.cancelled")
+        assert all(not other.done() for other in others)
+        assert task.request("echo", b"hello") == b"hello"
+
+
+def test_an_agent_does_so_much_at_once(agent: Agent, task: LocalAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doorway, "IN_FLIGHT_MAX", 2)
+    monkeypatch.setattr(local, "GRACE_S", 0.0)
+    first, second = [task.request_future("hold", b"%d" % number, timeout=30) for number in range(2)]
+    agent.wait_until("services.asked == [b'0', b'1']")
+    with pytest.raises(AgentUnavailable, match="2 calls of this process were under way"):
+        task.request("hold", b"too late", timeout=0.01)
+    with ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(task.request, "hold", b"later", timeout=30) for _ in range(2)]
+        first.cancel()
+        agent.wait_until("services.asked == [b'0', b'1', b'later']")
+        agent.loop.call_soon_threadsafe(agent.services.release.set)
+        assert second.result(30) == b"released 1"
+        assert [each.result(30) for each in waiting] == [b"released later"] * 2
+
+
+def test_an_agent_holds_so_many_bytes(agent: Agent, task: LocalAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doorway, "IN_FLIGHT_BYTES_MAX", 1000)
+    payloads = [b"%d" % number * 900 for number in range(10)]
+    with ThreadPoolExecutor(5) as threads:
+        asked = [threads.submit(task.request, "hold", payload, timeout=30) for payload in payloads]
+        agent.wait_until("len(services.asked) == 1")
+        assert task.request("echo", b"x" * 100) == b"x" * 100, "what fits is let in"
+        agent.loop.call_soon_threadsafe(agent.services.release.set)
+        assert [each.result(30) for each in asked] == [b"released " + payload for payload in payloads]
+    assert task.request("echo", b"x" * 2000) == b"x" * 2000, "one is always let in"
+
+
+def test_answers_that_nobody_reads_hold_up_no_writer(agent: Agent, task: LocalAgent) -> None:
+    """The agent stops reading while its answers are not read: whoever writes must read, too."""
+    connection = task._connect()
+    for _ in range(4):
+        with pytest.raises(AgentLost):  # asked, and not waited for; nobody reads
+            connection.call(frames.header_of(frames.Request("inflate", 5.0, False, None, None, None, None)), b"4000000", 0.0)
+    payload = bytes(4_000_000)
+    assert task.request("echo", payload, timeout=30) == payload
+
+
+# -- the ends
+
+
+def test_what_is_under_way_is_cancelled_when_the_process_ends(agent: Agent) -> None:
+    """SIGKILL: only the kernel tells the agent."""
+    child = _fork(lambda: LocalAgent(agent.path).request("hold", b"x", timeout=30))
+    agent.wait_until("services.asked == [b'x']")
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    agent.wait_until("services.cancelled == [b'x'] and doorway.connections == 0")
+
+
+def test_subscriptions_end_with_the_connection(agent: Agent, task: LocalAgent) -> None:
+    subscription = task.subscribe("news")
+    assert task.publish("news", b"x") == 1
+    task.close()
+    with pytest.raises(AgentLost):
+        subscription.take()
+    subscription.close()
+    agent.wait_until("doorway.connections == 0")
+    while task.publish("news", b"x"):  # the node says so when everybody knows
+        pass
+
+
+def test_a_lost_agent_is_told_and_its_successor_found(agent: Agent, task: LocalAgent) -> None:
+    held = task.request_future("hold", b"future", timeout=30)
+    with ThreadPoolExecutor(2) as threads:
+        calls = [threads.submit(task.request, "hold", b"%d" % number, timeout=30) for number in range(2)]
+        agent.wait_until("len(services.asked) == 3")
+        agent.stop()
+        for lost in (held, *calls):
+            with pytest.raises(AgentLost, match="ask again") as caught:
+                lost.result(20)
+            assert caught.value.path == str(agent.path)
+    assert not agent.path.exists()
+
+    successor = Agent(agent.path)
+    try:
+        assert task.request("echo", b"hello") == b"hello"
+        assert task.id == successor.node.id
+    finally:
+        successor.stop()
+
+
+def test_an_agent_that_closes_its_node_is_lost(agent: Agent, task: LocalAgent) -> None:
+    assert task.request("echo", b"x") == b"x"
+    agent.run(agent.node.close(timeout=1))
+    with pytest.raises(AgentLost, match="being closed"):
+        task.request("echo", b"x")
+    with pytest.raises(AgentLost, match="being closed"):
+        task.request_future("echo", b"x").result(20)
+
+
+def test_an_agent_that_stands_still_is_not_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "GRACE_S", 0.05)
+    agent = Agent(path)
+    stuck = threading.Event()
+    try:
+        with LocalAgent(path) as task:
+            assert task.request("echo", b"x") == b"x"
+            agent.loop.call_soon_threadsafe(stuck.wait)
+            with pytest.raises(AgentLost, match=r"no answer within 0\.1 s"):
+                task.request("echo", b"x", timeout=0.05)
+            stuck.set()
+            assert task.request("echo", b"y", timeout=20) == b"y"
+    finally:
+        stuck.set()
+        agent.stop()
+
+
+def test_a_task_waits_for_an_agent_that_is_not_there_yet(path: Path) -> None:
+    with ThreadPoolExecutor(1) as threads, LocalAgent(path, timeout=30) as task:
+        reply = threads.submit(task.request, "echo", b"hello", timeout=20)
+        agent = Agent(path)
+        try:
+            assert reply.result(20) == b"hello"
+        finally:
+            agent.stop()
+
+
+def test_without_an_agent_a_task_is_told(path: Path) -> None:
+    with pytest.raises(AgentUnavailable, match=r"there is no socket .*ExecutorCluster") as caught:
+        LocalAgent(path, timeout=0.01).request("echo", b"")
+    assert caught.value.path == str(path)
+    with pytest.raises(AgentUnavailable):
+        LocalAgent(path).request_future("echo", b"", timeout=0.01)
+
+
+def test_a_forked_process_has_a_connection_of_its_own(agent: Agent, task: LocalAgent) -> None:
+    subscription = task.subscribe("news")
+    assert task.request("echo", b"parent") == b"parent"
+
+    def child() -> None:
+        assert task.request("echo", b"child") == b"child"
+        with pytest.raises(AgentLost):
+            subscription.take()
+        assert task.request_future("echo", b"future").result(20) == b"future"
+
+    pid = _fork(child)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert task.publish("news", b"to the parent") == 1
+    assert next(subscription).payload == b"to the parent"
+    agent.wait_until("doorway.connections == 1")
+
+
+def _fork(function: Callable[[], object]) -> int:
+    with warnings.catch_warnings(action="ignore"):  # this process has threads, and the child uses none of them
+        pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            function()
+            status = 0
+        finally:
+            os._exit(status)
+    return pid
+
+
+# -- where it is
+
+
+def test_outside_of_a_task_there_is_no_agent() -> None:
+    with pytest.raises(iris.ConfigurationError, match="for Spark tasks, and this is none"):
+        local_agent()
+
+
+def test_a_task_finds_the_agent_of_its_executor(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark import TaskContext
+
+    spawn = types.SimpleNamespace(agent_directory=lambda: agent.path.parent)
+    monkeypatch.setitem(sys.modules, "spark_connector.spawn", spawn)
+    monkeypatch.setattr(TaskContext, "get", lambda: object())
+
+    found = local_agent(timeout=5)
+
+    assert found.request("echo", b"hello") == b"hello"
+    assert local_agent() is found
+    with pytest.raises(iris.ConfigurationError, match="timeout=0"):
+        local_agent(timeout=0)
+    found.close()
+    agent.stop()
+    with pytest.raises(AgentUnavailable):
+        local_agent(timeout=0.01)
+
+
+def test_the_agent_must_be_of_the_same_user(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_connection.os, "getuid", lambda: 4711)
+    with pytest.raises(AgentUnavailable, match=r"belongs to user \d+, and this process to 4711"):
+        LocalAgent(agent.path).nodes()
