@@ -143,13 +143,7 @@ class _Connection(asyncio.Protocol):
         if not self._is_same_user():
             self._refuse("user")
             return
-        if len(connections) >= CONNECTIONS_MAX:
-            text = f"{CONNECTIONS_MAX} processes of this executor use its agent already, and it takes no more."
-            self._transport.write(frames.HELLO.pack(frames.MAGIC, frames.VERSION))
-            self._send(0, header_of(Failed("IrisError", text, {})))
-            self._flush()
-            self._refuse("full")
-            return
+        self._is_surplus = len(connections) >= CONNECTIONS_MAX
         connections[self] = None
         self._silence = self._loop.call_later(HELLO_TIMEOUT_S, self._refuse, "silent")
 
@@ -231,6 +225,12 @@ class _Connection(asyncio.Protocol):
         if version != frames.VERSION:
             logger.warning("a process of this executor speaks version %d, and this agent %d", version, frames.VERSION)
             self._refuse("version")
+            return b""
+        if self._is_surplus:  # said only now: what is closed with something unread in it is broken at the other end
+            text = f"{CONNECTIONS_MAX} processes of this executor use its agent already, and it takes no more."
+            self._send(0, header_of(Failed("IrisError", text, {})))
+            self._flush()
+            self._refuse("full")
             return b""
         rest, self._hello = self._hello[frames.HELLO.size :], None
         self._silence.cancel()

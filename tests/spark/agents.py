@@ -39,7 +39,7 @@ class Services(Handler):
         self.release = asyncio.Event()
 
     async def echo(self, request: Request) -> bytes:
-        text = "".join(f"{name}={value};" for name, value in request.headers.items())
+        text = "".join(f"{name}={value!r};" for name, value in request.headers.items())
         return text.encode() + request.payload
 
     async def fail(self, request: Request) -> bytes:
