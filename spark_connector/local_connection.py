@@ -59,6 +59,7 @@ POLL_S = 0.05
 #: What is read at once: as much as a Unix socket holds.
 READ_BYTES = 256 * 1024
 
+_TICK = struct.pack("ll", int(TICK_S), 0)  # a timeval: see socket(7)
 _PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: see unix(7)
 _RETURNED: Final = header_of(Returned())
 _CANCEL: Final = header_of(Cancel())
@@ -175,7 +176,10 @@ class Connection:
         self._finished: deque[_FutureCall] = deque()
         self._pump_call: _Call | None = None
         self._socket, self.welcome = _open(path, self._reader, timeout_s)
-        self._socket.settimeout(TICK_S)
+        # The socket blocks, with a limit for reading that the kernel keeps; Python's own would ask before each call, and would
+        # wait in those that are not to wait.
+        self._socket.settimeout(None)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TICK)
 
     @property
     def is_over(self) -> bool:
@@ -278,7 +282,7 @@ class Connection:
         while not self._try_send(call, header, payload):
             self._crowd[call.number] = call
             if self._is_full(call.size) and not self._is_over:  # once more: room may have been made before this
-                call.sleep(TICK_S)
+                call.sleep(_tick(deadline))
             self._crowd.pop(call.number, None)
             if deadline is not None and time.monotonic() >= deadline:
                 self._call_in()  # another one, if it was this one's turn
@@ -396,7 +400,7 @@ class Connection:
             if self._leading.acquire(blocking=False):
                 try:
                     while not call.is_done and (deadline is None or time.monotonic() < deadline):
-                        self._read()
+                        self._read(deadline)
                 finally:
                     self._followers.pop(call.number, None)
                     self._stop_leading()
@@ -405,15 +409,15 @@ class Connection:
                 is_follower, call.is_passed_over = True, False
                 self._followers[call.number] = call
                 continue  # once more: the leader may have looked for a successor before this
-            call.sleep(TICK_S)
+            call.sleep(_tick(deadline))
             if deadline is not None and time.monotonic() >= deadline:
                 break
         if is_follower and self._followers.pop(call.number, None) is None and not call.is_passed_over:
             self._promote()  # it was told to lead, and needs not any more
 
-    def _read(self) -> None:
+    def _read(self, deadline: float | None = None) -> None:
         """Read once, for at most a tick, and hand out what has come. Whoever reads has the lead."""
-        if self._is_over:
+        if self._is_over or (deadline is not None and not self._is_readable(deadline)):
             return
         try:
             data = self._socket.recv(READ_BYTES)
@@ -428,8 +432,8 @@ class Connection:
                     self._make_room(call)
                     call.is_passed_over = self._followers.pop(number, None) is not None
                     call.finish(header, payload, None)
-        except TimeoutError:
-            pass
+        except BlockingIOError:
+            pass  # the tick is over
         except OSError as exc:
             self._end(f"the connection broke: {exc.strerror}")
         except MalformedFrame as exc:
@@ -437,6 +441,15 @@ class Connection:
         except BaseException:
             self._end("the reading of an answer was interrupted")
             raise
+
+    def _is_readable(self, deadline: float) -> bool:
+        """Wait for something to read, if there is less time than a tick."""
+        left_s = deadline - time.monotonic()
+        if left_s >= TICK_S:
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(max(0.0, left_s * 1000)))
 
     def _stop_leading(self) -> None:
         self._leading.release()
@@ -536,6 +549,11 @@ class Connection:
                 self._socket.close()
                 self._writing.release()
             self._leading.release()
+
+
+def _tick(deadline: float | None) -> float:
+    """Return how long to wait until the next look at the clock."""
+    return TICK_S if deadline is None else max(0.0, min(TICK_S, deadline - time.monotonic()))
 
 
 def lost_if_closed(error: Exception, path: Path) -> Exception:

@@ -429,6 +429,7 @@ def test_answers_that_nobody_reads_hold_up_no_writer(agent: Agent, task: LocalAg
     agent.wait_until("any(connection._is_written_slowly for connection in doorway._connections)")
     payload = bytes(4_000_000)
     assert task.request("echo", payload, timeout=30) == payload
+    assert task._connect() is connection
 
 
 # -- the ends
