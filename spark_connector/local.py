@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from iris_py import ConfigurationError, Member, MessageTooLarge, NodeClosed, Statistics
 from spark_connector import local_frames as frames
 from spark_connector.errors import AgentUnavailable
-from spark_connector.local_connection import Connection, NotSent, lost_if_closed
+from spark_connector.local_calls import lost_if_closed
+from spark_connector.local_connection import Connection, NotSent
 from spark_connector.local_frames import Returned, header_of
 from spark_connector.local_streams import GRACE_S, LocalMembers, LocalSubscription, LocalSurvey
 

@@ -16,36 +16,23 @@ that ends the connection. What is under way fails then, and the next call makes 
 from __future__ import annotations
 
 import itertools
-import os
 import select
 import socket
 import struct
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from iris_py import NodeClosed
 from spark_connector import local_frames as frames
 from spark_connector.errors import AgentLost, AgentUnavailable
-from spark_connector.local_frames import (
-    Cancel,
-    Failed,
-    FrameReader,
-    MalformedFrame,
-    Returned,
-    Welcome,
-    encode_frame,
-    error_of,
-    header_of,
-    reply_decoder,
-)
+from spark_connector.local_calls import Call, FutureCall, lost_if_closed
+from spark_connector.local_frames import Cancel, FrameReader, MalformedFrame, encode_frame, header_of
+from spark_connector.local_handshake import READ_BYTES, connect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future
     from pathlib import Path
 
     from spark_connector.local_frames import Reply
@@ -54,93 +41,13 @@ __all__ = ["Connection", "NotSent"]
 
 #: How often a thread that reads or writes looks whether its time is over (seconds).
 TICK_S = 1.0
-#: How often somebody who waits for an agent looks for it (seconds).
-POLL_S = 0.05
-#: What is read at once: as much as a Unix socket holds.
-READ_BYTES = 256 * 1024
 
 _TICK = struct.pack("ll", int(TICK_S), 0)  # a timeval: see socket(7)
-_PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: see unix(7)
-_RETURNED: Final = header_of(Returned())
 _CANCEL: Final = header_of(Cancel())
-_NOTHING: Final = Returned()
-#: What an agent may be that is not there yet, or no more.
-_NOT_THERE = (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, BrokenPipeError)
 
 
 class NotSent(Exception):
     """The connection had ended before a call was sent; the agent surely knows nothing of it."""
-
-
-class _Call:
-    """One call, and the thread that waits for it.
-
-    Attributes:
-        is_done: Whether it has ended, with a frame or an error.
-        header: Of the frame that answers it.
-        payload: Likewise.
-        error: Why there is none.
-        size: The size of its payload.
-        is_passed_over: Whether it was done when it was taken from those that may lead, so that it need not pass that on.
-    """
-
-    __slots__ = ("_woken", "error", "header", "is_done", "is_passed_over", "number", "payload", "size")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.size = 0
-        self.is_done = False
-        self.is_passed_over = False
-        self.header = b""
-        self.payload = b""
-        self.error: Exception | None = None
-        self._woken = threading.Lock()  # a binary semaphore
-        self._woken.acquire()
-
-    def finish(self, header: bytes, payload: bytes, error: Exception | None) -> None:
-        self.header, self.payload, self.error = header, payload, error
-        self.is_done = True
-        self.wake()
-
-    def wake(self) -> None:
-        """Wake the thread that waits: it is done, or should look for the lead."""
-        try:
-            self._woken.release()
-        except RuntimeError:
-            pass  # woken already, and has not looked yet
-
-    def sleep(self, seconds: float) -> None:
-        self._woken.acquire(timeout=seconds)
-
-    def answer(self) -> tuple[Reply, bytes]:
-        """Return what has come, and its payload.
-
-        Raises:
-            IrisError: It has failed.
-        """
-        if self.error is not None:
-            raise self.error
-        if self.header == _RETURNED:
-            return _NOTHING, self.payload
-        reply = reply_decoder.decode(self.header)
-        if type(reply) is Failed:
-            raise error_of(reply)
-        return reply, self.payload
-
-
-class _FutureCall(_Call):
-    """A call whose outcome goes into a future."""
-
-    __slots__ = ("_connection", "future")
-
-    def __init__(self, number: int, connection: Connection) -> None:
-        super().__init__(number)
-        self.future: Future[bytes] = Future()
-        self._connection = connection
-
-    def finish(self, header: bytes, payload: bytes, error: Exception | None) -> None:
-        super().finish(header, payload, error)
-        self._connection._finish_future(self)
 
 
 class Connection:
@@ -163,19 +70,19 @@ class Connection:
         self.late = 0
         self._is_over = False
         self._reader = FrameReader(frames.REPLY_HEADER_BYTES_MAX, frames.REPLY_PAYLOAD_BYTES_MAX)
-        self._pending: dict[int, _Call] = {}
+        self._pending: dict[int, Call] = {}
         self._numbers = itertools.count(1)
         self._pending_bytes = 0
         self._counting = threading.Lock()  # of these
-        self._crowd: dict[int, _Call] = {}  # what waits until there is room
+        self._crowd: dict[int, Call] = {}  # what waits until there is room
         self._writing = threading.Lock()
         self._unsent: deque[bytes] = deque()  # what waits for the lock of writing, and nobody for it
         self._leading = threading.Lock()
-        self._followers: dict[int, _Call] = {}
-        self._futures: dict[int, _FutureCall] = {}
-        self._finished: deque[_FutureCall] = deque()
-        self._pump_call: _Call | None = None
-        self._socket, self.welcome = _open(path, self._reader, timeout_s)
+        self._followers: dict[int, Call] = {}
+        self._futures: dict[int, FutureCall] = {}
+        self._finished: deque[FutureCall] = deque()
+        self._pump_call: Call | None = None
+        self._socket, self.welcome = connect(path, self._reader, timeout_s)
         # The socket blocks, with a limit for reading that the kernel keeps; Python's own would ask before each call, and would
         # wait in those that are not to wait.
         self._socket.settimeout(None)
@@ -220,7 +127,7 @@ class Connection:
             AgentUnavailable: There was none.
             NotSent: The connection had ended.
         """
-        call = _FutureCall(next(self._numbers), self)
+        call = FutureCall(next(self._numbers), self._finish_future)
         self._futures[call.number] = call
         try:
             self._send(call, header, payload, None if timeout_s is None else time.monotonic() + timeout_s)
@@ -251,8 +158,8 @@ class Connection:
 
     # -- calls
 
-    def _ask(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> _Call:
-        call = _Call(next(self._numbers))
+    def _ask(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> Call:
+        call = Call(next(self._numbers))
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._send(call, header, payload, deadline)
         try:
@@ -265,7 +172,7 @@ class Connection:
             raise AgentLost(str(self.path), f"it gave no answer within {timeout_s:g} s")
         return call
 
-    def _forget(self, call: _Call) -> None:
+    def _forget(self, call: Call) -> None:
         """Nobody waits for a call any more."""
         self._futures.pop(call.number, None)
         if self._pending.pop(call.number, None) is not None:
@@ -277,7 +184,7 @@ class Connection:
 
     # -- writing
 
-    def _send(self, call: _Call, header: bytes, payload: bytes | memoryview, deadline: float | None) -> None:
+    def _send(self, call: Call, header: bytes, payload: bytes | memoryview, deadline: float | None) -> None:
         call.size = len(payload)
         while not self._try_send(call, header, payload):
             self._crowd[call.number] = call
@@ -289,7 +196,7 @@ class Connection:
                 what = f"{len(self._pending)} calls of this process were under way at it all the time, and it takes no more"
                 raise AgentUnavailable(str(self.path), what)
 
-    def _try_send(self, call: _Call, header: bytes, payload: bytes | memoryview) -> bool:
+    def _try_send(self, call: Call, header: bytes, payload: bytes | memoryview) -> bool:
         """Send a call; returns whether there was room for it."""
         try:
             with self._writing:
@@ -323,7 +230,7 @@ class Connection:
             return False
         return pending >= welcome.in_flight_max or self._pending_bytes + size > welcome.in_flight_bytes_max
 
-    def _make_room(self, call: _Call) -> None:
+    def _make_room(self, call: Call) -> None:
         """A call has ended; the next one may begin."""
         if call.size:
             with self._counting:
@@ -393,7 +300,7 @@ class Connection:
 
     # -- reading
 
-    def _wait(self, call: _Call, deadline: float | None) -> None:
+    def _wait(self, call: Call, deadline: float | None) -> None:
         """Wait until a call is done or its time is over."""
         is_follower = False
         while not call.is_done:
@@ -474,11 +381,11 @@ class Connection:
             return
         with self._writing:
             if self._pump_call is None:
-                self._pump_call = _Call(0)
+                self._pump_call = Call(0)
                 threading.Thread(target=self._pump, args=(self._pump_call,), name="iris-local", daemon=True).start()
         self._after_writing()
 
-    def _pump(self, own: _Call) -> None:
+    def _pump(self, own: Call) -> None:
         """Read while there are futures, and end those that have finished."""
         is_follower = False
         while not self._is_over or self._futures:
@@ -503,12 +410,12 @@ class Connection:
             else:
                 own.sleep(TICK_S)
 
-    def _finish_future(self, call: _FutureCall) -> None:
+    def _finish_future(self, call: FutureCall) -> None:
         self._finished.append(call)
         if self._pump_call is not None:
             self._pump_call.wake()
 
-    def _end_future(self, call: _FutureCall) -> None:
+    def _end_future(self, call: FutureCall) -> None:
         self._futures.pop(call.number, None)
         if not call.future.set_running_or_notify_cancel():
             return
@@ -554,78 +461,3 @@ class Connection:
 def _tick(deadline: float | None) -> float:
     """Return how long to wait until the next look at the clock."""
     return TICK_S if deadline is None else max(0.0, min(TICK_S, deadline - time.monotonic()))
-
-
-def lost_if_closed(error: Exception, path: Path) -> Exception:
-    """Return what a task is told: that the agent's node was closed means that the agent ends."""
-    return AgentLost(str(path), "its node is being closed") if isinstance(error, NodeClosed) else error
-
-
-# -- the beginning
-
-
-def _open(path: Path, reader: FrameReader, timeout_s: float) -> tuple[socket.socket, Welcome]:
-    """Connect, and exchange hellos; waits for an agent that is not there yet."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        connection = socket.socket(socket.AF_UNIX)
-        try:
-            connection.settimeout(max(POLL_S, deadline - time.monotonic()))
-            connection.connect(str(path))
-            return connection, _shake_hands(connection, path, reader)
-        except _NOT_THERE as exc:
-            connection.close()
-            if time.monotonic() + POLL_S > deadline:
-                what = "there is no socket" if isinstance(exc, FileNotFoundError) else "nobody answers at its socket"
-                raise AgentUnavailable(str(path), f"{what} after {timeout_s:g} s") from None
-            time.sleep(POLL_S)
-        except TimeoutError:
-            connection.close()
-            raise AgentUnavailable(str(path), f"it does not answer within {timeout_s:g} s") from None
-        except OSError as exc:
-            connection.close()
-            raise AgentUnavailable(str(path), f"its socket cannot be used: {exc.strerror or exc}") from None
-        except BaseException:
-            connection.close()
-            raise
-
-
-def _shake_hands(connection: socket.socket, path: Path, reader: FrameReader) -> Welcome:
-    if hasattr(socket, "SO_PEERCRED"):
-        _pid, user, _group = _PEER_CREDENTIALS.unpack(
-            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
-        )
-        if user != os.getuid():
-            raise AgentUnavailable(str(path), f"its socket belongs to user {user}, and this process to {os.getuid()}")
-    connection.sendall(frames.HELLO.pack(frames.MAGIC, frames.VERSION))
-    hello = b""
-    while len(hello) < frames.HELLO.size:
-        hello += _receive(connection)
-    magic, version = frames.HELLO.unpack_from(hello)
-    if magic != frames.MAGIC:
-        raise AgentUnavailable(str(path), "what answers at its socket is no agent")
-    if version != frames.VERSION:
-        raise AgentUnavailable(
-            str(path),
-            f"it speaks version {version} of the local protocol, and this task version {frames.VERSION}; "
-            "install the same release of iris-py on the driver and on all executors",
-        )
-    data = hello[frames.HELLO.size :]
-    try:
-        while not (received := reader.feed(data)):
-            data = _receive(connection)
-        reply = reply_decoder.decode(received[0][1])
-    except (MalformedFrame, msgspec.MsgspecError) as exc:
-        raise AgentUnavailable(str(path), f"it does not say what it is: {exc}") from None
-    if type(reply) is Failed:
-        raise AgentUnavailable(str(path), reply.text.rstrip("."))
-    if type(reply) is not Welcome:
-        raise AgentUnavailable(str(path), "it does not say what it is")
-    return reply
-
-
-def _receive(connection: socket.socket) -> bytes:
-    data = connection.recv(READ_BYTES)
-    if not data:
-        raise ConnectionResetError
-    return data

@@ -1,4 +1,4 @@
-"""What an executor's agent and the tasks beside it say to each other: frames, and the messages in them (docs/design.md 13.10).
+"""What an executor's agent and the tasks beside it say to each other: frames, and the messages in them (docs/design.md 14).
 
 A frame is ``PREFIX``, a header of msgpack that says what it is, and a payload as it is. There is no input or output here.
 """

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from iris_py import Answers, ConfigurationError, Member, Message, NodeClosed, SurveyReply
 from spark_connector import local_frames as frames
 from spark_connector.errors import AgentLost
-from spark_connector.local_connection import NotSent, lost_if_closed
+from spark_connector.local_calls import lost_if_closed
+from spark_connector.local_connection import NotSent
 from spark_connector.local_frames import Returned, Taken, header_of
 
 if TYPE_CHECKING:

@@ -42,7 +42,8 @@ OUTER_MODULES |= {"node_base", "publishing", "requesting", "subscriptions", "thr
 
 #: Only these touch sockets, and only these know uvloop.
 SOCKET_FOLDER = "iris_py/net"
-SOCKET_USERS = {"spark_connector/doorway.py", "spark_connector/local_connection.py"}  # between processes of one machine
+#: And between the processes of one executor of Spark.
+LOCAL_SOCKETS = {f"spark_connector/{name}.py" for name in ("doorway", "local_connection", "local_handshake")}
 UVLOOP_USERS = {"iris_py/runner.py"}
 
 #: Each of these may import only what stands before it, besides modules that are in no layer.
@@ -121,7 +122,7 @@ def test_protocol_logic_sees_neither_the_system_nor_a_clock() -> None:
 def test_only_the_net_folder_touches_sockets_and_only_the_runner_chooses_a_loop() -> None:
     for path in sources():
         if "socket" in roots(path) or "asyncio_dgram" in roots(path):
-            assert relative(path).startswith(SOCKET_FOLDER) or relative(path) in SOCKET_USERS, relative(path)
+            assert relative(path).startswith(SOCKET_FOLDER) or relative(path) in LOCAL_SOCKETS, relative(path)
         if "uvloop" in roots(path):
             assert relative(path) in UVLOOP_USERS, relative(path)
 

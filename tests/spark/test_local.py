@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py.sync as iris
-from spark_connector import AgentLost, AgentUnavailable, LocalAgent, doorway, local, local_agent, local_connection
+from spark_connector import AgentLost, AgentUnavailable, LocalAgent, doorway, local, local_agent, local_calls
 from spark_connector import local_frames as frames
 from tests.spark.agents import Agent
 
@@ -425,7 +425,7 @@ def test_answers_that_nobody_reads_hold_up_no_writer(agent: Agent, task: LocalAg
     connection = task._connect()
     asked = frames.header_of(frames.Request("inflate", 5.0, False, None, None, None, None))
     for number in range(-4, 0):  # as if their threads had been stopped
-        connection._send(local_connection._Call(number + 2**32), asked, b"4000000", None)
+        connection._send(local_calls.Call(number + 2**32), asked, b"4000000", None)
     agent.wait_until("any(connection._is_written_slowly for connection in doorway._connections)")
     payload = bytes(4_000_000)
     assert task.request("echo", payload, timeout=30) == payload
