@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py.sync as iris
-from spark_connector import AgentLost, AgentUnavailable, LocalAgent, doorway, local, local_agent, local_calls
+from spark_connector import AgentLost, AgentUnavailable, LocalAgent, doorway, local, local_agent, local_calls, local_connection
 from spark_connector import local_frames as frames
 from tests.spark.agents import Agent
 
@@ -246,6 +246,9 @@ def test_a_process_may_have_so_many_streams(task: LocalAgent, monkeypatch: pytes
     monkeypatch.setattr(doorway, "STREAMS_MAX", 1)
     with task.subscribe("news"), pytest.raises(iris.ConfigurationError, match="1 subscriptions and surveys"):
         task.subscribe("other")
+    with pytest.raises(iris.NoMembers):
+        task.survey("nobody", b"").wait()
+    task.survey("echo", b"").wait()
     task.subscribe("other").close()
 
 
@@ -335,6 +338,13 @@ def test_it_is_not_for_event_loops(task: LocalAgent) -> None:
 # -- many at once
 
 
+@pytest.fixture
+def no_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody who waits look up by itself: it has to be woken."""
+    monkeypatch.setattr(local_connection, "TICK_S", 1000.0)
+
+
+@pytest.mark.usefixtures("no_ticks")
 def test_many_threads_share_one_connection(agent: Agent, task: LocalAgent) -> None:
     def ask(thread: int) -> None:
         for number in range(30):
@@ -346,6 +356,7 @@ def test_many_threads_share_one_connection(agent: Agent, task: LocalAgent) -> No
     assert agent.doorway.connections == 1
 
 
+@pytest.mark.usefixtures("no_ticks")
 def test_futures_are_under_way_at_once(task: LocalAgent) -> None:
     futures = [task.request_future("echo", b"%d" % number) for number in range(3000)]
     assert [future.result(30) for future in futures] == [b"%d" % number for number in range(3000)]
@@ -353,6 +364,7 @@ def test_futures_are_under_way_at_once(task: LocalAgent) -> None:
         task.request_future("nobody", b"").result(30)
 
 
+@pytest.mark.usefixtures("no_ticks")
 def test_calls_and_futures_do_not_hold_each_other_up(agent: Agent, task: LocalAgent) -> None:
     held = task.request_future("hold", b"x", timeout=30)
     agent.wait_until("services.asked")
@@ -392,6 +404,7 @@ def test_an_interrupt_ends_what_waits_and_what_it_waits_for(agent: Agent, task: 
         assert task.request("echo", b"hello") == b"hello"
 
 
+@pytest.mark.usefixtures("no_ticks")
 def test_an_agent_does_so_much_at_once(agent: Agent, task: LocalAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doorway, "IN_FLIGHT_MAX", 2)
     monkeypatch.setattr(local, "GRACE_S", 0.0)
@@ -408,6 +421,7 @@ def test_an_agent_does_so_much_at_once(agent: Agent, task: LocalAgent, monkeypat
         assert [each.result(30) for each in waiting] == [b"released later"] * 2
 
 
+@pytest.mark.usefixtures("no_ticks")
 def test_an_agent_holds_so_many_bytes(agent: Agent, task: LocalAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doorway, "IN_FLIGHT_BYTES_MAX", 1000)
     payloads = [b"%d" % number * 900 for number in range(10)]
@@ -424,9 +438,9 @@ def test_answers_that_nobody_reads_hold_up_no_writer(agent: Agent, task: LocalAg
     """The agent stops reading while its answers are not read: whoever writes must read, too."""
     connection = task._connect()
     asked = frames.header_of(frames.Request("inflate", 5.0, False, None, None, None, None))
-    for number in range(-4, 0):  # as if their threads had been stopped
+    for number, slow in enumerate(("written", "read")):  # as if their threads had been stopped
         connection._send(local_calls.Call(number + 2**32), asked, b"4000000", None)
-    agent.wait_until("any(connection._is_written_slowly for connection in doorway._connections)")
+        agent.wait_until(f"any(connection._is_{slow}_slowly for connection in doorway._connections)")
     payload = bytes(4_000_000)
     assert task.request("echo", payload, timeout=30) == payload
     assert task._connect() is connection
@@ -474,6 +488,23 @@ def test_a_lost_agent_is_told_and_its_successor_found(agent: Agent, task: LocalA
         assert task.id == successor.node.id
     finally:
         successor.stop()
+
+
+def test_a_successor_is_found_by_who_saw_nothing_of_the_end(agent: Agent, task: LocalAgent) -> None:
+    """Nobody reads while nobody asks, so the end is seen by the next call, of which the old agent knows nothing."""
+    asks: list[Callable[[], bytes]] = [
+        lambda: task.request("echo", b"x"),
+        lambda: task.request_future("echo", b"x").result(20),
+    ]
+    for ask in asks:
+        assert ask() == b"x"
+        agent.stop()
+        agent = Agent(agent.path)
+    try:
+        assert task.request("echo", b"y") == b"y"
+        assert task.id == agent.node.id
+    finally:
+        agent.stop()
 
 
 def test_an_agent_that_closes_its_node_is_lost(agent: Agent, task: LocalAgent) -> None:
