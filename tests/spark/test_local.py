@@ -357,6 +357,18 @@ def test_many_threads_share_one_connection(agent: Agent, task: LocalAgent) -> No
 
 
 @pytest.mark.usefixtures("no_ticks")
+def test_who_reads_for_others_leaves_that_to_another_one(agent: Agent, task: LocalAgent) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(task.request, "hold", b"first", timeout=0.3)
+        agent.wait_until("services.asked == [b'first']")
+        second = threads.submit(task.request, "hold", b"second", timeout=30)
+        with pytest.raises(iris.RequestTimeout):
+            first.result(20)
+        agent.loop.call_soon_threadsafe(agent.services.release.set)
+        assert second.result(20) == b"released second"
+
+
+@pytest.mark.usefixtures("no_ticks")
 def test_futures_are_under_way_at_once(task: LocalAgent) -> None:
     futures = [task.request_future("echo", b"%d" % number) for number in range(3000)]
     assert [future.result(30) for future in futures] == [b"%d" % number for number in range(3000)]
