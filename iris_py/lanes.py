@@ -59,7 +59,8 @@ class Lanes:
         self._interactive_since_bulk = 0
         self._pong_waits = False
 
-    def __bool__(self) -> bool:
+    def has_frames(self) -> bool:
+        """Tell whether something is queued."""
         return bool(self._parts or self._control or self._full or self._bulk or self._chunks)
 
     def clear(self) -> None:

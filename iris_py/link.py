@@ -69,6 +69,8 @@ TUNNEL_ID_BYTES = 8
 #: than this under way, and wait for ever.
 TAKEN_BYTES = RECORD_BYTES // 2
 _TOTAL = struct.Struct(">Q")
+#: Up to this size the body of a packet is copied out of its record: for a few KiB that costs less than to refer to it.
+COPIED_BYTES_MAX = 4096
 
 
 class Link(LinkBase):
@@ -82,6 +84,7 @@ class Link(LinkBase):
         is_releasing: Whether this side closes it as idle, so that requests which come now are not to be executed.
         congested: Whether more than ``queue_bytes_high`` is queued, in all lanes.
         is_busy: Whether so much is queued of what is not large, and large things do not even count.
+        has_more: Whether the last :meth:`data_to_send` may have left something for the next.
         active_at: When packets last moved; the owner sets it when some arrive. Of a link that is not quiet: some time ago.
 
     Args:
@@ -207,19 +210,23 @@ class Link(LinkBase):
     # -- out
 
     def data_to_send(self, budget: int) -> list[bytes]:
-        """Take up to about ``budget`` bytes to write, in order; the rest stays, so that urgent frames can still pass it."""
+        """Take up to about ``budget`` bytes to write, in order; the rest stays, so that urgent frames can still pass it.
+
+        :attr:`has_more` tells whether there may be a rest.
+        """
         out, self._raw = self._raw, []
+        self.has_more = False
         sealer = self._sealer
         if sealer is None or self.state is LinkState.CLOSED:
             return out
         sent = 0
-        while sent < budget:
-            body = self._next_record()
-            if body is None:
-                break
+        while body := self._next_record() if sent < budget else b"":
             sealed = sealer.seal(body)
             out += (_LENGTH.pack(len(sealed)), sealed)
             sent += len(sealed)
+            self.has_more = self._close_reason is not None or self._lanes.has_frames()
+            if not self.has_more:
+                break
         if self.congested:
             self._maybe_drained()
         return out
@@ -228,7 +235,7 @@ class Link(LinkBase):
         """Tell whether :meth:`data_to_send` would return something."""
         if self._close_sent or self.state is LinkState.CLOSED:
             return False
-        return bool(self._lanes or self._raw or self._close_reason is not None)
+        return self._close_reason is not None or bool(self._raw) or self._lanes.has_frames()
 
     # -- sending
 
@@ -247,14 +254,14 @@ class Link(LinkBase):
         if self._lanes.queued_bytes > self._config.queue_bytes_max:
             self._end("the peer does not read")
 
-    def _next_record(self) -> bytes | None:
-        """Return the body of the next record; None when there is nothing, or after CLOSE."""
+    def _next_record(self) -> bytes:
+        """Return the body of the next record; empty when there is nothing, or after CLOSE."""
         if self._close_sent:
-            return None
+            return b""
         frames = self._lanes.take_record()
         if not frames:
             if self._close_reason is None:
-                return None
+                return b""
             self._close_sent = True
             frames = [FRAME.pack(CLOSE, 1), bytes((self._close_reason,))]
             if self._peer_closed:
@@ -281,7 +288,6 @@ class Link(LinkBase):
 
     def _receive_record(self, record: bytes, now: float) -> None:
         offset, end = 0, len(record)
-        view = memoryview(record)
         while offset < end:
             if end - offset < FRAME.size:
                 raise ProtocolError("a truncated frame")
@@ -291,21 +297,23 @@ class Link(LinkBase):
             if stop > end:
                 raise ProtocolError("a frame longer than its record")
             if kind in PACKET_KINDS:
-                self._receive_packet(kind, view[offset:stop])
+                self._receive_packet(kind, record, offset, stop)
             elif kind == TUNNEL:
-                self._receive_tunnel(view[offset:stop])
+                self._receive_tunnel(memoryview(record)[offset:stop])
             else:
                 self._receive_frame(kind, record[offset:stop], now)
                 if self._peer_closed:
                     return
             offset = stop
 
-    def _receive_packet(self, kind: int, body: memoryview) -> None:
+    def _receive_packet(self, kind: int, record: bytes | bytearray, start: int, stop: int) -> None:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
             raise ProtocolError("a packet before the link was open")
-        if len(body) < PACKET_HEADER_BYTES + _TAG_BYTES:
+        body = start + PACKET_HEADER_BYTES
+        if stop - body < _TAG_BYTES:
             raise ProtocolError("a truncated packet")
-        self._packets.append((kind, bytes(body[:16]), bytes(body[16:28]), body[28:]))
+        sealed = bytes(record[body:stop]) if stop - body <= COPIED_BYTES_MAX else memoryview(record)[body:stop]
+        self._packets.append((kind, bytes(record[start : start + 16]), bytes(record[start + 16 : body]), sealed))
 
     def _receive_tunnel(self, body: memoryview) -> None:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
@@ -347,10 +355,9 @@ class Link(LinkBase):
         if len(self._whole) > PACKET_BYTES_MAX:
             raise ProtocolError("a packet over the limit")
         if kind == FRAGMENT_END:
-            whole = memoryview(self._whole)
-            self._whole = bytearray()
+            whole, self._whole = self._whole, bytearray()
             if whole and whole[0] in PACKET_KINDS:
-                self._receive_packet(whole[0], whole[1:])
+                self._receive_packet(whole[0], whole, 1, len(whole))
             elif whole and whole[0] == CONTROL:
                 self._packets.append((CONTROL, bytes(whole[1:]), b"", b""))
             else:

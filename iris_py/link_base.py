@@ -52,6 +52,7 @@ class LinkBase:
         self.is_releasing = False
         self.congested = False
         self.is_busy = False
+        self.has_more = False
         self.active_at = now
         self._hello = hello
         self._config = config
@@ -118,7 +119,7 @@ class LinkBase:
         ends_at = self._last_received + config.keepalive_timeout_s
         if now < asks_at:
             self._deadline = asks_at
-        elif not (is_awaited or self._lanes.is_unanswered or self._lanes):
+        elif not (is_awaited or self._lanes.is_unanswered or self._lanes.has_frames()):
             self._become_quiet(now)
         elif now >= ends_at:
             self._end(f"nothing heard for {config.keepalive_timeout_s:g} s")
@@ -152,7 +153,7 @@ class LinkBase:
 
     def is_unused_since(self, moment: float) -> bool:
         """Tell whether no packet has moved since some time, nor is under way as far as this side knows."""
-        return self.is_open and self.is_quiet and not self._lanes and not self._whole and self.active_at <= moment
+        return self.is_open and self.is_quiet and not self._lanes.has_frames() and not self._whole and self.active_at <= moment
 
     # -- what happened
 

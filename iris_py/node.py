@@ -205,6 +205,19 @@ class NodeCore(Commands):
 
     # -- what is to be done
 
+    def has_output(self) -> bool:
+        """Tell whether :meth:`flush` or :meth:`links_to_flush` would do something."""
+        requester, outbound = self.requester, self._outbound
+        return bool(
+            requester.out
+            or self.service.out
+            or outbound.touched
+            or outbound.has_output
+            or requester.wanted
+            or self.surveyor.has_news
+            or (self.tunnels.is_used and self.tunnels.has_news)
+        )
+
     def flush(self, now: float) -> None:
         """Turn everything that the patterns want to send into packets on links."""
         outbound, receivers = self._outbound, self._inbound.receivers
@@ -213,7 +226,7 @@ class NodeCore(Commands):
             outgoing += self.service.messages_to_send()
             if self.surveyor.has_news:
                 outgoing += self._send_surveys(now)
-            if self.tunnels.has_news:
+            if self.tunnels.is_used and self.tunnels.has_news:
                 outgoing += self._fill_tunnels(now)
             is_answered = False
             for group, peer, kind, request_id, argument, payload, headers in outgoing:
@@ -222,7 +235,7 @@ class NodeCore(Commands):
                     is_answered = True
                 else:
                     outbound.gather(group, peer, kind, request_id, argument, payload, now, headers)
-            if is_answered or (outgoing and (self.surveyor.has_news or self.tunnels.has_news)):
+            if is_answered or (outgoing and (self.surveyor.has_news or (self.tunnels.is_used and self.tunnels.has_news))):
                 continue
             outbound.seal(now)
             if self.requester.wanted:
@@ -233,7 +246,7 @@ class NodeCore(Commands):
 
     def is_hungry(self, link: Link) -> bool:
         """Tell whether another :meth:`flush` would give a link more to write."""
-        return self.tunnels.is_ready_for(link)
+        return self.tunnels.is_used and self.tunnels.is_ready_for(link)
 
     def links_to_flush(self) -> list[Link]:
         """Take the links that may have something to write."""
@@ -258,18 +271,25 @@ class NodeCore(Commands):
             or self.service.events
             or self.pubsub.events
             or self.surveyor.events
-            or self.tunnels.has_events
+            or (self.tunnels.is_used and self.tunnels.has_events)
         )
 
     def events_received(self) -> list[NodeEvent]:
         """Take what happened, in order."""
         events, self._events = self._events, []
-        for part in (self.service, self.pubsub, self.surveyor):
-            if part.events:
-                events += part.events_received()
-        if self.tunnels.has_news:
+        if self.service.events:
+            events += self.service.events_received()
+        if self.pubsub.events:
+            events += self.pubsub.events_received()
+        if self.surveyor.events:
+            events += self.surveyor.events_received()
+        if self.tunnels.is_used and self.tunnels.has_news:
             events += self.tunnels.events_received()
         return events
+
+    def has_new_deadline(self) -> bool:
+        """Tell whether :meth:`deadline` may be earlier than it was, or there are datagrams to send."""
+        return self._rare_deadline_changed or self.requester.has_new_deadline
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""

@@ -87,6 +87,11 @@ class Outbound:
         self._returned: list[Returned] = []
         self._casts: list[tuple[GroupId, bytes]] = []
 
+    @property
+    def has_output(self) -> bool:
+        """Whether :meth:`seal` would seal something, or there are news."""
+        return bool(self._open_channels or self._open_broadcasts or self._open_routes or self.has_news)
+
     # -- the hot path
 
     def gather(

@@ -15,6 +15,7 @@ from iris_py.broadcasts import BroadcastQueue
 from iris_py.errors import TunnelBroken
 from iris_py.messages import Message, Request
 from iris_py.packets import check_size
+from iris_py.patterns.registration import Execution
 from iris_py.patterns.service import RequestCancelled, RequestStarted
 from iris_py.threads import DaemonThreads
 from iris_py.tunnels import Tunnel
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from iris_py.link import Link
     from iris_py.node import NodeCore
-    from iris_py.patterns.service import BroadcastReceived, Execution
+    from iris_py.patterns.service import BroadcastReceived
     from iris_py.patterns.tunnel import TunnelEnd
     from iris_py.tracing import Handling, Tracing
 
@@ -130,7 +131,7 @@ class Server:
         elif isinstance(event, RequestCancelled):
             task = self._tasks.get(event.execution)
             if task is not None:
-                task.cancel()
+                self._cancel(event.execution, task)
         else:
             self._receive_broadcast(event)
 
@@ -156,9 +157,10 @@ class Server:
         """Cancel whatever still runs; returns the tasks. What runs in threads cannot be stopped."""
         if self._threads is not None:
             self._threads.shutdown()
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
+        running = list(self._tasks.items())
+        for work, task in running:
+            self._cancel(work, task)
+        tasks = [task for _, task in running]
         return tasks if self._broadcasts is None else tasks + self._broadcasts.abort()
 
     async def finish_broadcasts(self) -> None:
@@ -183,13 +185,17 @@ class Server:
             self._fail(execution, exc)
         else:
             if reply is not None and len(reply) >= LARGE_REPLY_BYTES and execution.peer.is_congested:
-                self._make_task(execution, self._reply_when_there_is_room(execution, reply))
+                self._make_task(execution, self._reply_later(execution, reply))
             else:
                 self._reply(execution, reply)
 
     def _make_task(self, execution: Execution, running: Coroutine[object, object, None]) -> None:
-        task = self._tasks[execution] = self._loop.create_task(running)
-        task.add_done_callback(lambda done: self._handle_done(execution, done))
+        self._tasks[execution] = self._loop.create_task(running)
+
+    def _cancel(self, work: Execution | TunnelEnd, task: asyncio.Task[None]) -> None:
+        task.cancel()
+        if isinstance(work, Execution):  # It tells its own end, but if it has not begun it never will.
+            task.add_done_callback(lambda _done: self._handle_cancelled(work))
 
     async def _run(self, execution: Execution) -> None:
         request = Request(execution, self._loop.time)
@@ -206,10 +212,17 @@ class Server:
                 if type(result) is CoroutineType or inspect.isawaitable(result):  # the usual case first: it takes a tenth
                     result = await result
                 reply = self._check_reply(result, execution)
+            while not execution.peer.has_room_for(len(reply or b"")):
+                await self._wait_for_room()
         except Exception as exc:
             self._fail(execution, exc)
+        except asyncio.CancelledError:
+            self._handle_cancelled(execution)
+            raise
         else:
-            await self._reply_when_there_is_room(execution, reply)
+            self._reply(execution, reply)
+        finally:
+            self._tasks.pop(execution, None)
 
     async def _answer_traced(
         self, tracing: Tracing, execution: Execution, request: Request, function: _Function
@@ -232,10 +245,16 @@ class Server:
         future.add_done_callback(lambda _future: self._in_threads.pop(execution))
         return await asyncio.shield(future)
 
-    async def _reply_when_there_is_room(self, execution: Execution, reply: bytes | None) -> None:
-        while not execution.peer.has_room_for(len(reply or b"")):
-            await self._wait_for_room()
-        self._reply(execution, reply)
+    async def _reply_later(self, execution: Execution, reply: bytes) -> None:
+        try:
+            while not execution.peer.has_room_for(len(reply)):
+                await self._wait_for_room()
+            self._reply(execution, reply)
+        except asyncio.CancelledError:
+            self._handle_cancelled(execution)
+            raise
+        finally:
+            self._tasks.pop(execution, None)
 
     def _reply(self, execution: Execution, reply: bytes | None) -> None:
         if reply is None:
@@ -247,11 +266,9 @@ class Server:
                 self._core.flush(now)
         self._wake()
 
-    def _handle_done(self, execution: Execution, task: asyncio.Task[None]) -> None:
-        del self._tasks[execution]
-        if not task.cancelled():
+    def _handle_cancelled(self, execution: Execution) -> None:
+        if self._tasks.pop(execution, None) is None:  # it has ended otherwise, or said so itself
             return
-        # Here and not in _run, which never begins when it is cancelled early enough.
         in_thread = self._in_threads.get(execution)
         if in_thread is None:
             self._fail(execution, asyncio.CancelledError("the handler was cancelled"))

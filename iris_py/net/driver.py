@@ -142,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
             if not data:
                 break
             transport.writelines(data)
-            if not link.has_output():
+            if not link.has_more:
                 break
         if link.state is LinkState.CLOSED:
             transport.close()
@@ -344,21 +344,25 @@ class Driver:
             return
         now = self.loop.time()
         for _round in range(TRANSMIT_ROUNDS_MAX):
-            outcomes = core.outcomes_received()
-            if outcomes:
-                self._owner.handle_outcomes(outcomes)
-            events = core.events_received()
-            if events:
-                self._handle_events(events)
-            core.flush(now)  # with what a handler that runs inline has answered
-            if not (core.has_happened() or self._write_links(core, now)):
+            if core.has_happened():
+                outcomes, events = core.outcomes_received(), core.events_received()
+                if outcomes:
+                    self._owner.handle_outcomes(outcomes)
+                if events:
+                    self._handle_events(events)
+            if core.has_output():
+                core.flush(now)  # with what a handler that runs inline has answered
+                if not core.has_happened() and not self._write_links(core, now):
+                    break
+            elif not core.has_happened():
                 break
         else:
             self.wake()
-        if self._datagrams is not None:
-            for destination, data in core.datagrams_to_send():
-                self._datagrams.send(data, destination)
-        self._arm_timer(core, now)
+        if self._timer is None or core.has_new_deadline():
+            if self._datagrams is not None:
+                for destination, data in core.datagrams_to_send():
+                    self._datagrams.send(data, destination)
+            self._arm_timer(core, now)
 
     def _write_links(self, core: NodeCore, now: float) -> bool:
         """Write what the links have; returns whether that made something happen."""

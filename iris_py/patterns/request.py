@@ -9,6 +9,7 @@ Tunnels find their member in the same way (:mod:`iris_py.patterns.tunnel_table`)
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import packets
@@ -110,7 +111,9 @@ class Requester:
         retries: Times that a request was given to another member.
         late: Replies that came after their request had ended.
         wanted: Peers that :meth:`peers_wanted` returns.
+        out: What :meth:`messages_to_send` takes.
         outcomes: What :meth:`outcomes_received` takes.
+        has_new_deadline: Whether :meth:`deadline` may be earlier than it was when it was last asked for.
     """
 
     def __init__(self, rng: Rng, count_nodes: Callable[[], int]) -> None:
@@ -126,7 +129,9 @@ class Requester:
         self._waiting: dict[int, None] = {}  # without a member: the view is unknown or empty, or every link is congested
         self._deadlines: DeadlineTable[int] = DeadlineTable()
         self._retry_times: DeadlineTable[int] = DeadlineTable()
-        self._out: list[Outgoing] = []
+        self.out: list[Outgoing] = []
+        self.has_new_deadline = False
+        self._earliest = math.inf
         self.outcomes: list[tuple[object, bytes | IrisError]] = []
 
     # -- commands
@@ -165,6 +170,8 @@ class Requester:
         pending = Pending(token, group, kind, payload, timeout_s, deadline, idempotent, placement, headers)
         self._pending[request_id] = pending
         self._deadlines.set(request_id, deadline)
+        if deadline < self._earliest:
+            self.has_new_deadline = True
         self._dispatch(request_id, pending, now)
         return request_id
 
@@ -176,6 +183,8 @@ class Requester:
         pending.offer = offer
         self._pending[request_id] = pending
         self._deadlines.set(request_id, deadline)
+        if deadline < self._earliest:
+            self.has_new_deadline = True
         self._dispatch(request_id, pending, now)
         return request_id
 
@@ -302,6 +311,7 @@ class Requester:
             pending.is_routed = True
             if pending.idempotent or pending.offer is not None:
                 self._retry_times.set(request_id, now + ROUTED_RETRY_S)
+                self.has_new_deadline = True
 
     def view_changed(self, now: float) -> None:
         """Members came, or a link has room again: give waiting requests another chance."""
@@ -336,7 +346,7 @@ class Requester:
 
     def messages_to_send(self) -> list[Outgoing]:
         """Take what is to be sent, in order."""
-        out, self._out = self._out, []
+        out, self.out = self.out, []
         return out
 
     def outcomes_received(self) -> list[tuple[object, bytes | IrisError]]:
@@ -351,11 +361,11 @@ class Requester:
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        deadline = self._deadlines.deadline()
-        if not self._retry_times:
-            return deadline
-        retry = self._retry_times.deadline()
-        return retry if deadline is None or (retry is not None and retry < deadline) else deadline
+        times = (self._deadlines.deadline(), self._retry_times.deadline())
+        earliest = min((time for time in times if time is not None), default=None)
+        self.has_new_deadline = False
+        self._earliest = math.inf if earliest is None else earliest
+        return earliest
 
     def groups_pending(self) -> set[Group]:
         """Return the groups with a request that has no outcome yet."""
@@ -372,7 +382,8 @@ class Requester:
             self._handle_no_members(request_id, pending, known=pending.group.members is not None)
             return
         member, unready = choose_near(levels, self._rng)
-        if pending.tried or member.peer.is_congested:
+        peer = member.peer
+        if pending.tried or peer.is_full or (peer.link is not None and peer.link.congested):  # not Peer.is_congested: it is hot
             members = pending.group.candidates(placement)
             untried = [other for other in members if not pending.tried or other not in pending.tried]
             uncongested = [other for other in untried if other.peer.has_room_for(len(pending.payload))]
@@ -394,7 +405,7 @@ class Requester:
         member.peer.awaited += 1
         time_left = packets.encode_time_left(pending.deadline - now)
         payload = pending.payload if pending.offer is None else pending.offer.make(member.peer, request_id)
-        self._out.append((pending.group, member.peer, pending.kind, request_id, time_left, payload, pending.headers))
+        self.out.append((pending.group, member.peer, pending.kind, request_id, time_left, payload, pending.headers))
 
     def _handle_no_members(self, request_id: int, pending: Pending, *, known: bool) -> None:
         if pending.idempotent or not known:
@@ -416,6 +427,7 @@ class Requester:
             pending.tried = None
             pending.is_parked = True
             self._retry_times.set(request_id, now + min(RETRY_DELAY_S_MAX, RETRY_DELAY_S * 2.0 ** min(rounds, 16)))
+            self.has_new_deadline = True
         elif pending.rejected == packets.Rejection.OVERLOADED:
             self._finish(request_id, pending, Overloaded(pending.group.name, pending.tried_count))
         elif pending.rejected == packets.Rejection.EXPIRED:
@@ -445,7 +457,7 @@ class Requester:
 
     def _sent_to(self, peer: Peer, unsent: Container[int]) -> list[tuple[int, Pending]]:
         """Return the requests that a peer has, or had."""
-        leaving = {id_ for _group, to, kind, id_, *_rest in self._out if to is peer and kind != packets.CANCEL}
+        leaving = {id_ for _group, to, kind, id_, *_rest in self.out if to is peer and kind != packets.CANCEL}
         return [
             (id_, pending)
             for id_, pending in self._pending.items()
@@ -490,4 +502,4 @@ class Requester:
 
     def _cancel_at_member(self, request_id: int, pending: Pending) -> None:
         if pending.member is not None:
-            self._out.append((pending.group, pending.member.peer, packets.CANCEL, request_id, 0, b"", NO_HEADERS))
+            self.out.append((pending.group, pending.member.peer, packets.CANCEL, request_id, 0, b"", NO_HEADERS))

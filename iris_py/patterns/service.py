@@ -73,6 +73,7 @@ class Service:
         executed: Requests handed to handlers.
         rejected: Requests refused, by the name of the :class:`~iris_py.packets.Rejection`.
         repetitions: What is known of idempotent requests.
+        out: What :meth:`messages_to_send` takes.
         events: What :meth:`events_received` takes.
     """
 
@@ -85,7 +86,7 @@ class Service:
         self._executions: dict[tuple[Peer, int], Execution] = {}
         self._surveys: dict[tuple[Peer, int], list[Execution]] = {}  # started, one for each registration
         self._early_cancels: dict[tuple[Peer, int], None] = {}
-        self._out: list[Outgoing] = []
+        self.out: list[Outgoing] = []
         self.events: list[ServiceEvent] = []
 
     # -- commands
@@ -143,7 +144,7 @@ class Service:
         """Tell whether a peer waits for an answer."""
         return (
             any(key[0] is peer for key in (*self._executions, *self._surveys))
-            or any(to is peer for _group, to, *_message in self._out)
+            or any(to is peer for _group, to, *_message in self.out)
             or any(queued.peer is peer for registration in self._each_registration() for queued in registration.queue)
             or self.repetitions.owes(peer)
         )
@@ -223,7 +224,7 @@ class Service:
         key, caller, deadline = group.id + identity, (peer, request_id), now + time_left_ms / 1000
         reply = self.repetitions.reply_to(key, now)
         if reply is not None:
-            self._out.append((group, peer, packets.REPLY, request_id, 0, reply, NO_HEADERS))
+            self.out.append((group, peer, packets.REPLY, request_id, 0, reply, NO_HEADERS))
             return
         execution = self.repetitions.underway(key)
         if execution is None:
@@ -302,7 +303,7 @@ class Service:
 
     def messages_to_send(self) -> list[Outgoing]:
         """Take what is to be sent, in order."""
-        out, self._out = self._out, []
+        out, self.out = self.out, []
         return out
 
     def events_received(self) -> list[ServiceEvent]:
@@ -381,7 +382,7 @@ class Service:
             self._finish_once(execution, kind, payload, now)
         elif self._forget(execution):
             argument = packets.encode_answer(execution.surveyed)
-            self._out.append((registration.group, execution.peer, kind, execution.id, argument, payload, NO_HEADERS))
+            self.out.append((registration.group, execution.peer, kind, execution.id, argument, payload, NO_HEADERS))
         while registration.queue and registration.running < registration.concurrency:
             waiting = registration.take()
             if waiting.deadline <= now:
@@ -399,7 +400,7 @@ class Service:
             self._execute_again(execution, callers, now)
             return
         for peer, request_id in callers:
-            self._out.append((group, peer, kind, request_id, 0, payload, NO_HEADERS))
+            self.out.append((group, peer, kind, request_id, 0, payload, NO_HEADERS))
 
     def _execute_again(self, execution: Execution, callers: list[Caller], now: float) -> None:
         group, (peer, request_id) = execution.registration.group, callers[0]
@@ -469,7 +470,7 @@ class Service:
     def _reject(self, group: Group, peer: Peer, request_id: int, reason: packets.Rejection, surveyed: int = 0) -> None:
         self._count_rejection(reason)
         argument = packets.encode_answer(surveyed, reason)
-        self._out.append((group, peer, packets.REJECTION, request_id, argument, b"", NO_HEADERS))
+        self.out.append((group, peer, packets.REJECTION, request_id, argument, b"", NO_HEADERS))
 
     def _count_rejection(self, reason: packets.Rejection) -> packets.Rejection:
         name = reason.name.lower()

@@ -89,6 +89,7 @@ class Tunnels:
 
     Attributes:
         is_rescheduled: Whether :meth:`deadline` may have changed; the owner takes it back.
+        is_used: Whether a tunnel was ever asked for, here or by others: before, there are no news to look for.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Tunnels:
         count_drop: Callable[[str], object],
     ) -> None:
         self.is_rescheduled = False
+        self.is_used = False
         self._local = local
         self._entropy = entropy
         self._requester = requester
@@ -125,6 +127,7 @@ class Tunnels:
 
     def offer(self, group: Group, window_bytes: int, headers: Headers = NO_HEADERS) -> Offer:
         """Return what a tunnel to a cluster is to be asked for with."""
+        self.is_used = True
         return Offer(group, window_bytes, self._local, self._entropy, headers)
 
     def close(self) -> None:
@@ -149,6 +152,7 @@ class Tunnels:
         headers: Headers = NO_HEADERS,
     ) -> None:
         """Accept a tunnel, or reject it."""
+        self.is_used = True
         registration = self._service.admit_tunnel(group)
         link = peer.link
         if link is not None and not link.is_open:

@@ -60,7 +60,7 @@ class DeduplicationMachine(RuleBasedStateMachine):
         self.service.receive_request_once(self.group, peer, self.last_id, time_left_ms, identity, b"", self.now)
         if remembered is not None:
             assert self.service.executed == executed
-            assert self.service._out[-1][2:6] == (REPLY, self.last_id, 0, remembered)
+            assert self.service.out[-1][2:6] == (REPLY, self.last_id, 0, remembered)
 
     @rule(index=INDEX)
     def repeat(self, index: int) -> None:

@@ -197,7 +197,7 @@ class RequesterMachine(RuleBasedStateMachine):
             self.requester.cancel(id_)
             messages = [
                 (kind, peer)
-                for _group, peer, kind, sent_id, _argument, _payload, _headers in self.requester._out
+                for _group, peer, kind, sent_id, _argument, _payload, _headers in self.requester.out
                 if sent_id == id_
             ]
             assert ((CANCEL, holder.peer) in messages) if holder is not None else not messages

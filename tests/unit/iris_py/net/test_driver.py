@@ -55,13 +55,19 @@ class Core:
         datagrams, self.datagrams = self.datagrams, []
         return datagrams
 
+    def has_output(self) -> bool:
+        return False
+
+    def has_new_deadline(self) -> bool:
+        return bool(self.datagrams)
+
     def flush(self, now: float) -> None: ...
 
     def outcomes_received(self) -> list[object]:
         return []
 
     def has_happened(self) -> bool:
-        return False
+        return bool(self.events)
 
     def links_to_flush(self) -> list[object]:
         return []
