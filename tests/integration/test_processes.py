@@ -117,7 +117,8 @@ def test_killing_a_member_fails_only_what_it_held(loop: Loops, crew: Crew) -> No
                     assert isinstance(error, iris.MemberLost)
                     assert error.member == members[0].id
                 assert load.replies + len(load.errors) == len(load.asked)
-                assert node.statistics().retries == 0
+                # What had not left when the link broke is given to another member: that one is the first to execute it.
+                assert node.statistics().retries <= LANES
 
     loop.run(main())
     executed = Counter(crew.executed())
