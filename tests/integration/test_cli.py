@@ -300,10 +300,10 @@ def test_survey_says_who_did_not_answer(shell: Shell) -> None:
     assert (code, out, error.count("\n")) == (1, b"", 1)
     assert "no" in error
     shell.serve("join", "names", "--exec", "sleep 100")
-    code, out, error = shell.run("survey", "names", "hello", "--timeout", "2")
+    code, out, error = shell.run("survey", "names", "hello", "--timeout", "4")
     assert (code, out) == (4, b"")
     assert "1 of 2 members of 'names' did not answer: " in error
-    code, out, _ = shell.run("survey", "names", "hello", "--timeout", "2", "--json")
+    code, out, _ = shell.run("survey", "names", "hello", "--timeout", "4", "--json")
     document = json.loads(out)
     assert (code, document["missing"], len(document["missing_members"]), len(document["failed"])) == (4, 1, 1, 1)
     assert shell.run("survey", "names", "hello", "--stop-after", "0")[0] == 2
