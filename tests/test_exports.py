@@ -10,6 +10,7 @@ import pytest
 import iris_py
 import iris_py.sync
 import iris_py.testing
+import pyspark_iris
 import security
 import spark_connector
 
@@ -71,6 +72,7 @@ SPARK = {
     "DispatchError",
     "JavaNotFound",
     "LocalAgent",
+    "MessageIds",
     "Network",
     "Notified",
     "decode_batch",
@@ -92,6 +94,12 @@ def test_the_public_names_are_pinned(module: types.ModuleType, names: set[str]) 
     assert list(module.__all__) == sorted(module.__all__, key=lambda name: (not name[0].isupper(), name))
     for name in names:
         assert getattr(module, name) is not None
+
+
+def test_spark_finds_the_data_source_by_the_name_of_its_module() -> None:
+    """It imports each module named pyspark_*, and takes what is called DefaultSource."""
+    assert pyspark_iris.__all__ == ["DefaultSource"]
+    assert pyspark_iris.DefaultSource.name() == "iris"
 
 
 def test_nothing_else_looks_public() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -122,3 +123,31 @@ def service(secret: str) -> Iterator[Service]:
     """A network of its own for each test; no task of another one is in it."""
     with iris.connect(secret=secret, network="tests", listen="127.0.0.1:0", seeds=(), discovery=False) as node:
         yield Service(node, Network(name="tests", secret=secret, seeds=[node.address], discovery=False))
+
+
+# -- topics
+
+PATIENCE_S = 60.0
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Wait until something is the case."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} was not the case within {PATIENCE_S:g} s"
+        threading.Event().wait(0.005)
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], object], str], None]:
+    """Waits until something is the case."""
+    return wait_until
+
+
+@pytest.fixture
+def options(service: Service, secret: str, tmp_path: Path) -> dict[str, str]:
+    """The options of ``format("iris")`` that name the network of a test."""
+    path = tmp_path / "secret"
+    path.write_text(secret)
+    path.chmod(0o600)
+    return {"network": "tests", "secretFile": str(path), "seeds": service.node.address, "discovery": "false"}

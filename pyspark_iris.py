@@ -1,0 +1,13 @@
+"""What makes ``format("iris")`` known to Spark: looking for data sources, it imports every top-level module ``pyspark_*``.
+
+Spark does so in every session, whatever that reads: a machine that lacks what Iris needs must not lose its other sources.
+"""
+
+import warnings
+
+try:
+    from spark_connector.datasource import IrisDataSource as DefaultSource
+except ImportError as exc:
+    warnings.warn(f"there is no format 'iris': {exc}. Run: pip install 'iris-py[spark]'", stacklevel=2)
+else:
+    __all__ = ["DefaultSource"]

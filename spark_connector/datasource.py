@@ -1,0 +1,114 @@
+"""Topics as a data source of Spark: ``spark.readStream.format("iris")``, ``df.write`` and ``df.writeStream`` likewise.
+
+PySpark finds it by itself, through the module ``pyspark_iris``. All of this runs in Python processes of Spark: for reading one
+that checks, one that plans (see ``topic_reader.py``) and the tasks; for writing one that checks and the tasks.
+"""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from typing import Final, NoReturn
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from iris_py import ConfigurationError
+from spark_connector.options import read_options, write_options
+from spark_connector.topic_reader import RefusingReader, TopicReader
+from spark_connector.topic_writer import Plan, StreamTopicWriter, TopicWriter, check_columns
+
+__all__ = ["IrisDataSource"]
+
+#: What is read of a topic. ``topic_buffer.SCHEMA`` is the same for Arrow.
+COLUMNS: Final = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("source", StringType()),
+        StructField("sequence", LongType()),
+        StructField("value", BinaryType()),
+        StructField("headers", MapType(StringType(), StringType())),
+        StructField("timestamp", TimestampType()),
+    ]
+)
+
+
+class IrisDataSource(DataSource):
+    """Topics of Iris. The options are those of :mod:`spark_connector.options`, and docs/spark.md explains them."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "iris"
+
+    def schema(self) -> StructType:
+        """Return the columns of a topic; checks the options first, as this is the first chance when something is read.
+
+        Raises:
+            ConfigurationError: An option is wrong.
+        """
+        topic = read_options(self.options).topic
+        warnings.warn(
+            f"the topic {topic!r} is not stored: the query gets each message at most once, and none that is published while it "
+            "does not run. See docs/spark.md.",
+            stacklevel=2,
+        )
+        return COLUMNS
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return what reads for a streaming query. If an option or the schema is wrong, that says so when it is used."""
+        try:
+            if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in COLUMNS]:
+                raise ConfigurationError(
+                    f"a topic has the columns {_names(COLUMNS)}, and not {_names(schema)}. "
+                    "Leave out schema(), and use select()."
+                )
+            return TopicReader(read_options(self.options))
+        except ConfigurationError as exc:
+            return RefusingReader(str(exc))  # Spark hides what is raised here behind an error of its own
+
+    def reader(self, schema: StructType) -> NoReturn:
+        """Refuse to read what is not stored.
+
+        Raises:
+            ConfigurationError: Always.
+        """
+        raise ConfigurationError(
+            "a topic is not stored, so there is nothing that spark.read could find. "
+            "Use spark.readStream.format('iris'), which reads what is published from then on."
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
+        """Return what publishes a DataFrame.
+
+        Raises:
+            ConfigurationError: An option, a column or the mode is wrong.
+        """
+        return TopicWriter(self._plan(schema, overwrite, "mode('overwrite')", "mode('append')"))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamTopicWriter:
+        """Return what publishes the micro-batches of a streaming query.
+
+        Raises:
+            ConfigurationError: An option, a column or the mode is wrong.
+        """
+        return StreamTopicWriter(self._plan(schema, overwrite, "outputMode('complete')", "outputMode('append') or 'update'"))
+
+    def _plan(self, schema: StructType, overwrite: bool, mode: str, instead: str) -> Plan:
+        options = write_options(self.options)
+        if overwrite:
+            raise ConfigurationError(f"what was published cannot be replaced, as {mode} asks for. Use {instead}.")
+        check_columns(schema, options)
+        return Plan(options, uuid.uuid4().hex)
+
+
+def _names(schema: StructType) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)

@@ -1,0 +1,158 @@
+"""The options of ``format("iris")``: texts by name, as Spark hands them over, and what they mean.
+
+Options are shown in plans, in the user interface of Spark and in its event log. So a secret is no option: it is in a file, or
+in the environment of Spark's processes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from iris_py import ConfigurationError
+from spark_connector.network import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["ReadOptions", "WriteOptions", "read_options", "write_options"]
+
+#: What a query holds of what has arrived and is in no micro-batch yet. As a subscription of :meth:`iris_py.Node.subscribe`.
+BUFFER_MESSAGES: Final = 65_536
+BUFFER_BYTES: Final = 64 * 1024 * 1024
+#: Tasks that read a micro-batch. More are faster where each has much to do, and each one costs some milliseconds.
+PARTITIONS: Final = 1
+#: Far more than there are slots is a mistake: each range is a task.
+PARTITIONS_MAX: Final = 10_000
+#: How long one message may wait for room (seconds), as for ``notify``.
+TIMEOUT_S: Final = 60.0
+
+Number = TypeVar("Number", int, float)
+
+_NUMBER_MAX: Final = (1 << 63) - 1
+
+#: By their lower-cased names, as Spark compares and hands them over.
+_COMMON: Final = {
+    name.lower(): name for name in ("topic", "network", "secretFile", "seeds", "listen", "zone", "discovery", "maxMessageBytes")
+}
+_READ: Final = {name.lower(): name for name in ("maxRowsPerTrigger", "bufferMessages", "bufferBytes", "partitions")}
+_WRITE: Final = {name.lower(): name for name in ("timeout",)}
+#: Spark's own, which it hands over with the others.
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How a topic is read."""
+
+    topic: str
+    """The topic, or a pattern of topics."""
+    network: Network
+    """In which network."""
+    rows_max: int | None
+    """How many rows a micro-batch has at most; None for all that have arrived."""
+    buffer_messages: int
+    """How many messages wait for a micro-batch at most; of more the oldest are dropped."""
+    buffer_bytes: int
+    """How many bytes of payload and headers they may have together."""
+    partitions: int
+    """How many tasks read a micro-batch."""
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How rows are published."""
+
+    topic: str | None
+    """The topic of rows that name none."""
+    network: Network = field(repr=False)
+    """In which network."""
+    timeout: float
+    """How long one message may wait for room, in seconds."""
+
+
+def read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Return what options mean for reading.
+
+    Raises:
+        ConfigurationError: One is unknown or wrong, or the topic is missing.
+    """
+    given = _known(options, _READ, "reading")
+    topic = given.get("topic", "")
+    if not topic:
+        raise ConfigurationError(
+            "no topic is named. Add .option('topic', name); a pattern such as 'sensors.*' will do as well."
+        )
+    rows_max = given.get("maxrowspertrigger")
+    return ReadOptions(
+        topic=topic,
+        network=_network(given),
+        rows_max=None if rows_max is None else _whole("maxRowsPerTrigger", rows_max),
+        buffer_messages=_whole("bufferMessages", given.get("buffermessages", str(BUFFER_MESSAGES))),
+        buffer_bytes=_whole("bufferBytes", given.get("bufferbytes", str(BUFFER_BYTES))),
+        partitions=_whole("partitions", given.get("partitions", str(PARTITIONS)), PARTITIONS_MAX),
+    )
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """Return what options mean for writing.
+
+    Raises:
+        ConfigurationError: One is unknown or wrong.
+    """
+    given = _known(options, _WRITE, "writing")
+    timeout = _parse("timeout", given.get("timeout", str(TIMEOUT_S)), float, "a positive number of seconds")
+    if not 0 < timeout < math.inf:
+        raise ConfigurationError(f"option timeout: {timeout:g} must be a positive and finite number of seconds.")
+    return WriteOptions(topic=given.get("topic") or None, network=_network(given), timeout=timeout)
+
+
+def _known(options: Mapping[str, str], more: Mapping[str, str], use: str) -> dict[str, str]:
+    """Return the options by their lower-cased names, without Spark's own."""
+    known = {**_COMMON, **more}
+    given = {name.lower(): value for name, value in options.items()}
+    if "secret" in given:
+        raise ConfigurationError(
+            "a secret is no option, for Spark shows options in plans and in its user interface. Write it into a file that only "
+            "its user can read, on the driver and on every executor, and name that with .option('secretFile', path); or set "
+            "IRIS_SECRET in the environment of Spark's processes."
+        )
+    if "path" in given:
+        raise ConfigurationError(f"a topic has no path, as {given['path']!r}. Name the topic with .option('topic', name).")
+    for name in given:
+        if name not in known and name not in _OF_SPARK:
+            raise ConfigurationError(
+                f"the option {name!r} is unknown for {use} a topic; there are {', '.join(sorted(known.values()))}. Correct it."
+            )
+    return {name: value for name, value in given.items() if name in known}
+
+
+def _network(given: Mapping[str, str]) -> Network:
+    seeds = [seed.strip() for seed in given.get("seeds", "").split(",")]
+    discovery, bytes_max = given.get("discovery"), given.get("maxmessagebytes")
+    if discovery is not None and discovery.lower() not in ("true", "false"):
+        raise ConfigurationError(f"option discovery: {discovery!r} must be true or false.")
+    return Network(
+        name=given.get("network"),
+        secret_file=given.get("secretfile"),
+        seeds=[seed for seed in seeds if seed],
+        listen=given.get("listen"),
+        zone=given.get("zone"),
+        discovery=None if discovery is None else discovery.lower() == "true",
+        max_message_bytes=None if bytes_max is None else _whole("maxMessageBytes", bytes_max),
+    )
+
+
+def _whole(name: str, text: str, most: int = _NUMBER_MAX) -> int:
+    number = _parse(name, text, int, "a whole number")
+    if not 1 <= number <= most:
+        raise ConfigurationError(f"option {name}: {number} must be {'at least 1' if most == _NUMBER_MAX else f'1 to {most}'}.")
+    return number
+
+
+def _parse(name: str, text: str, kind: Callable[[str], Number], wanted: str) -> Number:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ConfigurationError(f"option {name}: {text!r} must be {wanted}.") from None

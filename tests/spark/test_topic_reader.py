@@ -1,0 +1,225 @@
+"""A topic as a streaming query of Spark reads it: planner and tasks in this process, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from iris_py import ConfigurationError, IrisError
+from spark_connector.options import read_options
+from spark_connector.topic_reader import TopicReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from spark_connector.topic_reader import TopicRange
+    from tests.spark.conftest import Service
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+@pytest.fixture
+def planner(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., TopicReader]]:
+    """Makes readers that have opened their subscription, and ends them."""
+    monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)  # so that each task ends its node
+    opened = []
+
+    def start(**more: str) -> TopicReader:
+        reader = TopicReader(read_options({"topic": "in", **options, **more}))
+        opened.append(reader)
+        reader.initialOffset()
+        return reader
+
+    yield start
+    for reader in opened:
+        reader.stop()
+
+
+@pytest.fixture
+def publish(service: Service, until: Callable[[Callable[[], object], str], None]) -> Callable[..., None]:
+    """Publishes numbers as messages, and waits until a reader has them."""
+
+    def send(reader: TopicReader, numbers: range) -> None:
+        before = arrived(reader)
+        for number in numbers:
+            assert service.node.publish("in", b"%d" % number) > 0
+        until(lambda: arrived(reader) >= before + len(numbers), f"{len(numbers)} messages have arrived")
+
+    return send
+
+
+def arrived(reader: TopicReader) -> int:
+    report = reader.reportLatestOffset()
+    return int(report["position"]) + int(report["dropped"])
+
+
+def read(reader: TopicReader, ranges: list[TopicRange]) -> list[int]:
+    """Run the tasks of a micro-batch, as Spark does: with a reader that was pickled."""
+    task = pickle.loads(pickle.dumps(reader))
+    ranges = pickle.loads(pickle.dumps(ranges))
+    return [int(value) for each in ranges for rows in task.read(each) for value in rows.column("value").to_pylist()]
+
+
+def test_micro_batches_have_what_has_arrived(planner: Callable[..., TopicReader], publish: Callable[..., None]) -> None:
+    reader = planner()
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadAllAvailable()) == start, "nothing is there"
+
+    publish(reader, range(10))
+    first = reader.latestOffset(start, reader.getDefaultReadLimit())
+    publish(reader, range(10, 15))
+    second = reader.latestOffset(first, reader.getDefaultReadLimit())
+
+    assert read(reader, reader.partitions(start, first)) == list(range(10))
+    assert read(reader, reader.partitions(first, second)) == list(range(10, 15))
+    assert reader.partitions(second, second) == []
+    assert (first, second) == ({**start, "position": 10}, {**start, "position": 15})
+
+
+def test_a_task_that_runs_again_reads_the_same_rows(planner: Callable[..., TopicReader], publish: Callable[..., None]) -> None:
+    reader = planner(partitions="3")
+    start = reader.initialOffset()
+    publish(reader, range(10))
+    end = reader.latestOffset(start, ReadAllAvailable())
+    ranges = reader.partitions(start, end)
+
+    assert [(each.start, each.end) for each in ranges] == [(0, 3), (3, 6), (6, 10)]
+    publish(reader, range(100, 110))
+    for _ in range(2):
+        assert read(reader, ranges[1:2]) == [3, 4, 5]
+    assert reader.partitions(start, end) == ranges
+    assert read(reader, ranges) == list(range(10))
+
+
+def test_a_micro_batch_has_at_most_as_many_rows_as_it_may(
+    planner: Callable[..., TopicReader], publish: Callable[..., None]
+) -> None:
+    reader = planner(maxRowsPerTrigger="4")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(4)
+    publish(reader, range(10))
+
+    offsets = [reader.initialOffset()]
+    for _ in range(4):
+        offsets.append(reader.latestOffset(offsets[-1], limit))
+
+    assert [offset["position"] for offset in offsets] == [0, 4, 8, 10, 10]
+    assert read(reader, reader.partitions(offsets[1], offsets[2])) == [4, 5, 6, 7]
+
+
+def test_spark_may_ask_twice_for_the_end_of_a_micro_batch(
+    planner: Callable[..., TopicReader], publish: Callable[..., None]
+) -> None:
+    reader = planner()
+    start = reader.initialOffset()
+    publish(reader, range(10))
+    end = reader.latestOffset(start, ReadAllAvailable())
+    publish(reader, range(10, 20))
+
+    assert reader.latestOffset(start, ReadAllAvailable()) == end
+    assert reader.latestOffset(start, ReadMaxRows(3)) == {**start, "position": 3}
+
+
+def test_rows_of_a_micro_batch_that_is_done_are_forgotten(
+    planner: Callable[..., TopicReader], publish: Callable[..., None]
+) -> None:
+    reader = planner()
+    start = reader.initialOffset()
+    publish(reader, range(10))
+    end = reader.latestOffset(start, ReadAllAvailable())
+    ranges = reader.partitions(start, end)
+    reader.commit(end)
+
+    with pytest.raises(IrisError, match="the rows of the topic 'in' do not come from the driver"):
+        read(reader, ranges)
+    assert reader.partitions(start, end) == []
+    assert reader.reportLatestOffset()["lost"] == 10
+
+
+def test_what_is_too_much_is_dropped_and_counted(planner: Callable[..., TopicReader], publish: Callable[..., None]) -> None:
+    reader = planner(bufferMessages="8")
+    start = reader.initialOffset()
+    publish(reader, range(5))
+    end = reader.latestOffset(start, ReadAllAvailable())
+    publish(reader, range(5, 25))
+
+    assert reader.reportLatestOffset() == {**start, "position": 13, "dropped": 12, "lost": 0}
+    assert read(reader, reader.partitions(start, end)) == list(range(5)), "what was taken into a micro-batch stays"
+    assert read(reader, reader.partitions(end, reader.latestOffset(end, ReadAllAvailable()))) == list(range(17, 25))
+
+
+def test_another_planner_goes_on_with_what_is_live(planner: Callable[..., TopicReader], publish: Callable[..., None]) -> None:
+    before = planner()
+    start = before.initialOffset()
+    publish(before, range(10))
+    middle = before.latestOffset(start, ReadMaxRows(6))
+    end = before.latestOffset(middle, ReadAllAvailable())
+    before.stop()
+
+    reader = planner()
+    assert reader.initialOffset()["epoch"] != start["epoch"]
+    assert reader.partitions(middle, end) == [], "planned by the one before, and gone"
+    reader.commit(end)
+    assert reader.reportLatestOffset()["lost"] == 4
+    assert reader.latestOffset(end, ReadAllAvailable()) == end, "nothing is there"
+    publish(reader, range(10, 13))
+    after = reader.latestOffset(end, ReadMaxRows(2))
+
+    assert read(reader, reader.partitions(end, after)) == [10, 11]
+    assert after == {**reader.initialOffset(), "position": 2}
+
+
+def test_a_pattern_and_everything_of_a_message_is_read(
+    planner: Callable[..., TopicReader], service: Service, until: Callable[[Callable[[], object], str], None]
+) -> None:
+    reader = planner(topic="sensors.*")
+    service.node.publish("sensors.roof", b"21", headers={"unit": "C"})
+    service.node.publish("sensors.cellar", b"12")
+    until(lambda: arrived(reader) == 2, "both have arrived")
+    start = reader.initialOffset()
+
+    ranges = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    rows: list[dict[str, Any]] = [row for each in ranges for chunk in reader.read(each) for row in chunk.to_pylist()]
+
+    assert [(row["topic"], row["value"], row["headers"]) for row in rows] == [
+        ("sensors.roof", b"21", [("unit", "C")]),
+        ("sensors.cellar", b"12", None),
+    ]
+    assert {row["source"] for row in rows} == {service.node.id}
+
+
+def test_a_task_that_wants_no_more_ends_its_tunnel(planner: Callable[..., TopicReader], publish: Callable[..., None]) -> None:
+    reader = planner()
+    start = reader.initialOffset()
+    publish(reader, range(20))
+    ranges = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+
+    taken = reader.read(ranges[0])
+    next(taken)
+    taken.close()  # type: ignore[attr-defined]  # it is a generator
+    assert read(reader, ranges) == list(range(20))
+
+
+def test_a_planner_that_is_gone_is_told(planner: Callable[..., TopicReader], publish: Callable[..., None]) -> None:
+    reader = planner()
+    start = reader.initialOffset()
+    publish(reader, range(3))
+    ranges = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    task = pickle.loads(pickle.dumps(reader))
+    reader.stop()
+
+    with pytest.raises(IrisError, match="the rows of the topic 'in' do not come from the driver, whose node has received them"):
+        list(task.read(ranges[0]))
+
+
+def test_nothing_is_available_when_a_query_starts(planner: Callable[..., TopicReader]) -> None:
+    with pytest.raises(ConfigurationError, match="the topic 'in' is not stored"):
+        planner().prepareForTriggerAvailableNow()
+
+
+def test_a_topic_that_is_none_is_told(options: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match="has an empty token"):
+        TopicReader(read_options({"topic": "a..b", **options})).initialOffset()
