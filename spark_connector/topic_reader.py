@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from spark_connector.network import Network
     from spark_connector.options import ReadOptions
 
-__all__ = ["RefusingReader", "Source", "TopicRange", "TopicReader"]
+__all__ = ["Provider", "RefusingReader", "Source", "TopicRange", "TopicReader"]
 
 logger = logging.getLogger("spark_connector")
 
@@ -265,7 +265,7 @@ class Source:
 
     async def _subscribe(self) -> Subscription:
         node, options = self._courier.node, self._options
-        await node.join(self._cluster, _Provider(self._rows))
+        await node.join(self._cluster, Provider(self._rows))
         subscription = await node.subscribe(
             options.topic, queue_messages=options.buffer_messages, queue_bytes=options.buffer_bytes
         )
@@ -303,13 +303,14 @@ class Source:
         self._rows.release(position)
 
 
-class _Provider(Handler):
+class Provider(Handler):
     """Gives the tasks of a query the rows that they ask for in the headers of a tunnel."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
     async def on_tunnel(self, tunnel: Tunnel) -> None:
+        """Send a range, in chunks."""
         start, end = tunnel.headers.get("start"), tunnel.headers.get("end")
         if not isinstance(start, int) or not isinstance(end, int):
             raise ValueError("start and end of a range are missing")

@@ -9,12 +9,14 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from iris_py import ConfigurationError, IrisError
+from spark_connector import topic_reader, worker
 from spark_connector.options import read_options
 from spark_connector.topic_reader import TopicReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from iris_py import Tunnel
     from spark_connector.topic_reader import TopicRange
     from tests.spark.conftest import Service
 
@@ -167,6 +169,7 @@ def test_another_planner_goes_on_with_what_is_live(planner: Callable[..., TopicR
     assert reader.latestOffset(end, ReadAllAvailable()) == end, "nothing is there"
     publish(reader, range(10, 13))
     after = reader.latestOffset(end, ReadMaxRows(2))
+    reader.commit(end)  # says nothing of the rows that are here
 
     assert read(reader, reader.partitions(end, after)) == [10, 11]
     assert after == {**reader.initialOffset(), "position": 2}
@@ -191,16 +194,38 @@ def test_a_pattern_and_everything_of_a_message_is_read(
     assert {row["source"] for row in rows} == {service.node.id}
 
 
-def test_a_task_that_wants_no_more_ends_its_tunnel(planner: Callable[..., TopicReader], publish: Callable[..., None]) -> None:
+def test_a_task_that_wants_no_more_ends_its_tunnel(
+    planner: Callable[..., TopicReader],
+    service: Service,
+    until: Callable[[Callable[[], object], str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """More than fits into its window is under way, so who serves it could wait for ever."""
+    served: list[str] = []
+    serve = topic_reader.Provider.on_tunnel
+
+    async def note(provider: topic_reader.Provider, tunnel: Tunnel) -> None:
+        await serve(provider, tunnel)
+        served.append(tunnel.id)
+
+    monkeypatch.setattr(topic_reader.Provider, "on_tunnel", note)
+    monkeypatch.setenv("SPARK_REUSE_WORKER", "1")  # the node stays when the task ends
     reader = planner()
     start = reader.initialOffset()
-    publish(reader, range(20))
+    for _ in range(8):
+        service.node.publish("in", bytes(topic_reader.WINDOW_BYTES // 4))
+    until(lambda: arrived(reader) == 8, "all have arrived")
     ranges = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
 
     taken = reader.read(ranges[0])
-    next(taken)
-    taken.close()  # type: ignore[attr-defined]  # it is a generator
-    assert read(reader, ranges) == list(range(20))
+    try:
+        next(taken)
+        assert not served
+        taken.close()  # type: ignore[attr-defined]  # it is a generator
+        until(lambda: served, "who serves the rows has ended")
+    finally:
+        monkeypatch.delenv("SPARK_REUSE_WORKER")
+        worker.end_task()
 
 
 def test_a_planner_that_is_gone_is_told(planner: Callable[..., TopicReader], publish: Callable[..., None]) -> None:
