@@ -58,8 +58,6 @@ class Published(WriterCommitMessage):
     """How many messages it has published."""
     unheard: int
     """How many of them had no subscriber, anywhere."""
-    nulls: int
-    """How many rows had no value, and so no message."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +166,7 @@ def write_rows(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Published:
     """
     scope = task_scope(NAME, plan.token)
     courier: worker.Courier | None = None
-    messages = unheard = rows = 0
+    messages = unheard = 0
     try:
         for batch in batches:
             # A node for each task, and not that of the worker: to close it is what waits until everything has left.
@@ -177,11 +175,10 @@ def write_rows(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Published:
                 outgoing = _outgoing(plan.options, batch.slice(first, CHUNK_ROWS), scope)
                 unheard += courier.call(_publish(courier, outgoing, plan.options.timeout))
                 messages += len(outgoing)
-            rows += batch.num_rows
     finally:
         if courier is not None:
             courier.close()
-    return Published(messages, unheard, rows - messages)
+    return Published(messages, unheard)
 
 
 def _outgoing(options: WriteOptions, batch: pa.RecordBatch, scope: Scope) -> list[Outgoing]:

@@ -128,6 +128,8 @@ def service(secret: str) -> Iterator[Service]:
 # -- topics
 
 PATIENCE_S = 60.0
+#: To look at the progress of a query costs some milliseconds, of a machine that runs it.
+POLL_S = 0.05
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
@@ -135,7 +137,7 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, f"{what} was not the case within {PATIENCE_S:g} s"
-        threading.Event().wait(0.005)
+        threading.Event().wait(POLL_S)
 
 
 @pytest.fixture

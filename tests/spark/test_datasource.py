@@ -101,6 +101,7 @@ def test_what_is_published_is_read_in_micro_batches(
         found = spark.table("orders").collect()
         progress, reported = query.recentProgress, missing(query)
         plan = query._jsq.explainInternal(True)
+    until(lambda: service.node.publish("orders.none", b"") == 0, "the subscription has ended with the query")
 
     assert sorted(int(row["value"]) for row in found) == list(range(100))
     for row in found:
