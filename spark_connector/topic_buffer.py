@@ -73,12 +73,12 @@ class Waiting:
     def put(self, messages: Iterable[Message], time_us: int) -> int:
         """Let messages wait; returns how many were dropped for them."""
         dropped, arrivals = 0, self._arrivals
-        for message in messages:
-            arrivals.append(Arrival(message, time_us))
-            self.bytes += _size(message)
-            while len(arrivals) > 1 and (len(arrivals) > self._messages_max or self.bytes > self._bytes_max):
-                self.bytes -= _size(arrivals.popleft().message)
-                dropped += 1
+        arrived = [Arrival(message, time_us) for message in messages]
+        arrivals.extend(arrived)
+        self.bytes += _size(arrived)
+        while len(arrivals) > 1 and (len(arrivals) > self._messages_max or self.bytes > self._bytes_max):
+            self.bytes -= _size([arrivals.popleft()])
+            dropped += 1
         self.dropped += dropped
         return dropped
 
@@ -95,7 +95,7 @@ class Waiting:
             self.bytes = 0
             return taken
         taken = [arrivals.popleft() for _ in range(count)]
-        self.bytes -= sum(_size(arrival.message) for arrival in taken)
+        self.bytes -= _size(taken)
         return taken
 
 
@@ -160,12 +160,11 @@ class Rows:
 def encode_rows(arrivals: list[Arrival]) -> list[pa.RecordBatch]:
     """Return messages as rows, in chunks as they travel to the tasks."""
     chunks, begin, size = [], 0, 0
-    for number, arrival in enumerate(arrivals):
-        grown = size + _size(arrival.message)
-        if number > begin and (number - begin >= CHUNK_ROWS or grown > CHUNK_BYTES):
+    for number, payload_bytes in enumerate([len(arrival.message.payload) for arrival in arrivals]):
+        if number > begin and (number - begin >= CHUNK_ROWS or size + payload_bytes > CHUNK_BYTES):
             chunks.append(_encode(arrivals[begin:number]))
-            begin, grown = number, _size(arrival.message)
-        size = grown
+            begin, size = number, 0
+        size += payload_bytes
     return [*chunks, _encode(arrivals[begin:])] if arrivals else []
 
 
@@ -197,9 +196,10 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _size(message: Message) -> int:
-    """Return the size of a payload and its headers."""
-    size = len(message.payload)
-    if message.headers:
-        size += sum(len(name) + len(text) for name, text in _texts(message.headers))
+def _size(arrivals: list[Arrival]) -> int:
+    """Return the size of payloads and headers."""
+    size = sum([len(arrival.message.payload) for arrival in arrivals])
+    for arrival in arrivals:
+        if arrival.message.headers:
+            size += sum(len(name) + len(text) for name, text in _texts(arrival.message.headers))
     return size

@@ -197,7 +197,7 @@ def _outgoing(options: WriteOptions, batch: pa.RecordBatch, scope: Scope) -> lis
                 f"the row with id {message_id!r} has no topic: its column 'topic' is null, and the option 'topic' is not set."
             )
         # A null header is none. What a row that was read from a topic has of an id was that of another message.
-        headers = {name: content for name, content in pairs or () if content is not None}
+        headers = {name: content for name, content in pairs if content is not None} if pairs else {}
         headers[MESSAGE_ID] = message_id
         outgoing.append(Outgoing(chosen, payload, headers))
     return outgoing
