@@ -8,13 +8,32 @@
     of the ``PythonException`` with which the Spark job fails.
   * :exc:`AgentUnavailable`: a task's executor has no agent, for :func:`local_agent`; surely not executed.
   * :exc:`AgentLost`: the agent ended while it had a call of a task; it may have been executed.
+  * :exc:`ExecutorsMissing` (also a :exc:`TimeoutError`): some executors are not yet members of their cluster.
+  * :exc:`UpdateFailed`: some executors do not run a new handler.
+  * :exc:`AgentFailed`: an executor has no agent. The driver sees it as a reason in :exc:`ExecutorsMissing` and in its log.
+  * :exc:`OrderRefused`: an agent was given an order by somebody else than its driver, who sees it as a
+    :exc:`~iris_py.RemoteError` of that type.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from iris_py import IrisError
 
-__all__ = ["AgentLost", "AgentUnavailable", "DispatchError", "JavaNotFound"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "AgentFailed",
+    "AgentLost",
+    "AgentUnavailable",
+    "DispatchError",
+    "ExecutorsMissing",
+    "JavaNotFound",
+    "OrderRefused",
+    "UpdateFailed",
+]
 
 
 class JavaNotFound(IrisError):
@@ -84,3 +103,74 @@ class AgentLost(IrisError):
             f"the agent of this executor was lost: {reason} (socket {path}). What it was asked may have been executed. "
             "If that is harmless, ask again: the next call finds its successor."
         )
+
+
+class ExecutorsMissing(IrisError, TimeoutError):
+    """The time ran out before all executors were members of an :class:`ExecutorCluster`.
+
+    Attributes:
+        cluster: Its name.
+        present: The ids of the executors that are members.
+        missing: Why others are not, by their ids.
+        wanted: How many members were waited for; None for all executors that there are.
+    """
+
+    def __init__(
+        self, cluster: str, timeout_s: float, present: Sequence[str], missing: Mapping[str, str], wanted: int | None = None
+    ) -> None:
+        self.cluster = cluster
+        self.present = tuple(present)
+        self.missing = dict(missing)
+        self.wanted = wanted
+        members = f"{len(present)} member{'s' * (len(present) != 1)}"
+        reasons = "; ".join(f"executor {executor}: {reason}" for executor, reason in self.missing.items())
+        lacking = reasons or ("Spark has no executor" if wanted is None else "Spark has no more executors")
+        of = "" if wanted is None else f" of {wanted}"
+        super().__init__(
+            f"after {timeout_s:g} s the cluster {cluster!r} has {members}{of} ({lacking}). "
+            "Allow more time with timeout=, or see iris-agent.log in the working directory of the executor."
+        )
+
+
+class UpdateFailed(IrisError):
+    """Some executors do not run the new handler; they go on with the one before, and are told again.
+
+    Attributes:
+        cluster: The name of the cluster.
+        generation: The number of the new handler.
+        failures: What happened, by the ids of the executors.
+    """
+
+    def __init__(self, cluster: str, generation: int, failures: Mapping[str, str]) -> None:
+        self.cluster = cluster
+        self.generation = generation
+        self.failures = dict(failures)
+        reasons = "; ".join(f"executor {executor}: {reason}" for executor, reason in self.failures.items())
+        super().__init__(
+            f"generation {generation} of the handler of {cluster!r} does not run everywhere ({reasons}). "
+            "The others run it. Correct the handler, and update() again."
+        )
+
+
+class OrderRefused(IrisError):
+    """An agent refused an order: it is not from the driver of its application, or older than what it has.
+
+    Attributes:
+        reason: What is wrong with it.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the order is refused: {reason}. Give orders through the ExecutorCluster that started the agent.")
+
+
+class AgentFailed(IrisError):
+    """An executor has no agent, or its agent does not serve the cluster.
+
+    Attributes:
+        reason: What happened, with what to do about it.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import iris_py
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractAsyncContextManager
+
+    from iris_py.opening import Opening
 
 __all__ = ["Network"]
 
@@ -56,22 +57,30 @@ class Network:
             raise iris_py.ConfigurationError('seeds= must be a list of "host:port". Correct it.')
         object.__setattr__(self, "seeds", tuple(self.seeds))
 
-    def connect(self) -> AbstractAsyncContextManager[iris_py.Node]:
+    def connect(self) -> Opening[iris_py.Node]:
         """Start a node with these settings, here.
 
         Raises:
             ConfigurationError: A setting is wrong.
             HandshakeError: Somebody answers at every seed, and none of them holds this secret.
         """
-        return iris_py.connect(
-            network=self.name,
-            secret=self.secret if self.secret_file is None else _read_secret(self.secret_file),
-            listen=self.listen,
-            seeds=self.seeds or None,
-            zone=self.zone,
-            discovery=self.discovery,
-            max_message_bytes=self.max_message_bytes,
-        )
+        return iris_py.connect(**self.arguments())
+
+    def arguments(self) -> dict[str, Any]:
+        """Return these settings as arguments of ``connect()``.
+
+        Raises:
+            ConfigurationError: The file with the secret cannot be used here.
+        """
+        return {
+            "network": self.name,
+            "secret": self.secret if self.secret_file is None else _read_secret(self.secret_file),
+            "listen": self.listen,
+            "seeds": self.seeds or None,
+            "zone": self.zone,
+            "discovery": self.discovery,
+            "max_message_bytes": self.max_message_bytes,
+        }
 
 
 def _read_secret(path: str) -> str:

@@ -1,0 +1,170 @@
+"""A Spark application as seen from its driver: which executors it has, and how to run a task on one of them.
+
+Spark says neither in its Python API. Everything here that begins with ``_j`` calls the JVM of the driver.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from pyspark import RDD
+from pyspark.errors import PySparkException
+from pyspark.serializers import CPickleSerializer
+
+from iris_py import ConfigurationError, IrisError
+from spark_connector.sources import check_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+__all__ = ["Application", "ApplicationEnded", "ensure_task"]
+
+#: The executor of local mode, which is the driver's own process.
+LOCAL_ID = "driver"
+#: The pool of ensure jobs, where ``spark.scheduler.mode`` is FAIR: beside the jobs of users, not behind them.
+POOL = "iris"
+
+
+class ApplicationEnded(IrisError):
+    """The Spark application has ended: ``spark.stop()`` was called, or its JVM is gone."""
+
+    def __init__(self) -> None:
+        super().__init__("the Spark application has ended. Start a session, and a new ExecutorCluster.")
+
+
+class Application:
+    """A Spark application. Its methods may be called from every thread.
+
+    Args:
+        spark: The session.
+
+    Attributes:
+        id: Its id.
+        is_local: Whether its only executor is the driver.
+
+    Raises:
+        ConfigurationError: It is no session, too old, or one of Spark Connect.
+        ApplicationEnded: It was stopped.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = _context_of(spark)
+        self.id = self._context.applicationId
+        self.is_local: bool = self._jvm_context().isLocal()
+        self._hosts: dict[str, tuple[str, int]] = {}
+
+    def executors(self) -> list[str]:
+        """Return the ids of the executors that there are now.
+
+        Raises:
+            ApplicationEnded: It has.
+        """
+        jvm_context = self._jvm_context()
+        if self.is_local:
+            return [LOCAL_ID]
+        ids: str = jvm_context.getExecutorIds().mkString(",")
+        return ids.split(",") if ids else []
+
+    def run(self, executors: Iterable[str], task: Callable[[Iterable[Any]], Iterable[Any]], group: str) -> list[Any]:
+        """Run a task on each of some executors; return what they yield. It leaves out whom Spark does not know yet.
+
+        Args:
+            executors: Their ids.
+            task: What is run; its argument is of no use.
+            group: What the job is known by.
+
+        Raises:
+            ApplicationEnded: It has.
+        """
+        self._jvm_context()
+        context = self._context
+        context.setJobGroup(group, "Iris: agents of executors")
+        context.setLocalProperty("spark.scheduler.pool", POOL)
+        if self.is_local:
+            return context.parallelize([LOCAL_ID], 1).mapPartitions(task).collect()
+        profiles: dict[int, list[tuple[str, str]]] = {}
+        for executor in executors:
+            host, profile = self._place(executor)
+            if host:
+                profiles.setdefault(profile, []).append((executor, host))
+        return [row for profile, places in profiles.items() for row in self._run_at(places, profile, task)]
+
+    def cancel(self, group: str) -> None:
+        """Cancel the jobs of a group; harmless if there are none."""
+        if self._context._jsc is not None:
+            self._context.cancelJobGroup(group)
+
+    def _run_at(self, places: list[tuple[str, str]], profile: int, task: Callable[[Iterable[Any]], Iterable[Any]]) -> list[Any]:
+        """Run a job with a partition for each place: ``executor_<host>_<id>`` is how Spark itself says where cached data is."""
+        jvm = self._context._jvm
+        assert jvm is not None
+        to_sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+        partitions = jvm.java.util.ArrayList()
+        for executor, host in places:
+            where = to_sequence([f"executor_{host}_{executor}"])
+            partitions.add(jvm.scala.Tuple2(bytearray(pickle.dumps(executor)), where))
+        kind = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
+        jvm_context = self._jvm_context()
+        rdd = jvm_context.makeRDD(to_sequence(partitions), kind)
+        if profile:  # executors of another resource profile run no tasks of the default one, which is 0
+            rdd = rdd.withResources(jvm_context.resourceProfileManager().resourceProfileFromId(profile))
+        return RDD(rdd.toJavaRDD(), self._context, CPickleSerializer()).mapPartitions(task).collect()
+
+    def _place(self, executor: str) -> tuple[str, int]:
+        """Return the host of an executor, and its resource profile; an empty host if Spark does not know it yet."""
+        if executor not in self._hosts:
+            summaries = self._jvm_context().statusStore().executorList(True)
+            found = [summaries.apply(index) for index in range(summaries.size())]
+            hosts = {each.id(): (each.hostPort().rpartition(":")[0], each.resourceProfileId()) for each in found}
+            self._hosts = {key: place for key, place in hosts.items() if place[0]}  # a new one has none for a moment
+        return self._hosts.get(executor, ("", 0))
+
+    def _jvm_context(self) -> Any:  # noqa: ANN401 - an object of Java
+        java_context = self._context._jsc
+        if java_context is None or java_context.sc().isStopped():
+            raise ApplicationEnded
+        return java_context.sc()
+
+
+def _context_of(spark: object) -> SparkContext:
+    from pyspark.sql import SparkSession
+
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise ConfigurationError(
+            "this is a session of Spark Connect, which does not tell what executors there are. "
+            "Make the ExecutorCluster in a program with a SparkContext; dispatch() and notify() work here."
+        )
+    if not isinstance(spark, SparkSession):
+        raise ConfigurationError(f"spark is {type(spark).__qualname__}, and must be a SparkSession.")
+    try:
+        context = spark.sparkContext
+        check_version(spark.version)
+    except (PySparkException, AttributeError) as exc:
+        raise ApplicationEnded from exc
+    return context
+
+
+def ensure_task(content: bytes) -> Callable[[Iterable[object]], Iterable[Mapping[str, Any]]]:
+    """Return the task that sees that there is an agent.
+
+    Args:
+        content: For :func:`spark_connector.spawn.run_ensure`.
+    """
+
+    # A function inside of another one travels whole, and not by its name: so it runs where this package is not installed too,
+    # and says so. It must not fail, for then a Spark job would.
+    def ensure(places: Iterable[object]) -> Iterable[Mapping[str, Any]]:
+        for wanted in places:
+            try:
+                from spark_connector.spawn import run_ensure
+            except Exception as exc:
+                error = f"{type(exc).__name__}: {exc}. Run on the executors: pip install 'iris-py[spark]'"
+                yield {"wanted": wanted, "executor": "", "error": error}
+            else:
+                yield {"wanted": wanted, **run_ensure(content)}
+
+    return ensure

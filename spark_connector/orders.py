@@ -1,0 +1,159 @@
+"""What the driver tells agents, and how they know that it is the driver who says it.
+
+A handler travels as a pickle, and to unpickle is to run whatever the sender likes. The network secret says only that somebody
+is a node of the network. So the driver makes a *token* of 32 random bytes for each application. It travels to the executors
+inside the function of a Spark task, and from there to the agent through a pipe; agents and driver hold it in memory alone.
+Every order carries HMAC-SHA256 under it, which is checked before a single byte of the order is unpickled.
+
+What is authenticated names the agent (by its node id, which is new for every node), the cluster and the generation. So no
+order counts at another agent, and none counts again: generations only grow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import pickle
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from iris_py import ConfigurationError
+from spark_connector.errors import OrderRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spark_connector.network import Network
+
+__all__ = [
+    "BYE",
+    "GREET",
+    "OVERHEAD_BYTES",
+    "TOKEN_BYTES",
+    "UPDATE",
+    "Order",
+    "control_name",
+    "open_local",
+    "open_order",
+    "own_name",
+    "pickle_handler",
+    "seal_local",
+    "seal_order",
+]
+
+#: Of the token of an application.
+TOKEN_BYTES = 32
+#: What an order is longer than what it carries.
+OVERHEAD_BYTES = 32 + 9
+
+#: Orders that come through the network, to the control cluster of an agent.
+UPDATE = b"u"  # run this handler from now on
+GREET = b"g"  # the driver has found you: stay
+BYE = b"b"  # leave the cluster
+
+_HEAD = struct.Struct(">32scQ")  # authentication, order, generation
+_LABEL = b"iris executor order 1"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What an agent is to serve."""
+
+    name: str
+    "The cluster."
+    instance: str
+    "Which :class:`ExecutorCluster` this is, among those of that name."
+    network: Network
+    "Where."
+    generation: int
+    "Of the handler: the higher, the newer."
+    blob: bytes = field(repr=False)
+    "The handler, pickled."
+    options: Mapping[str, Any]
+    "Further arguments of ``Node.join()``."
+
+
+def own_name(name: str, executor: str) -> str:
+    """Return the cluster that one executor alone is in."""
+    return f"{name}.{executor}"
+
+
+def control_name(name: str, executor: str, instance: str) -> str:
+    """Return the cluster where an agent takes orders."""
+    return f"{name}.{executor}.control.{instance}"
+
+
+def pickle_handler(handler: object) -> bytes:
+    """Return a handler as it travels.
+
+    Raises:
+        ConfigurationError: It is none, or it cannot be pickled.
+    """
+    from pyspark.cloudpickle import dumps
+
+    import iris_py.sync
+
+    if isinstance(handler, type) or not (callable(handler) or isinstance(handler, iris_py.Handler | iris_py.sync.Handler)):
+        raise ConfigurationError(f"a handler is an iris_py.Handler or a function, not {handler!r}.")
+    try:
+        blob: bytes = dumps(handler)  # type: ignore[no-untyped-call]
+        return blob
+    except Exception as exc:
+        raise ConfigurationError(
+            f"the handler cannot be sent to executors: {type(exc).__name__}: {exc}. "
+            "Let it open files, locks, connections and sessions where it runs, at its first call."
+        ) from exc
+
+
+def seal_order(token: bytes, order: bytes, target: str, generation: int, content: bytes = b"") -> bytes:
+    """Return an order as it travels.
+
+    Args:
+        token: That of the application.
+        order: What is to be done.
+        target: For whom it counts.
+        generation: Of the handler.
+        content: What goes along.
+    """
+    return _HEAD.pack(_authenticate(token, order, target, generation, content), order, generation) + content
+
+
+def open_order(token: bytes, target: str, sealed: bytes) -> tuple[bytes, int, bytes]:
+    """Return what is to be done, the generation, and what goes along.
+
+    Raises:
+        OrderRefused: It is not from the driver, or not for this agent. Nothing of it has been looked into.
+    """
+    if len(sealed) < _HEAD.size:
+        raise OrderRefused("it is no order")
+    claimed, order, generation = _HEAD.unpack_from(sealed)
+    content = sealed[_HEAD.size :]
+    if not hmac.compare_digest(claimed, _authenticate(token, order, target, generation, content)):
+        raise OrderRefused("it is not from the driver of this application")
+    return order, generation, content
+
+
+def seal_local(token: bytes, order: Order) -> bytes:
+    """Return an order to serve a cluster, as a task gives it to the agent of its executor."""
+    return seal_order(token, b"s", "local", order.generation, pickle.dumps(order))
+
+
+def open_local(token: bytes, sealed: bytes) -> Order:
+    """Return it.
+
+    Raises:
+        OrderRefused: It is not from the driver of this application.
+    """
+    verb, _generation, content = open_order(token, "local", sealed)
+    if verb != b"s":
+        raise OrderRefused("it is another order")
+    order: Order = pickle.loads(content)  # noqa: S301 - authenticated
+    return order
+
+
+def _authenticate(token: bytes, order: bytes, target: str, generation: int, content: bytes) -> bytes:
+    head = b"|".join((_LABEL, order, target.encode().hex().encode(), str(generation).encode(), b""))
+    mac = hmac.new(token, head, hashlib.sha256)
+    mac.update(content)
+    return mac.digest()
