@@ -65,3 +65,13 @@ def test_scoring_between_two_topics(example: Callable[[str], list[str]]) -> None
         "order 8: risk 0.300",
         "stopped",
     ]
+
+
+def test_executors(example: Callable[[str], list[str]]) -> None:
+    assert example("spark_executors.py") == [
+        "total 60.00",
+        "total 60.00, as every executor remembers the rates",
+        "forgotten by every executor",
+        "total 44.00",
+        "stopped",
+    ]

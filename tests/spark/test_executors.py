@@ -1,0 +1,327 @@
+"""Executors as a cluster, on a Spark with two executors that are processes. The tests build on each other's session."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import iris_py.sync as iris
+from security import Secret
+from spark_connector import ExecutorCluster, Network
+from tests.spark.driving import Driver, DriverFailed, State, start_session, until, work_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spark_connector import Executor
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
+SECRET = Secret.generate(os.urandom).text
+#: Tasks at once: two for each of the two executors.
+SLOTS = 4
+RACERS = 32
+
+
+class Worker(iris.Handler):
+    """What the executors do: all patterns."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def on_request(self, request: iris.Request) -> bytes:
+        who = os.environ["SPARK_EXECUTOR_ID"], os.getpid(), self.heard
+        return json.dumps([*who, request.payload.decode()]).encode()
+
+    def on_broadcast(self, message: iris.Message) -> None:
+        self.heard.append(message.payload.decode())
+
+    def on_tunnel(self, tunnel: iris.Tunnel) -> None:
+        for message in tunnel:
+            tunnel.send(os.environ["SPARK_EXECUTOR_ID"].encode() + message)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("executors") / "home"
+
+
+@pytest.fixture(scope="module")
+def driver(home: Path) -> Iterator[Driver]:
+    """A driver with a session and a cluster ``etl`` of its executors."""
+    made = Driver(home, sys.modules[__name__])
+    (home / "events").mkdir()
+    network = Network(secret=SECRET, discovery=False, listen="127.0.0.1:0")
+
+    def begin(state: State) -> str:
+        state.spark = start_session(
+            home,
+            f"local-cluster[2,{SLOTS // 2},1024]",
+            **{
+                "spark.eventLog.enabled": "true",
+                "spark.eventLog.compress": "false",  # a test reads it
+                "spark.eventLog.dir": (home / "events").as_uri(),
+            },
+        )
+        state.cluster = ExecutorCluster(state.spark, "etl", Worker(), network=network)
+        return state.spark.sparkContext.applicationId
+
+    application = ""
+    try:
+        application = made(begin)
+        yield made
+    finally:
+        made.close()
+        if application:
+            shutil.rmtree(work_directory(application))
+
+
+def wait(state: State) -> dict[str, Executor]:
+    """Wait for all executors, on a machine that may be busy."""
+    return state.cluster.wait(2, timeout=90.0)
+
+
+def occupy(state: State, marks: Path, count: int = SLOTS) -> None:
+    """Let tasks take every slot until a file is there; return when they run."""
+    import threading
+    import time
+
+    def hold(index: int, _rows: object) -> list[int]:
+        (marks / str(index)).touch()
+        deadline = time.monotonic() + 100
+        while not (marks / "release").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return [index]
+
+    marks.mkdir()
+    tasks = state.spark.sparkContext.parallelize(range(count), count).mapPartitionsWithIndex(hold)
+    results: list[list[int]] = []
+    job = threading.Thread(target=lambda: results.append(tasks.collect()), daemon=True)
+    job.start()
+    deadline = time.monotonic() + 100
+    while len(list(marks.iterdir())) < count and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(list(marks.iterdir())) == count
+    state.data.update(job=job, results=results, marks=marks)
+
+
+def release(state: State) -> list[list[int]]:
+    (state.data["marks"] / "release").touch()
+    state.data["job"].join(100)
+    results: list[list[int]] = state.data["results"]
+    return results
+
+
+def test_every_executor_becomes_a_member(driver: Driver) -> None:
+    members = driver(wait)
+
+    assert sorted(members) == ["0", "1"]
+    assert sorted(driver.agents()) == sorted(member.pid for member in members.values())
+    assert {member.generation for member in members.values()} == {1}
+    assert len({member.node for member in members.values()}) == 2
+
+
+def test_the_driver_asks_executors_whose_every_slot_is_busy(driver: Driver, tmp_path: Path) -> None:
+    driver(functools.partial(occupy, marks=tmp_path / "busy"))
+
+    def ask(state: State) -> tuple[list[Any], ...]:
+        cluster = state.cluster
+        anyone = [json.loads(cluster.request(b"any"))[0] for _ in range(50)]
+        named = [json.loads(cluster.request(b"you", to=executor))[0] for executor in ("0", "1", cluster.members["1"])]
+        sent = [cluster.broadcast(b"first"), cluster.broadcast(b"second")]
+        while True:  # until both have heard it all
+            answers = cluster.survey(b"heard?", timeout=30.0).wait()
+            heard = [json.loads(reply.payload)[2] for reply in answers]
+            if all(len(entry) == 2 for entry in heard):
+                break
+        by_node = {member.node: member.id for member in cluster.members.values()}
+        surveyed = [(json.loads(reply.payload)[0], by_node[reply.member.id]) for reply in answers]
+        with cluster.tunnel(to="1") as tunnel:
+            tunnel.send(b" through")
+            through = tunnel.receive()
+        return anyone, named, sent, heard, surveyed, [through], list(state.data["results"])
+
+    anyone, named, sent, heard, surveyed, through, results = driver(ask)
+    assert set(anyone) == {"0", "1"}
+    assert named == ["0", "1", "1"]
+    assert sent == [2, 2]
+    assert heard == [["first", "second"]] * 2
+    assert sorted(map(str, surveyed)) == ["('0', '0')", "('1', '1')"]
+    assert through == [b"1 through"]
+    assert results == []  # the job had every slot all the time
+    assert driver(release) == [list(range(SLOTS))]
+
+
+def test_racing_tasks_get_one_agent_for_each_executor(driver: Driver) -> None:
+    def race(state: State) -> dict[str, list[int]]:
+        import pickle
+
+        from spark_connector.application import ensure_task
+
+        task = ensure_task(pickle.dumps((state.cluster._token, state.cluster._order)))
+        rows = state.spark.sparkContext.parallelize(range(RACERS), RACERS).mapPartitions(task).collect()
+        assert len(rows) == RACERS
+        pids: dict[str, set[int]] = {}
+        for row in rows:
+            pids.setdefault(row["executor"], set()).add(row["pid"])
+        return {executor: sorted(found) for executor, found in pids.items()}
+
+    for _ in range(3):
+        killed = driver.agents()
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        pids = driver(race)
+        members = driver(wait)
+        assert {executor: [member.pid] for executor, member in members.items()} == pids
+        assert sorted(driver.agents()) == sorted(member.pid for member in members.values())
+        assert not set(killed) & set(driver.agents())
+
+
+def test_handlers_are_replaced_everywhere_at_once(driver: Driver) -> None:
+    def replace(state: State) -> tuple[int, set[bytes], set[int]]:
+        generation = state.cluster.update(lambda request: b"new " + request.payload, timeout=90.0)
+        replies = {state.cluster.request(b"one", to=executor) for executor in ("0", "1") for _ in range(10)}
+        return generation, replies, {member.generation for member in state.cluster.members.values()}
+
+    assert driver(replace) == (2, {b"new one"}, {2})
+
+
+class Bomb:
+    """A handler that no executor can load."""
+
+    def __call__(self, request: iris.Request) -> bytes:
+        raise NotImplementedError
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return eval, ("1 / 0",)
+
+
+def test_a_handler_that_executors_cannot_load_is_an_error_and_the_old_one_stays(driver: Driver) -> None:
+    with pytest.raises(DriverFailed) as caught:
+        driver(lambda state: state.cluster.update(Bomb(), timeout=90.0))
+    assert caught.value.type == "UpdateFailed"
+    for part in ("generation 3", "executor 0: the handler cannot be loaded on the executor: ZeroDivisionError", "executor 1:"):
+        assert part in caught.value.text
+    assert driver(lambda state: state.cluster.request(b"x", to="0")) == b"new x"
+    assert driver(lambda state: [member.generation for member in state.cluster.members.values()]) == [2, 2]
+
+    assert driver(lambda state: state.cluster.update(Worker(), timeout=90.0)) == 4
+    assert driver(lambda state: json.loads(state.cluster.request(b"x", to="0"))[2:]) == [[], "x"]
+
+
+def test_a_killed_executor_leaves_and_its_replacement_joins(driver: Driver) -> None:
+    def lose(state: State) -> tuple[float, float]:
+        import time
+
+        from tests.spark.driving import until
+
+        victim = state.cluster.members["0"]
+        environ = Path(f"/proc/{victim.pid}/environ").read_text().split("\0")
+        java = next(int(line.partition("=")[2]) for line in environ if line.startswith("SPARK_EXECUTOR_PID="))
+        os.kill(java, signal.SIGKILL)
+        gone = until(lambda: "0" not in state.cluster.members)
+        until(lambda: "2" in state.cluster._application.executors())
+        began = time.monotonic()
+        wait(state)
+        assert not Path(f"/proc/{victim.pid}/cmdline").exists() or not Path(f"/proc/{victim.pid}/cmdline").read_bytes()
+        return gone, time.monotonic() - began
+
+    gone, joined = driver(lose)
+    print(f"out of the view {gone:.3f} s after SIGKILL; its replacement has joined {joined:.2f} s after it was registered")
+    members = driver(wait)
+    assert sorted(members) == ["1", "2"]
+    assert members["2"].generation == 4
+    assert json.loads(driver(lambda state: state.cluster.request(b"x", to="2")))[0] == "2"
+    with pytest.raises(DriverFailed, match=r"NoMembers: nobody serves the cluster 'etl\.0'"):
+        driver(lambda state: state.cluster.request(b"x", to="0"))
+
+
+def test_no_secret_is_shown_anywhere(driver: Driver, home: Path) -> None:
+    token, application, settings = driver(
+        lambda state: (
+            state.cluster._token,
+            state.spark.sparkContext.applicationId,
+            repr(state.spark.sparkContext.getConf().getAll()) + repr(state.cluster) + repr(state.cluster._order),
+        )
+    )
+    shown = {"settings": settings.encode()}
+    for pid in driver.processes():
+        for name in ("cmdline", "environ"):
+            shown[f"{pid} {name}"] = Path(f"/proc/{pid}/{name}").read_bytes()
+    logs = [path for root in (home / "events", work_directory(application)) for path in root.rglob("*") if path.is_file()]
+    shown.update({str(path): path.read_bytes() for path in logs})
+
+    assert any("iris-agent.log" in name for name in shown)
+    assert any(b"SparkListenerTaskEnd" in content for content in shown.values())
+    secrets = (SECRET.encode(), token, token.hex().encode(), repr(token)[2:-1].encode())
+    assert [name for name, content in shown.items() if any(secret in content for secret in secrets)] == []
+
+
+def test_it_is_closed_and_made_again(driver: Driver) -> None:
+    agents = driver.agents()
+    driver(lambda state: state.cluster.close())
+    until(lambda: not set(agents) & set(driver.processes()))
+    until(lambda: not driver.directories())
+
+    network = Network(secret=SECRET, discovery=False, listen="127.0.0.1:0")
+
+    def again(state: State) -> dict[str, Executor]:
+        state.cluster = ExecutorCluster(state.spark, "etl", Worker(), network=network)
+        return wait(state)
+
+    assert sorted(driver(again)) == ["1", "2"]
+
+
+def test_nothing_is_left_when_the_session_is_stopped(driver: Driver) -> None:
+    driver(lambda state: state.spark.stop())
+    took = until(lambda: not driver.agents())
+    until(lambda: not driver.directories())
+    print(f"agents are gone {took:.2f} s after spark.stop() returned")
+    with pytest.raises(DriverFailed, match="ApplicationEnded: the Spark application has ended"):
+        driver(lambda state: state.cluster.wait())
+    driver(lambda state: state.cluster.close())
+
+
+def test_with_fair_scheduling_agents_start_beside_a_long_job(driver: Driver, home: Path, tmp_path: Path) -> None:
+    """And nothing is left when the driver is killed."""
+    network = Network(secret=SECRET, discovery=False, listen="127.0.0.1:0")
+
+    def begin(state: State) -> tuple[str, bool]:
+        import threading
+        import time
+
+        def work(_rows: object) -> list[int]:
+            time.sleep(0.2)
+            return []
+
+        state.spark = start_session(home, f"local-cluster[2,{SLOTS // 2},1024]", **{"spark.scheduler.mode": "FAIR"})
+        context = state.spark.sparkContext
+        job = threading.Thread(target=context.parallelize(range(5000), 5000).mapPartitions(work).count, daemon=True)
+        job.start()
+        while not context.statusTracker().getActiveStageIds():
+            time.sleep(0.01)
+        state.cluster = ExecutorCluster(state.spark, "etl", Worker(), network=network)
+        members = wait(state)
+        return context.applicationId, job.is_alive() and len(members) == 2
+
+    application, is_beside = driver(begin)
+    try:
+        assert is_beside
+        assert len(driver.agents()) == 2
+
+        driver.process.kill()
+        took = until(lambda: not driver.processes())
+        print(f"everything is gone {took:.2f} s after the SIGKILL of the driver")
+        until(lambda: not driver.directories())
+    finally:
+        driver.process.kill()
+        until(lambda: not driver.processes())
+        shutil.rmtree(work_directory(application))

@@ -1,0 +1,214 @@
+"""Executors as a cluster in local mode, where the driver is the executor; and what is refused before anything starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import iris_py.sync as iris
+from iris_py import ConfigurationError
+from security import Secret
+from spark_connector import ExecutorCluster, ExecutorsMissing, Network
+from tests.spark.conftest import environment
+from tests.spark.driving import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+pytest_plugins = ["iris_py.testing.fixtures"]
+pytestmark = pytest.mark.xdist_group("spark")
+
+PATIENCE_S = 90.0
+
+
+def who(request: iris.Request) -> bytes:
+    """A handler."""
+    return f"{os.environ['SPARK_EXECUTOR_ID']} {request.payload.decode()}".encode()
+
+
+@pytest.fixture
+def network(iris_isolated: Path, secret: str) -> Network:
+    return Network(secret=secret, discovery=False)
+
+
+@pytest.fixture
+def cluster(spark: SparkSession, network: Network) -> Iterator[ExecutorCluster]:
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+    with ExecutorCluster(spark, "local", who, network=network) as made:
+        yield made
+
+
+def is_gone(pid: int) -> bool:
+    path = Path(f"/proc/{pid}/cmdline")
+    return not path.exists() or not path.read_bytes()  # a zombie has none
+
+
+def test_the_driver_is_the_executor(cluster: ExecutorCluster) -> None:
+    members = cluster.wait(timeout=PATIENCE_S)
+
+    assert list(members) == ["driver"]
+    assert cluster.request(b"hello") == b"driver hello"
+    assert cluster.request(b"hello", to="driver") == b"driver hello"
+    assert not Path("iris-agent.log").exists()  # the user's directory is no place for it
+
+
+def test_tasks_use_the_node_of_the_agent(cluster: ExecutorCluster, spark: SparkSession) -> None:
+    node = cluster.wait(timeout=PATIENCE_S)["driver"].node
+
+    def ask(row: int) -> tuple[str, bytes]:
+        from spark_connector import local_agent
+
+        agent = local_agent(timeout=PATIENCE_S)
+        return agent.id, agent.request("local", f"task {row}".encode())
+
+    found = spark.sparkContext.parallelize(range(2), 2).map(ask).collect()
+    assert found == [(node, b"driver task 0"), (node, b"driver task 1")]
+
+
+def test_closing_ends_the_agent_although_its_java_goes_on(cluster: ExecutorCluster) -> None:
+    pid = cluster.wait(timeout=PATIENCE_S)["driver"].pid
+    cluster.close()
+
+    until(lambda: is_gone(pid))
+    assert cluster.members == {}
+    for use in (lambda: cluster.request(b""), lambda: cluster.update(who), cluster.wait):
+        with pytest.raises(iris.NodeClosed):
+            use()
+
+
+def test_a_cluster_may_use_the_node_of_the_program_and_others_in_the_network_may_ask(
+    spark: SparkSession, network: Network
+) -> None:
+    with iris.connect(**network.arguments()) as node:
+        with ExecutorCluster(spark, "named", who, node=node, network=network, concurrency=2, inline=True) as cluster:
+            cluster.wait(timeout=PATIENCE_S)
+            assert cluster.node is node
+            seeds = {**network.arguments(), "seeds": [node.address]}
+            with iris.connect(**seeds) as other:
+                assert other.request("named.driver", b"from outside", timeout=30.0) == b"driver from outside"
+        assert len(node.nodes()) >= 1  # it is still open
+
+
+def test_two_clusters_share_the_agent(cluster: ExecutorCluster, spark: SparkSession, network: Network) -> None:
+    first = cluster.wait(timeout=PATIENCE_S)["driver"]
+    with ExecutorCluster(spark, "second", who, network=network) as second:
+        assert second.wait(timeout=PATIENCE_S)["driver"].pid == first.pid
+        assert second.request(b"x") == b"driver x"
+    assert cluster.request(b"x") == b"driver x"
+
+
+def test_a_lost_agent_is_replaced(cluster: ExecutorCluster) -> None:
+    first = cluster.wait(timeout=PATIENCE_S)["driver"].pid
+    os.kill(first, 9)
+    until(lambda: "driver" not in cluster.members)
+
+    second = cluster.wait(timeout=PATIENCE_S)["driver"].pid
+    assert second != first
+    assert cluster.request(b"again", idempotent=True, timeout=30.0) == b"driver again"
+
+
+def test_who_lacks_an_agent_and_why_is_said(spark: SparkSession, network: Network) -> None:
+    with ExecutorCluster(spark, "picky", who, network=network, weight=1e9) as cluster:
+        until(lambda: "being started" not in cluster._reconciler.reasons(["driver"])["driver"])
+        with pytest.raises(ExecutorsMissing) as caught:
+            cluster.wait(timeout=0.01)
+    assert caught.value.present == ()
+    assert "weight=1000000000.0 must be from" in caught.value.missing["driver"]
+    assert isinstance(caught.value, TimeoutError)
+
+
+def test_an_agent_with_another_secret_is_not_a_member(spark: SparkSession, network: Network) -> None:
+    other = Network(secret=Secret.generate(os.urandom).text, discovery=False)
+    with (
+        iris.connect(**network.arguments()) as node,
+        ExecutorCluster(spark, "apart", who, node=node, network=other) as cluster,
+    ):
+        until(lambda: "being started" not in cluster._reconciler.reasons(["driver"])["driver"])
+        with pytest.raises(ExecutorsMissing, match="same secret"):
+            cluster.wait(timeout=0.01)
+
+
+def refused(spark: Any, name: str = "refused", handler: Any = who, **arguments: Any) -> None:
+    with ExecutorCluster(spark, name, handler, **arguments):
+        raise AssertionError("it was made")
+
+
+def test_what_cannot_be_meant_is_refused_before_anything_starts(spark: SparkSession, network: Network) -> None:
+    with pytest.raises(ConfigurationError, match="must be text of 1 to 160 bytes"):
+        refused(spark, "x" * 161)
+    with pytest.raises(ConfigurationError, match="poll="):
+        refused(spark, poll=0)
+    with pytest.raises(ConfigurationError, match="must be a SparkSession"):
+        refused("a session")
+    with pytest.raises(ConfigurationError, match="a handler is"):
+        refused(spark, handler="a handler")
+    with pytest.raises(ConfigurationError, match="a handler is"):
+        refused(spark, handler=iris.Handler)
+    lock = threading.Lock()
+    with pytest.raises(ConfigurationError, match=r"cannot be sent to executors.*lock.*at its first call"):
+        refused(spark, handler=lambda _request: bytes(lock.locked()))
+
+
+def test_a_handler_larger_than_a_message_is_refused(cluster: ExecutorCluster, spark: SparkSession, network: Network) -> None:
+    big = os.urandom(2_000_000)
+    small = Network(secret=network.secret, discovery=False, max_message_bytes=1_000_000)
+    with pytest.raises(iris.MessageTooLarge):
+        refused(spark, handler=lambda _request: big, network=small)
+    cluster.wait(timeout=PATIENCE_S)
+    assert cluster.update(lambda _request: big[:4]) == 2
+    assert cluster.request(b"") == big[:4]
+
+
+def test_a_name_belongs_to_one_cluster_of_a_program(cluster: ExecutorCluster, spark: SparkSession, network: Network) -> None:
+    with pytest.raises(ConfigurationError, match="there is an ExecutorCluster 'local' already"):
+        refused(spark, "local", network=network)
+
+
+def test_a_session_of_spark_connect_is_refused() -> None:
+    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(ConfigurationError, match="Spark Connect"):
+        refused(session)
+
+
+PROGRAM = """
+import time
+
+from pyspark.sql import SparkSession
+from spark_connector import ExecutorCluster, ensure_java
+
+ensure_java()
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+cluster = ExecutorCluster(spark, "left-open", lambda request: b"")
+print(cluster.wait(timeout=90)["driver"].pid)
+spark.stop()
+while cluster.members:
+    time.sleep(0.01)
+print("the agent has left, although Java goes on")
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+cluster = ExecutorCluster(spark, "left-open", lambda request: b"")
+print(cluster.wait(timeout=90)["driver"].pid)
+"""
+
+
+def test_a_program_that_closes_nothing_leaves_nothing(tmp_path: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("IRIS_", "XDG_", "SPARK_"))}
+    environ = {**kept, **environment(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=True
+    )
+    assert "Traceback" not in done.stderr
+    first, left, second = done.stdout.splitlines()
+    assert left == "the agent has left, although Java goes on"
+    assert first != second
+    until(lambda: is_gone(int(first)) and is_gone(int(second)))
