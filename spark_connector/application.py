@@ -124,8 +124,9 @@ class Application:
         return self._hosts.get(executor, ("", 0))
 
     def _jvm_context(self) -> Any:  # noqa: ANN401 - an object of Java
-        java_context = self._context._jsc
-        if java_context is None or java_context.sc().isStopped():
+        java_context, gateway = self._context._jsc, self._context._gateway
+        java = getattr(gateway, "proc", None)  # of a session that this program has started
+        if java_context is None or (java is not None and java.poll() is not None) or java_context.sc().isStopped():
             raise ApplicationEnded
         return java_context.sc()
 

@@ -157,6 +157,7 @@ class ExecutorCluster:
         self._instance = os.urandom(4).hex()
         self._group = f"iris-executors-{self._instance}"
         self._entries: dict[str, _Entry] = {}
+        self._greeted: dict[str, str] = {}  # the nodes of agents, by executor
         self._lock = threading.RLock()
         self._updating = threading.Lock()
         self._closing = threading.Lock()
@@ -180,7 +181,7 @@ class ExecutorCluster:
             self._group,
             poll,
             task=self._make_task,
-            members=self._member_ids,
+            members=lambda: self.members,
             found=self._greet,
             looked=self._update_laggards,
             ended=self._dismiss,
@@ -215,10 +216,7 @@ class ExecutorCluster:
         """The executors that serve the cluster now, as far as the driver's node knows, by their ids."""
         with self._lock:
             entries = dict(self._entries)
-        try:
-            return {key: entry.executor for key, entry in entries.items() if _is_in_view(entry)}
-        except NodeClosed:
-            return {}
+        return {key: entry.executor for key, entry in entries.items() if _is_in_view(entry)}
 
     def __repr__(self) -> str:
         return f"<ExecutorCluster {self._name!r}, generation {self._order.generation}>"
@@ -371,22 +369,26 @@ class ExecutorCluster:
     def _make_task(self) -> Any:  # noqa: ANN401 - a function for Spark
         return ensure_task(pickle.dumps((self._token, self._order)))
 
-    def _member_ids(self) -> list[str]:
-        return list(self.members)
-
     def _command(self, verb: bytes, executor: str, node: str, order: Order, content: bytes, timeout: float) -> _Reply:
         name = control_name(self._name, executor, self._instance)
         sealed = seal_order(self._token, verb, node, order.generation, content)
-        return self._node.request_future(name, sealed, timeout=timeout, idempotent=True)
+        return self._node.request_future(name, sealed, timeout=timeout, idempotent=verb != BYE)  # who is gone needs none
 
     def _greet(self, row: Mapping[str, Any]) -> str | None:
         """Find an agent in the network that a task has found on its executor, and note it as a member."""
         executor, node = row["executor"], row["node"]
         deadline = time.monotonic() + UPDATE_TIMEOUT_S
         order, verb, content, timeout = self._order, GREET, b"", GREET_TIMEOUT_S
+        with self._lock:
+            self._greeted[executor] = node  # before it is, so that close() leaves nobody out
         while not self._is_closed and time.monotonic() < deadline:
             try:
                 reply = json.loads(self._command(verb, executor, node, order, content, timeout).result())
+            except RemoteError as exc:
+                return exc.text
+            except NodeClosed as exc:  # by this program, if it is the program's own
+                self._reconciler.stop()
+                return str(exc)
             except IrisError as exc:
                 where = f"its agent runs (process {row['pid']} at {row['host']}), and cannot be asked from here"
                 return f"{where}: {exc} Check that executors can dial {self._node.address} or seeds=, with the same secret."
@@ -408,6 +410,7 @@ class ExecutorCluster:
             order = self._order
             for key in [key for key, entry in self._entries.items() if key not in live and not _is_in_view(entry)]:
                 del self._entries[key]
+                self._greeted.pop(key, None)
             entries = self._entries.values()
             lagging = [each for each in entries if each.executor.generation < order.generation and each.next_s <= now]
         if lagging:
@@ -448,9 +451,8 @@ class ExecutorCluster:
     def _dismiss(self) -> None:
         """Say bye to all agents."""
         with self._lock:
-            executors = [entry.executor for entry in self._entries.values()]
-        order = self._order
-        asked = [self._command(BYE, each.id, each.node, order, b"", BYE_TIMEOUT_S) for each in executors]
+            order, greeted = self._order, dict(self._greeted)
+        asked = [self._command(BYE, executor, node, order, b"", BYE_TIMEOUT_S) for executor, node in greeted.items()]
         concurrent.futures.wait(asked, BYE_TIMEOUT_S)
 
 

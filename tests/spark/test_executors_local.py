@@ -15,6 +15,7 @@ import iris_py.sync as iris
 from iris_py import ConfigurationError
 from security import Secret
 from spark_connector import ExecutorCluster, ExecutorsMissing, Network
+from spark_connector.application import Application, ApplicationEnded
 from tests.spark.conftest import environment
 from tests.spark.driving import until
 
@@ -178,6 +179,26 @@ def test_a_session_of_spark_connect_is_refused() -> None:
     session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
     with pytest.raises(ConfigurationError, match="Spark Connect"):
         refused(session)
+
+
+def test_a_java_that_died_is_the_end_of_the_application(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    application = Application(spark)
+    assert application.executors() == ["driver"]
+    assert spark.sparkContext._gateway is not None
+    monkeypatch.setattr(spark.sparkContext._gateway.proc, "poll", lambda: 137)
+    with pytest.raises(ApplicationEnded):
+        application.executors()
+
+
+def test_a_node_of_the_program_that_is_closed_ends_the_looking(spark: SparkSession, network: Network) -> None:
+    with iris.connect(**network.arguments()) as node:
+        cluster = ExecutorCluster(spark, "cut-off", who, node=node, network=network)
+        pid = cluster.wait(timeout=PATIENCE_S)["driver"].pid
+    until(lambda: not cluster._reconciler._thread.is_alive())
+    assert cluster.members == {}
+    cluster.close()
+    os.kill(pid, 15)  # nobody could say bye
+    until(lambda: is_gone(pid))
 
 
 PROGRAM = """
