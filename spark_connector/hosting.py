@@ -218,6 +218,11 @@ class Hosted:
 def _load(blob: bytes) -> AnyHandler:
     try:
         return cast("AnyHandler", pickle.loads(blob))  # noqa: S301 - authenticated, from the driver of the application
+    except MemoryError:
+        raise AgentFailed(
+            "the handler cannot be loaded on the executor: there is no memory. "
+            "Raise spark.executor.pyspark.memory, if it is set: it limits the agent too."
+        ) from None
     except Exception as exc:
         raise AgentFailed(
             f"the handler cannot be loaded on the executor: {type(exc).__name__}: {exc}. Install what it needs there, "

@@ -214,6 +214,8 @@ def test_a_handler_that_cannot_be_loaded_is_an_error_and_the_old_one_stays(place
     with pytest.raises(iris.RemoteError, match=r"cannot be loaded on the executor: ModuleNotFoundError.*nowhere") as caught:
         place.command(UPDATE, info, 2, b"cnowhere\nf\n.")
     assert caught.value.type == "AgentFailed"
+    with pytest.raises(iris.RemoteError, match=r"there is no memory\. Raise spark\.executor\.pyspark\.memory"):
+        place.command(UPDATE, info, 2, b"cbuiltins\nbytearray\n(L%dL\ntR." % (1 << 62))
     assert place.node.request("etl", b"still") == b"7 still"
 
     row = run_ensure(pickle.dumps((TOKEN, replace(place.order, name="other", blob=b"cnowhere\nf\n."))))
