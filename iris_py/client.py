@@ -58,7 +58,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("iris_py")
 
-#: How long closing waits for the last bytes to leave.
+#: How long closing waits at least for the last bytes to leave; more is what ``close(timeout=)`` leaves, for links that move
+#: something: one on which nothing moves ends by itself.
 CLOSE_TIMEOUT_S = 2.0
 
 
@@ -219,7 +220,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         """Leave every cluster, finish what runs, and go. Harmless if the node was closed before.
 
         Args:
-            timeout: Seconds after which handlers that still run are cancelled.
+            timeout: Seconds after which handlers that still run are cancelled, and what has not left is dropped.
         """
         if self._closing is None:
             self._closing = self._loop.create_task(self._close(timeout))
@@ -267,6 +268,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             raise HandshakeError(seeds[0], self._refused[seeds[0]])
 
     async def _close(self, timeout: float) -> None:
+        ends_at = self._loop.time() + timeout
         if hasattr(self, "_core"):
             await asyncio.gather(*(membership.leave(timeout=timeout) for membership in list(self._memberships.values())))
             await self._finish_callbacks(timeout)
@@ -277,7 +279,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             self._core.depart(self._loop.time())
             self._driver.transmit()
             await self._departed
-        await self._driver.close(CLOSE_TIMEOUT_S)
+        await self._driver.close(max(CLOSE_TIMEOUT_S, ends_at - self._loop.time()))
         if self._remembered is not None:
             self._remembered.remove(self.id)
         self._handle_room()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
+from iris_py.client import CLOSE_TIMEOUT_S
 from iris_py.patterns.coverage import TOPIC_GROUPS_MAX
 from iris_py.subscriptions import BURST_S
 from iris_py.testing import NodeSimulation, run
@@ -322,6 +323,30 @@ def test_a_node_that_closes_ends_its_subscriptions() -> None:
         assert await other.publish("t", b"2") == 0
 
     simulate(scenario)
+
+
+@pytest.mark.parametrize("timeout", [30.0, 0.0])
+def test_closing_waits_for_what_leaves_slowly(timeout: float) -> None:
+    """Some seconds of messages are on their way out when the publisher closes."""
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        one, other = await simulation.start_nodes(2)
+        arrived: list[int] = []
+        await other.subscribe("t", lambda message: arrived.append(len(message.payload)))
+        for _ in range(3):
+            await one.publish("t", bytes(3_000_000))
+        simulation.nodes.remove(one)
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        await one.close(timeout=timeout)
+        if timeout:
+            assert CLOSE_TIMEOUT_S < loop.time() - before < timeout
+            assert arrived == [3_000_000] * 3
+        else:
+            assert loop.time() - before < CLOSE_TIMEOUT_S + 2.0
+            assert len(arrived) < 3
+
+    simulate(scenario, bandwidth_bytes_s=600_000.0)
 
 
 async def _next(subscription: Subscription) -> iris.Message:
