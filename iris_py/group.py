@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from overlay.messages import NodeInfo
     from security import GroupKeys
 
-#: A body is sealed when it has grown to this, so that packet and frame headers still fit one record of 32 KiB.
-BODY_BYTES = 31 * 1024
+#: A body is sealed when it has grown to this, so that packet and frame headers still fit one record of 64 KiB.
+BODY_BYTES = 62 * 1024
 #: A body of one message below this surely takes the interactive lane.
 SMALL_BYTES_MAX = 31 * 1024
 #: What a run of publications has besides their topic, sizes and payloads.
@@ -353,7 +353,7 @@ class Group:
             payload: What is published.
             count: How many nodes it goes to.
         """
-        self.broadcast_bytes += RUN_BYTES + len(head) + packets.RUN_MESSAGE_BYTES + len(payload)
+        self.broadcast_bytes += RUN_BYTES + len(head) + packets.RUN_MESSAGE_COST + len(payload)
         run = self.run = Run(head, payload, BODY_BYTES - self.broadcast_bytes, count)
         return run
 

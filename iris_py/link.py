@@ -28,6 +28,7 @@ from iris_py.lanes import (
     CLOSE,
     CONTROL,
     FRAGMENT,
+    FRAGMENT_BYTES,
     FRAGMENT_END,
     FRAME,
     HELLO,
@@ -67,7 +68,7 @@ PACKET_BYTES_MAX = BODY_BYTES_LIMIT
 TUNNEL_ID_BYTES = 8
 #: Chunks of tunnels are acknowledged when as much was read. Too small: frames for nothing; too large: the sender may have less
 #: than this under way, and wait for ever.
-TAKEN_BYTES = RECORD_BYTES // 2
+TAKEN_BYTES = FRAGMENT_BYTES // 2
 _TOTAL = struct.Struct(">Q")
 #: Up to this size the body of a packet is copied out of its record: for a few KiB that costs less than to refer to it.
 COPIED_BYTES_MAX = 4096
@@ -192,7 +193,7 @@ class Link(LinkBase):
     def send_packet(self, kind: int, group: bytes, nonce: bytes, sealed: bytes) -> None:
         """Queue a UNICAST or MULTICAST packet, if the link ``is_open``; then :meth:`wake` it if it ``is_quiet``.
 
-        A packet over ``FRAGMENT_BYTES`` takes the bulk lane. A MULTICAST follows one that is there already, for the
+        A packet over ``RECORD_BYTES`` takes the bulk lane. A MULTICAST follows one that is there already, for the
         order of broadcasts is promised.
         """
         if not self.is_open:

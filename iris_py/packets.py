@@ -66,6 +66,9 @@ HEAD_SIZE = struct.Struct(">H")
 RUN_COUNT = struct.Struct(">H")
 #: What each of them has in a run besides its payload: the size of that.
 RUN_MESSAGE_BYTES = 4
+#: What each message of a run counts beside its payload when room is reckoned: more than on the wire, so that a run of empty
+#: messages never is more than a subscription holds (10,000 by default).
+RUN_MESSAGE_COST = 8
 #: number of a publication among all of its node
 NUMBER = struct.Struct(">Q")
 #: The argument of a PUBLICATION stops here: further ones of a group are counted as this.

@@ -38,7 +38,7 @@ RECEIVE_BUFFER_BYTES = 2 * (RECORD_BYTES_MAX + 4)
 #: a socket busy for a turn of the loop.
 WRITE_BUFFER_BYTES = 256 * 1024
 #: Bytes taken from a link at once while its transport has room.
-WRITE_BATCH_BYTES = 64 * 1024
+WRITE_BATCH_BYTES = 128 * 1024
 #: The C library of Linux gives memory at the top of its heap back to the system as soon as 128 KiB of it are free, and every
 #: few records take and free that much: the pages fault in again and again, a fifth of the time of a stream of messages. Once a
 #: block was freed that is larger than its threshold for blocks of their own, it keeps twice that size (mallopt(3), "dynamic

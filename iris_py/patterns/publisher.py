@@ -13,7 +13,7 @@ from iris_py import packets
 from iris_py.headers import NO_HEADERS
 from iris_py.messages import Message
 from iris_py.node_events import RoomMade
-from iris_py.packets import RUN_MESSAGE_BYTES
+from iris_py.packets import RUN_MESSAGE_COST
 from iris_py.topics import Tokens, parse_topic, prefixes
 from overlay.timers import DeadlineTable
 
@@ -115,7 +115,7 @@ class Publisher:
         run = self._runs.get(topic)
         if run is None:
             return None
-        room = run.room - RUN_MESSAGE_BYTES - len(payload)
+        room = run.room - RUN_MESSAGE_COST - len(payload)
         if room < 0 or len(payload) > self.max_message_bytes:
             return None
         run.room = room

@@ -513,7 +513,7 @@ def test_bulk_does_not_take_more_than_its_share() -> None:
     link = pair.initiator.link
     link.send_packet(UNICAST, GROUP, NONCE, body(100 * FRAGMENT_BYTES))
     for _ in range(20 * BULK_EVERY):
-        link.send_packet(UNICAST, GROUP, NONCE, body(FRAGMENT_BYTES - 28))
+        link.send_packet(UNICAST, GROUP, NONCE, body(RECORD_BYTES - 28))
     for _ in range(10 * (BULK_EVERY + 1)):
         for data in link.data_to_send(1):
             pair.responder.receive(data, pair.now)
@@ -521,7 +521,7 @@ def test_bulk_does_not_take_more_than_its_share() -> None:
     assert abs(len(pair.responder.packets) - 10 * BULK_EVERY) <= 2
 
 
-SIZES = [10, FRAGMENT_BYTES + 1, 20, 30, 5 * FRAGMENT_BYTES, 40, FRAGMENT_BYTES, FRAGMENT_BYTES - 28, 50]
+SIZES = [10, RECORD_BYTES + 1, 20, 30, 5 * RECORD_BYTES, 40, FRAGMENT_BYTES + 1, FRAGMENT_BYTES - 28, RECORD_BYTES - 28, 50]
 
 
 @pytest.mark.parametrize("kind", [MULTICAST, CONTROL])
@@ -606,8 +606,8 @@ def test_queued_bytes_counts_what_waits() -> None:
     assert link.queued_bytes == 128
     link.send_control(body(50))
     assert link.queued_bytes == 178
-    link.send_packet(MULTICAST, GROUP, NONCE, body(FRAGMENT_BYTES))
-    assert link.queued_bytes == 178 + 1 + 28 + FRAGMENT_BYTES
+    link.send_packet(MULTICAST, GROUP, NONCE, body(RECORD_BYTES))
+    assert link.queued_bytes == 178 + 1 + 28 + RECORD_BYTES
     pair.drive()
     assert link.queued_bytes == 0
 

@@ -57,7 +57,7 @@ def test_a_run_fits_its_body(size: int) -> None:
     count = 0
     while pair.publisher.add("c", bytes(size)) is not None:
         count += 1
-    assert count * (size + 4) > BODY_BYTES - 50 - size
+    assert count * (size + 8) > BODY_BYTES - 50 - size
     pair.group.end_run()
     assert sum(map(len, pair.group.broadcast_parts)) <= BODY_BYTES
     assert len(pair.arrived()) == count + 1
