@@ -297,14 +297,32 @@ def demo(
         ),
     ] = None,
     member_count: Annotated[int, typer.Option("--members", min=1, max=64, metavar="N", help="Member processes.")] = 3,
-    no_kill: Annotated[bool, typer.Option("--no-kill", metavar="", help="Do not kill a member half-way.")] = False,
+    no_kill: Annotated[bool, typer.Option("--no-kill", metavar="", help="Kill nobody half-way.")] = False,
+    spark: Annotated[
+        bool,
+        typer.Option("--spark", metavar="", help="Let a Spark application dispatch the work, and kill an executor too."),
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=1.0, metavar="SECONDS", help="With --spark: how long Spark may take for all of it.")
+    ] = 300.0,
     json: Json = False,
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, metavar="", show_default=False, help="Show more.")] = 0,
 ) -> None:
     """Count a source tree with a cluster of processes, kill one of them half-way, and compare with a plain count.
 
     The demo has a network of its own and meets nobody else's.
+
+    With --spark the files are read by tasks of Spark (local-cluster[2,1,1024], which takes half a minute).
     """
+    if spark:
+        from iris_py.cli.demo_spark import demo_spark
+
+        raise typer.Exit(
+            execute(
+                lambda: demo_spark(directory, member_count=member_count, is_kill=not no_kill, as_json=json, timeout_s=timeout),
+                verbosity=verbose,
+            )
+        )
     from iris_py.cli import demo as job
 
     raise typer.Exit(

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 import iris_py
 from iris_py.cli.demo_crew import Crew
-from iris_py.cli.demo_files import take_inventory
+from iris_py.cli.demo_files import count_plainly, take_inventory
 from iris_py.cli.demo_member import CLUSTER, ID_BYTES, NETWORK
 from iris_py.cli.demo_progress import make_progress
 from iris_py.cli.demo_report import document, print_report
-from iris_py.cli.lexer import Totals, count
+from iris_py.cli.lexer import Totals
 from iris_py.cli.outcome import ExitCode, complain
 from security.keyring import Secret
 
@@ -84,7 +84,9 @@ async def demo(directory: Path | None, *, member_count: int, is_kill: bool, as_j
             progress.note(f"{member_count} member processes serve {CLUSTER!r}")
             await _Job(node, crew, outcome, progress, is_kill=is_kill).run()
             outcome.retries = node.statistics().retries
-        await asyncio.to_thread(_count_plainly, outcome, progress)
+        started = time.perf_counter()
+        outcome.plain = await asyncio.to_thread(count_plainly, inventory, progress)
+        outcome.plain_s = time.perf_counter() - started
     if as_json:
         print(json.dumps(document(outcome, crew.members), indent=2))
     else:
@@ -145,16 +147,3 @@ class _Job:
         self._progress.note(f"member {member.id[:8]} {member.state} (SIGKILL to process {member.process.pid})")
         member = await self._crew.start("joined after the kill")
         self._progress.note(f"member {member.id[:8]} joined in its place")
-
-
-def _count_plainly(outcome: Outcome, progress: Progress) -> None:
-    """Count everything once more, from disk, in this process, one file after the other."""
-    progress.begin("counted plainly", len(outcome.inventory.paths))
-    started = time.perf_counter()
-    for path in outcome.inventory.paths:
-        try:
-            outcome.plain.add(count(path.read_bytes()))
-        except OSError as exc:
-            complain(f"{path}: {exc}")  # the totals will differ, and so they should
-        progress.advance()
-    outcome.plain_s = time.perf_counter() - started

@@ -42,15 +42,17 @@ class CrewMember:
 class Crew:
     """All member processes. Leaving the ``async with`` ends them: politely after success, at once after an exception."""
 
-    def __init__(self, seed: str, secret: Secret) -> None:
+    def __init__(self, seed: str, secret: Secret, program: str = demo_member.__name__) -> None:
         """Prepare.
 
         Args:
             seed: The driver's address.
             secret: The secret of the demo's own network.
+            program: The module that a member process runs.
         """
         self._seed = seed
         self._secret = secret
+        self._program = program
         self._victim: CrewMember | None = None
         self._is_hasty = False
         self.members: list[CrewMember] = []
@@ -98,7 +100,7 @@ class Crew:
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the member is gone; a pipe would have to be emptied
         # A session of its own, so that Ctrl-C reaches the driver alone, which then ends the members.
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", demo_member.__name__, self._seed),
+            *(sys.executable, "-m", self._program, self._seed),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,

@@ -1,4 +1,4 @@
-"""What `iris demo` counts: which files of a directory are text, and which are left out."""
+"""What `iris demo` counts: which files of a directory are text, which are left out, and the plain count of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from iris_py.cli.lexer import Totals, count
+from iris_py.cli.outcome import complain
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Inventory", "take_inventory"]
+    from iris_py.cli.demo_progress import Progress
+
+__all__ = ["Inventory", "count_plainly", "take_inventory"]
 
 FILE_BYTES_MAX: Final = 8 << 20  # a file is one request, and a message has at most 16 MiB
 PROBE_BYTES: Final = 8192  # a NUL among the first bytes tells binary from text, as it does for git and grep
@@ -58,6 +62,19 @@ def take_inventory(directory: Path | None) -> Inventory:
     if not inventory.paths:
         raise ConfigurationError(f"there is no text file in {inventory.root}. Name a directory with some by --input.")
     return inventory
+
+
+def count_plainly(inventory: Inventory, progress: Progress) -> Totals:
+    """Count everything from disk, in this process, one file after the other."""
+    totals = Totals()
+    progress.begin("counted plainly", len(inventory.paths))
+    for path in inventory.paths:
+        try:
+            totals.add(count(path.read_bytes()))
+        except OSError as exc:
+            complain(f"{path}: {exc}")  # the totals will differ, and so they should
+        progress.advance()
+    return totals
 
 
 def _walk(root: Path, leave_out: tuple[str, ...] = ()) -> Iterator[Path]:

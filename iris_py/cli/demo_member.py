@@ -13,12 +13,15 @@ import signal
 import sys
 import threading
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import iris_py
 from iris_py.cli.lexer import count
 from iris_py.cli.outcome import execute
 from security.keyring import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 __all__ = ["CLUSTER", "HOLDING", "ID_BYTES", "NETWORK", "serve"]
 
@@ -30,11 +33,20 @@ HOLD_S: Final = 5.0  # for the kill to come; then the request goes on as if noth
 END_TIMEOUT_S: Final = 5  # to leave politely; a member that is stuck is ended by the alarm
 
 
-async def serve(seed: str) -> int:
+def _make_counter(node: iris_py.Node) -> Callable[[iris_py.Request], bytes]:
+    """Return the handler of `iris demo`: a request is a file, and the reply is who counted and what."""
+    prefix = bytes.fromhex(node.id)
+    return lambda request: prefix + count(request.payload).encode()
+
+
+async def serve(
+    seed: str, make: Callable[[iris_py.Node], Callable[[iris_py.Request], bytes | Awaitable[bytes]]] = _make_counter
+) -> int:
     """Count what is sent to the cluster, until standard input ends.
 
     Args:
         seed: The driver's address.
+        make: Makes the handler, which runs in threads.
     """
     secret = Secret.parse(sys.stdin.buffer.readline().decode())
     is_to_hold = threading.Event()
@@ -42,14 +54,14 @@ async def serve(seed: str) -> int:
     # A `Config` takes the place of environment and file: no setting of the user reaches the demo.
     config = iris_py.Config(network=NETWORK, secret=secret, seeds=(seed,), discovery=False)
     async with iris_py.connect(config=config) as node:
-        prefix = bytes.fromhex(node.id)
+        answer = make(node)
 
-        def count_request(request: iris_py.Request) -> bytes:
+        def count_request(request: iris_py.Request) -> bytes | Awaitable[bytes]:
             if is_to_hold.is_set():
                 is_to_hold.clear()
                 print(HOLDING, flush=True)
                 time.sleep(HOLD_S)
-            return prefix + count(request.payload).encode()
+            return answer(request)
 
         # One at a time: the work is the processor's, and what waits here could as well run at another member.
         async with node.join(CLUSTER, count_request, concurrency=1):

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
+
     from iris_py.cli.demo import Outcome
     from iris_py.cli.demo_crew import CrewMember
+    from iris_py.cli.demo_files import Inventory
+    from iris_py.cli.lexer import Totals
 
-__all__ = ["document", "percentiles_ms", "print_report"]
+__all__ = ["document", "percentiles_ms", "print_report", "print_totals", "print_verdict"]
 
 PERCENTS: Final = (50, 90, 99)
 
@@ -56,19 +60,7 @@ def print_report(outcome: Outcome, members: Sequence[CrewMember]) -> None:
     from rich.table import Table
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    totals, plain = asdict(outcome.totals), asdict(outcome.plain)
-    console.print(f"Counted: {outcome.inventory.root}")
-    table = Table("")
-    for heading in ("cluster", "plain"):
-        table.add_column(heading, justify="right")
-    for name, value in totals.items():
-        table.add_row(
-            name.removeprefix("size_"), f"{value:,}", f"{plain[name]:,}", style="" if value == plain[name] else "bold red"
-        )
-    console.print(table)
-    if outcome.inventory.skipped:
-        left_out = ", ".join(f"{number:,} {reason}" for reason, number in sorted(outcome.inventory.skipped.items()))
-        console.print(f"Left out: {left_out}")
+    print_totals(console, outcome.inventory, outcome.totals, outcome.plain)
 
     table = Table("member", "process", "state")
     table.add_column("requests", justify="right")
@@ -83,7 +75,27 @@ def print_report(outcome: Outcome, members: Sequence[CrewMember]) -> None:
         f"Time:     {outcome.cluster_s:.2f} s by the cluster, {outcome.plain_s:.2f} s by one process "
         f"({outcome.start_s:.2f} s to start the members)"
     )
-    console.print(
-        "The totals are equal." if outcome.is_equal else "THE TOTALS DIFFER.",
-        style="bold green" if outcome.is_equal else "bold red",
-    )
+    print_verdict(console, is_equal=outcome.is_equal)
+
+
+def print_totals(console: Console, inventory: Inventory, totals: Totals, plain: Totals) -> None:
+    """Print a table of both totals, and what was left out."""
+    from rich.table import Table
+
+    table = Table("")
+    counted, expected = asdict(totals), asdict(plain)
+    console.print(f"Counted: {inventory.root}")
+    for heading in ("cluster", "plain"):
+        table.add_column(heading, justify="right")
+    for name, value in counted.items():
+        style = "" if value == expected[name] else "bold red"
+        table.add_row(name.removeprefix("size_"), f"{value:,}", f"{expected[name]:,}", style=style)
+    console.print(table)
+    if inventory.skipped:
+        left_out = ", ".join(f"{number:,} {reason}" for reason, number in sorted(inventory.skipped.items()))
+        console.print(f"Left out: {left_out}")
+
+
+def print_verdict(console: Console, *, is_equal: bool) -> None:
+    """Print the last line."""
+    console.print("The totals are equal." if is_equal else "THE TOTALS DIFFER.", style="bold green" if is_equal else "bold red")
