@@ -19,8 +19,9 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(READY) ## the main job: a cluster of processes counts a source tree while one of them is killed
+demo: $(READY) ## the main job: a cluster counts a source tree while members are killed, for a process and then for Spark
 	@$(BIN)/iris demo
+	@$(BIN)/iris demo --spark
 
 simulate: $(READY) ## networks of up to 10,000 nodes under a virtual clock, with everything checked; figures and plots in build/simulation
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plots]'

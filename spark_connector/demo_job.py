@@ -77,7 +77,11 @@ class Usage:
 
 
 def usage(process_id: int) -> Usage:
-    """Return what a process and those that come of it use now."""
+    """Return what a process and those that come of it use now.
+
+    Raises:
+        ProcessLookupError: It has ended.
+    """
     tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     found: dict[int, tuple[int, int, int]] = {}
     for path in Path("/proc").iterdir():
@@ -86,12 +90,15 @@ def usage(process_id: int) -> Usage:
                 stat = (path / "stat").read_bytes().decode(errors="replace").rpartition(")")[2].split()
             except OSError:
                 continue  # it has just ended
-            found[int(path.name)] = (int(stat[1]), int(stat[11]) + int(stat[12]), int(stat[21]))
+            if stat[0] not in ("Z", "X"):  # else it has ended, and nobody has taken note
+                found[int(path.name)] = (int(stat[1]), int(stat[11]) + int(stat[12]), int(stat[21]))
+    if process_id not in found:
+        raise ProcessLookupError(process_id)
     family = {process_id}
     while more := {child for child, (parent, _, _) in found.items() if parent in family} - family:
         family |= more
-    ticks = sum(found[each][1] for each in family if each in found)
-    pages = sum(found[each][2] for each in family if each in found)
+    ticks = sum(found[each][1] for each in family)
+    pages = sum(found[each][2] for each in family)
     return Usage(ticks / tick, pages * page, len(family) - 1)
 
 

@@ -303,8 +303,11 @@ def demo(
         typer.Option("--spark", metavar="", help="Let a Spark application dispatch the work, and kill an executor too."),
     ] = False,
     timeout: Annotated[
-        float, typer.Option(min=1.0, metavar="SECONDS", help="With --spark: how long Spark may take for all of it.")
-    ] = 300.0,
+        float | None,
+        typer.Option(
+            min=1.0, metavar="SECONDS", help="With --spark: how long it may take; 300 by default.", show_default=False
+        ),
+    ] = None,
     json: Json = False,
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, metavar="", show_default=False, help="Show more.")] = 0,
 ) -> None:
@@ -319,10 +322,14 @@ def demo(
 
         raise typer.Exit(
             execute(
-                lambda: demo_spark(directory, member_count=member_count, is_kill=not no_kill, as_json=json, timeout_s=timeout),
+                lambda: demo_spark(
+                    directory, member_count=member_count, is_kill=not no_kill, as_json=json, timeout_s=timeout or 300.0
+                ),
                 verbosity=verbose,
             )
         )
+    if timeout is not None:
+        raise typer.BadParameter("it is for --spark", param_hint="'--timeout'")
     from iris_py.cli import demo as job
 
     raise typer.Exit(

@@ -70,12 +70,12 @@ def print_report(outcome: SparkOutcome) -> None:
     console.print(table)
 
     table = Table("executor", "process", "state")
-    for heading in ("CPU", "memory", "asked", "p50"):
+    for heading in ("CPU s", "MiB", "asked", "p50"):
         table.add_column(heading, justify="right")
     for executor, seen in outcome.executors.items():
         latency = percentiles_ms(seen.latencies_s)
         table.add_row(
-            *(executor, str(seen.process), seen.state, f"{seen.cpu_s:.1f} s", f"{seen.memory_bytes >> 20} MiB"),
+            *(executor, str(seen.process), seen.state, f"{seen.cpu_s:.1f}", f"{seen.memory_bytes >> 20}"),
             *(f"{len(seen.latencies_s)}", f"{latency['p50']:,.1f} ms" if latency else ""),
         )
     console.print(table)

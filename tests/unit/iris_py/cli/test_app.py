@@ -89,6 +89,7 @@ def test_nothing_asked_shows_help(arguments: list[str], capsys: pytest.CaptureFi
         (["join", "a"], "Missing option '--exec'"),
         (["join", "a", "--exec", "cat", "--concurrency", "0"], "'--concurrency'"),
         (["demo", "--members", "0"], "'--members'"),
+        (["demo", "--timeout", "9"], "'--timeout': it is for --spark"),
         (["keys", "old"], "No such command 'old'. See `iris keys --help`."),
     ],
 )
