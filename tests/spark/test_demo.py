@@ -40,17 +40,17 @@ class Shell:
         # What would keep a node of the user from starting must not matter to the demo, which has a network of its own.
         own = {"HOME": str(home), "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT), "IRIS_LISTEN": "nonsense"}
         self.environment = kept | own
+        self._started: list[subprocess.Popen[str]] = []
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "iris_py.cli", "demo", "--spark", *arguments]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment, text=True)
+        self._started.append(process)
+        return process
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         process = self.start(*arguments)
-        try:
-            out, error = process.communicate(timeout=WAIT_S)
-        finally:
-            process.kill()
+        out, error = process.communicate(timeout=WAIT_S)
         assert "Traceback" not in error
         return process.returncode, out, error
 
@@ -58,6 +58,15 @@ class Shell:
         """Return all processes of the demo and of its Spark."""
         directories = [self.temporary, *self.temporary.iterdir()]
         return [process for directory in directories for process in processes_of(str(directory))]
+
+    def close(self) -> None:
+        """End whatever a test that failed has left."""
+        for process in self._started:
+            process.kill()
+            process.communicate()
+        for left in self.processes():
+            os.kill(left, signal.SIGKILL)
+        until(lambda: not self.processes())
 
     def expect_nothing_left(self) -> None:
         until(lambda: not self.processes())
@@ -69,9 +78,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     with tempfile.TemporaryDirectory(prefix="iris-test-") as temporary:
         made = Shell(Path(temporary), tmp_path)
         yield made
-        for process in made.processes():  # of a test that failed
-            os.kill(process, signal.SIGKILL)
-        until(lambda: not made.processes())
+        made.close()
 
 
 @pytest.fixture
