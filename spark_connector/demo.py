@@ -41,6 +41,9 @@ ASK_TIMEOUT_S: Final = 5.0  # an executor that is being killed does not answer
 ASK_INTERVAL_S: Final = 0.2
 LOG_BYTES_MAX: Final = 64 << 10  # of each executor, when something fails
 
+#: Held by the thread that ends this process: the other one must not do so before all is cleared away.
+_leaving = threading.Lock()
+
 _ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt): \S.*$", re.MULTILINE)
 
 
@@ -242,6 +245,7 @@ def _watch_input(demo: Demo, directory: str) -> None:
     if sys.stdin.buffer.readline():
         demo.go()
         sys.stdin.buffer.read()
+    _leaving.acquire()  # for ever
     end_all(directory)
     os._exit(1)
 
@@ -266,4 +270,5 @@ def main() -> int:
 if __name__ == "__main__":
     status = main()
     sys.stderr.flush()
+    _leaving.acquire()
     os._exit(status)  # the job may still run in its thread; what it has started ends with this process
