@@ -58,6 +58,7 @@ class Demo:
     def __init__(self, job: Job, events: IO[str]) -> None:
         self._job = job
         self._events = events
+        self._telling = threading.Lock()
         self._go = threading.Event()
         self._counted = threading.Event()
         self._failure: BaseException | None = None
@@ -89,10 +90,13 @@ class Demo:
 
     def tell(self, event: str, **facts: object) -> None:
         """Tell what has happened."""
-        try:
-            print(json.dumps({"event": event, **facts}), file=self._events, flush=True)
-        except OSError:
-            pass  # nobody listens, which ends the program elsewhere
+        line = json.dumps({"event": event, **facts}) + "\n"
+        with self._telling:  # two threads tell, and a line is to stay whole
+            try:
+                self._events.write(line)
+                self._events.flush()
+            except OSError:
+                pass  # nobody listens, which ends the program elsewhere
 
     # -- the job, in a thread
 
@@ -203,11 +207,12 @@ def _start_session(directory: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ["SPARK_HOME"] = str(make_home(directory))
-    java_options = f"-XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.io.tmpdir={directory} -Dderby.system.home={directory}"
+    # Quick to start, as none of them lives long; and no file outside of the directory.
+    java_options = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Djava.io.tmpdir={directory}"
     settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": java_options,
+        "spark.driver.extraJavaOptions": f"{java_options} -Dderby.system.home={directory}",
         "spark.executor.extraJavaOptions": java_options,
         "spark.executor.memory": "1g",
         "spark.ui.enabled": "false",
@@ -217,6 +222,7 @@ def _start_session(directory: str) -> SparkSession:
         "spark.scheduler.mode": "FAIR",  # so that the agent of a new executor is started beside the job
         "spark.default.parallelism": str(PARTITIONS),
         "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",  # there is nothing to adapt, and without it all is one job
     }
     builder = SparkSession.builder.master(MASTER).appName("iris-demo")
     for name, value in settings.items():

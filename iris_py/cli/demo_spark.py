@@ -178,7 +178,7 @@ async def _with_spark(outcome: SparkOutcome, progress: Progress, log: _Log, memb
         progress.note("Spark starts: a master, a worker and two executors on this machine")
         await crew.start_many(member_count, "served")
         progress.note(f"{member_count} member processes serve {CLUSTER!r}")
-        await _Job(crew, driver, outcome, progress, counted, results).run()
+        await _Run(crew, driver, outcome, progress, counted, results).run()
         outcome.members = crew.members
 
 
@@ -186,7 +186,7 @@ def _absolute(inventory: Inventory) -> list[str]:
     return [os.path.abspath(path) for path in inventory.paths]
 
 
-class _Job:
+class _Run:
     """Follows what members and Spark tell, and kills a member."""
 
     def __init__(
