@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks import drain, fairness, join, latency, memory, races, scale, subscriptions, throughput, tunnels
 from benchmarks.harness import BenchmarkFailed
-from benchmarks.report import Row, as_json, as_table, make_rows
+from benchmarks.report import Row, as_table, make_rows
+from benchmarks.report import as_json as make_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,12 +71,26 @@ def main(
     gib: Annotated[float, typer.Option(min=0.1, help="Size of the large message of tunnels, in GiB.")] = 10.0,
 ) -> None:
     """Measure Iris beside pyzmq and plain TCP: latency, throughput, the time to join, and many at once."""
-    signal.signal(signal.SIGTERM, _terminate)  # so that workers and directories are cleared away
+    signal.signal(signal.SIGTERM, terminate)  # so that workers and directories are cleared away
     sections = [
         tunnels.section(quick=quick, gib=gib) if name is What.TUNNELS else make(quick=quick)
         for name, make in _SECTIONS.items()
         if what is name or (what is What.ALL and name not in _BY_NAME_ONLY)
     ]
+    report(sections, runs, as_json=as_json_)
+
+
+def report(sections: Sequence[Section], runs: int, *, as_json: bool) -> None:
+    """Measure sections, and print what was found.
+
+    Args:
+        sections: What to measure.
+        runs: How often.
+        as_json: Whether to print it for programs.
+
+    Raises:
+        Exit: It failed, or was interrupted.
+    """
     try:
         results = _run(sections, runs)
     except BenchmarkFailed as exc:
@@ -83,8 +98,8 @@ def main(
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    if as_json_:
-        print(json.dumps(as_json(results, runs), indent=2))
+    if as_json:
+        print(json.dumps(make_json(results, runs), indent=2))
         return
     console = Console()
     if not console.is_terminal:
@@ -112,5 +127,6 @@ def _run(sections: Sequence[Section], runs: int) -> list[tuple[Section, list[Row
     return results
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
+def terminate(number: int, frame: FrameType | None) -> None:
+    """Handle SIGTERM: end as at the end of the program."""
     raise SystemExit(128 + number)
