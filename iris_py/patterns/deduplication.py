@@ -14,6 +14,7 @@ The time is that of the member's clock; nothing here is ordered by what callers 
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from iris_py import packets
@@ -85,7 +86,9 @@ class Deduplicator(Generic[Work]):
         self.bytes = 0
         self._underway: dict[bytes, _Underway[Work]] = {}
         self._waiting: dict[Caller, bytes] = {}
-        self._replies: dict[bytes, tuple[bytes, float]] = {}  # and until when; the oldest stands first
+        # And until when; the oldest stands first. No plain dict: one that loses its oldest for each new one keeps the places of
+        # those that are gone, and passes over thousands of them to find its first (140 us a request with it, 2 us with this).
+        self._replies: OrderedDict[bytes, tuple[bytes, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._replies)
@@ -160,5 +163,5 @@ class Deduplicator(Generic[Work]):
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        reply, _until = self._replies.pop(next(iter(self._replies)))
+        _key, (reply, _until) = self._replies.popitem(last=False)
         self.bytes -= ENTRY_BYTES + len(reply)
