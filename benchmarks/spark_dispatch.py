@@ -114,7 +114,7 @@ def batches(bench: Bench, *, quick: bool) -> Section:
 
 def rows(bench: Bench, *, quick: bool) -> Section:
     """Return requests of a row each, to services that take no time and 5 ms."""
-    count = 2_000 if quick else 40_000
+    count = 2_000 if quick else 60_000
     return _section(
         "dispatch of rows",
         f"{count:,} rows of 100 bytes, a request each, {TASKS} tasks, one member.",

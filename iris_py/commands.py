@@ -86,7 +86,10 @@ class Commands(ABC):
         elif idempotent:
             identity = identity_of_request(self.info.id, self.requester.sent)
         group = self._group_to_ask(cluster, payload, now)
-        return self.requester.request(group, payload, timeout_s, idempotent, token, now, identity, placement, headers)
+        is_anchored = key is not None
+        return self.requester.request(
+            group, payload, timeout_s, idempotent, token, now, identity, placement, headers, is_anchored=is_anchored
+        )
 
     def survey(
         self,

@@ -11,6 +11,7 @@ import struct
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import packets
+from iris_py.anchors import Anchors
 from iris_py.balancer import MemberLoad, by_distance, is_in_zone, zone_distance
 from overlay.ids import GroupId
 from security import GroupOpener, GroupSealer, multicast_associated, unicast_associated
@@ -199,6 +200,7 @@ class Group:
         members: The view; None until the overlay has given the first one. Of a large group a sample.
         targets: Who is sent what is for everybody: the members, and of a group of topics those whom no wider group reaches.
         levels: The same by distance, as the balancer wants them.
+        anchors: Which of them has which keys.
         size: How many members there are.
         is_watched: Whether the overlay tells changes of the view by itself.
         sequence: The number of the last broadcast or publication of this node, apart from those in ``run``.
@@ -218,6 +220,7 @@ class Group:
         self.id = GroupId(keys.group_id)
         self.is_topic = is_topic
         self.levels: list[list[Member]] = []
+        self.anchors = Anchors()
         self.targets: list[Member] = []
         self.size = 0
         self.is_watched = True
@@ -247,6 +250,7 @@ class Group:
     def members(self, members: list[Member]) -> None:
         self._members = members
         self._placed.clear()
+        self.anchors.clear()
         if not self.is_topic:  # of topics, who publishes works out the targets, and nobody asks for a member
             self.levels, self.targets = by_distance(members), members
 

@@ -34,6 +34,8 @@ PAUSE_S_MAX = 2.0
 LIFE_SIGN_S = 1.0
 #: What may happen to one row and not to the next. All else would happen to each.
 OF_ROWS = (RemoteError, RequestTimeout, Overloaded, MemberLost, MessageTooLarge)
+#: What another attempt may cure.
+AGAIN = (RequestTimeout, NoMembers, Overloaded, MemberLost)
 
 Rows = TypeVar("Rows")
 
@@ -159,39 +161,45 @@ class Window(Generic[Rows]):
 
     async def _work(self) -> None:
         """Ask one question after the other; ``size`` of these make the window."""
-        waiting = self._waiting
+        waiting, request = self._waiting, self._courier.node.request
         while waiting:
             group, question = waiting.popleft()
             self._begun += 1
             if len(waiting) == self._size - 1:
                 self._wake.set()  # it is time for more rows
+            key, payload = question.key, question.payload
+            assert payload is not None
             try:
-                question.outcome = await self._ask(question)
+                question.outcome = await request(self._cluster, payload, timeout=self._timeout, idempotent=True, key=key)
             except Exception as exc:
-                question.outcome = DispatchError(self._cluster, question.key, _describe(exc))
-                if self._is_strict or not isinstance(exc, OF_ROWS):
-                    self._fail(question.outcome)
+                await self._ask_again(question, exc)
             group.left -= 1
             if not group.left:
                 self._wake.set()
         self._running -= 1  # in the same step in which nothing waits any more, so that the next group finds its place
 
-    async def _ask(self, question: Question) -> bytes:
-        """Ask until there is a reply, or no attempt is left."""
+    async def _ask_again(self, question: Question, error: Exception) -> None:
+        """Ask until there is a reply, or no attempt is left. Apart from the first attempt, which is nearly always the last."""
         key, payload = question.key, question.payload
         assert payload is not None
-        request = self._courier.node.request
         pause_s = PAUSE_S
-        for attempts_left in range(self._retries, -1, -1):
-            try:
-                return await request(self._cluster, payload, timeout=self._timeout, idempotent=True, key=key)
-            except (RequestTimeout, NoMembers, Overloaded, MemberLost) as exc:
-                if not attempts_left:
-                    await self._check_served(key, exc)
-                    raise
+        for _attempt in range(self._retries):
+            if not isinstance(error, AGAIN):
+                break
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
-        raise AssertionError("the last attempt returns or raises")
+            try:
+                request = self._courier.node.request
+                question.outcome = await request(self._cluster, payload, timeout=self._timeout, idempotent=True, key=key)
+            except Exception as exc:
+                error = exc
+            else:
+                return
+        if isinstance(error, AGAIN):
+            await self._check_served(key, error)
+        question.outcome = DispatchError(self._cluster, key, _describe(error))
+        if self._is_strict or not isinstance(error, OF_ROWS):
+            self._fail(question.outcome)
 
     async def _check_served(self, key: str, exc: IrisError) -> None:
         """Fail for good if nobody serves the cluster: that is the failure of no single row."""

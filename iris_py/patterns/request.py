@@ -44,6 +44,7 @@ class Pending:
     """One request that has no outcome yet."""
 
     __slots__ = (
+        "anchor",
         "attempts",
         "deadline",
         "group",
@@ -76,6 +77,7 @@ class Pending:
         idempotent: bool,
         placement: Placement | None,
         headers: Headers,
+        anchor: bytes = b"",
     ) -> None:
         self.token = token
         self.group = group
@@ -86,6 +88,7 @@ class Pending:
         self.idempotent = idempotent
         self.placement = placement  # None for the usual one
         self.headers = headers
+        self.anchor = anchor  # chooses the member; empty: the balancer does
         self.offer: Offer | None = None  # it asks for a tunnel
         self.member: Member | None = None
         self.sent_at = 0.0
@@ -147,6 +150,8 @@ class Requester:
         identity: bytes = b"",
         placement: Placement | None = None,
         headers: Headers = NO_HEADERS,
+        *,
+        is_anchored: bool = False,
     ) -> int:
         """Start a request; its outcome comes with ``token``. Returns its id, for :meth:`cancel`.
 
@@ -160,6 +165,7 @@ class Requester:
             identity: By which a member knows a request that it has executed; empty for none.
             placement: Which zones it prefers and requires; None for the nearest.
             headers: What travels beside the payload.
+            is_anchored: Whether the identity also chooses the member, for others may ask with the same one.
         """
         self._last_id = request_id = self._last_id + 1
         self.sent += 1
@@ -167,7 +173,8 @@ class Requester:
         kind = packets.REQUEST
         if identity:
             kind, payload = packets.REQUEST_ONCE, identity + payload
-        pending = Pending(token, group, kind, payload, timeout_s, deadline, idempotent, placement, headers)
+        anchor = identity if is_anchored else b""
+        pending = Pending(token, group, kind, payload, timeout_s, deadline, idempotent, placement, headers, anchor)
         self._pending[request_id] = pending
         self._deadlines.set(request_id, deadline)
         if deadline < self._earliest:
@@ -292,6 +299,8 @@ class Requester:
         pending = self._pending[request_id]
         member, tried = pending.member, pending.tried or ()
         assert member is not None
+        if pending.anchor:
+            return False
         others = [
             other
             for other in pending.group.candidates(pending.placement)
@@ -381,6 +390,9 @@ class Requester:
         if not levels:
             self._handle_no_members(request_id, pending, known=pending.group.members is not None)
             return
+        if pending.anchor:
+            self._dispatch_anchored(request_id, pending, now)
+            return
         member, unready = choose_near(levels, self._rng)
         peer = member.peer
         if pending.tried or peer.is_full or (peer.link is not None and peer.link.congested):  # not Peer.is_congested: it is hot
@@ -394,6 +406,14 @@ class Requester:
         if unready is not None:
             self.wanted.append(unready.peer)
         self._send(request_id, pending, member, now)
+
+    def _dispatch_anchored(self, request_id: int, pending: Pending, now: float) -> None:
+        """Give a request to the member that its key chooses, or let it wait for that one."""
+        member = pending.group.anchors.member_of(pending.group, pending.anchor, pending.placement, pending.tried)
+        if member is None or not member.peer.has_room_for(len(pending.payload)):
+            self._handle_none_ready(request_id, pending, congested=member is not None, now=now)
+        else:
+            self._send(request_id, pending, member, now)
 
     def _send(self, request_id: int, pending: Pending, member: Member, now: float) -> None:
         if pending.attempts:

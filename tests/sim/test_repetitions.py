@@ -86,3 +86,41 @@ def test_another_member_executes_again() -> None:
             assert first.events == second.events == ["begun", "done"]
 
     run(scenario(), limit_s=120)
+
+
+def test_whoever_asks_with_a_key_asks_the_same_member() -> None:
+    """So it is executed once in all, also where there are several members and several callers."""
+
+    async def scenario() -> None:
+        async with NodeSimulation(seed=3) as simulation:
+            *callers, one, two, three = await simulation.start_nodes(6)
+            works = [Work(0.0) for _ in range(3)]
+            for node, work in zip((one, two, three), works, strict=True):
+                await node.join("work", work, concurrency=1)
+            for caller in callers:
+                for number in range(40):
+                    assert await caller.request("work", b"x", idempotent=True, key=f"k{number}") == b"x"
+            assert sum(work.events.count("done") for work in works) == 40
+            assert all(work.events for work in works), "the keys are shared by all members"
+
+    run(scenario(), limit_s=120)
+
+
+def test_what_the_dead_had_is_executed_once_by_the_living() -> None:
+    async def scenario() -> None:
+        async with NodeSimulation(seed=4) as simulation:
+            first, second, one, two, three = await simulation.start_nodes(5)
+            works = [Work(0.0) for _ in range(3)]
+            for node, work in zip((one, two, three), works, strict=True):
+                await node.join("work", work, concurrency=1)
+            for number in range(40):
+                await first.request("work", b"x", idempotent=True, key=f"k{number}")
+            had = works[0].events.count("done")
+            assert had
+            simulation.kill(one)
+            for caller in (second, first):
+                for number in range(40):
+                    assert await caller.request("work", b"x", idempotent=True, key=f"k{number}", timeout=30.0) == b"x"
+            assert sum(work.events.count("done") for work in works[1:]) == 40
+
+    run(scenario(), limit_s=120)

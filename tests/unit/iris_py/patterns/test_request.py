@@ -716,3 +716,69 @@ def test_placements_follow_the_view_and_are_bounded() -> None:
     assert caller.group.placed_levels(placements[1]) == [[member]]
     caller.leave(member, 0.0)
     assert caller.group.placed_levels(placements[1]) == []
+
+
+# -- requests with a key
+
+
+def anchored(caller: Caller, now: float = 0.0, key: int = 9, timeout_s: float = 5.0) -> int:
+    identity = bytes((0, key)) + bytes(14)
+    return caller.requester.request(caller.group, b"payload", timeout_s, True, "token", now, identity, is_anchored=True)
+
+
+def only(caller: Caller) -> Member:
+    ((kind, member, _id),) = caller.sent()
+    assert kind == packets.REQUEST_ONCE
+    return member
+
+
+def test_a_key_has_one_member_however_busy_it_is() -> None:
+    caller = Caller(members=3)
+    for _ in range(100):
+        anchored(caller)
+    assert len({member.peer.id for _kind, member, _id in caller.sent()}) == 1
+
+
+def test_a_key_waits_for_its_member_while_the_link_is_congested() -> None:
+    caller = Caller(members=3)
+    anchored(caller)
+    owner = only(caller)
+    caller.congest(owner)
+    anchored(caller)
+    assert caller.sent() == []
+    caller.congest(owner, congested=False)
+    caller.requester.view_changed(1.0)
+    assert only(caller) is owner
+
+
+def test_a_key_stays_with_a_member_whose_link_is_not_open_yet() -> None:
+    caller = Caller(members=3)
+    request_id = anchored(caller)
+    assert only(caller)
+    assert not caller.requester.give_to_linked(request_id, 1.0)
+
+
+def test_a_key_of_a_member_that_is_full_goes_to_the_next_one_always_the_same() -> None:
+    caller = Caller(members=3)
+    chosen = set()
+    for _ in range(20):
+        request_id = anchored(caller)
+        owner = only(caller)
+        caller.requester.receive_rejection(owner.peer, request_id, Rejection.OVERLOADED, 0.0)
+        ((_kind, second, _id),) = caller.sent()
+        chosen.add((owner.peer.id, second.peer.id))
+    assert len(chosen) == 1
+    ((first_id, second_id),) = chosen
+    assert first_id != second_id
+
+
+def test_a_key_that_every_member_rejects_begins_anew_with_its_own() -> None:
+    caller = Caller(members=2)
+    request_id = anchored(caller)
+    owner = only(caller)
+    caller.requester.receive_rejection(owner.peer, request_id, Rejection.OVERLOADED, 0.0)
+    other = only(caller)
+    caller.requester.receive_rejection(other.peer, request_id, Rejection.OVERLOADED, 0.0)
+    assert caller.sent() == []
+    caller.requester.handle_timeout(RETRY_DELAY_S_MAX)
+    assert only(caller) is owner
