@@ -1,28 +1,28 @@
-"""``python -m benchmarks.spark``: what the Spark connector carries, beside what one would write without it."""
+"""``python -m benchmarks.spark``: what the Spark connector carries, and what it promises when everything fails."""
 
 from __future__ import annotations
 
-import os
+import json
 import signal
 import sys
-import tempfile
-from contextlib import ExitStack
-from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
-from benchmarks import spark_dispatch
+from benchmarks import spark_dispatch, spark_evidence
 from benchmarks.cli import report, terminate
-from spark_connector import ensure_java
+from benchmarks.harness import BenchmarkFailed
+from benchmarks.spark_session import start_session
 
 if TYPE_CHECKING:
     from benchmarks.harness import Section
 
+app = typer.Typer(add_completion=False, no_args_is_help=True)
 
-def main(
+
+@app.command()
+def dispatch(
     runs: Annotated[int, typer.Option(min=1, max=100, help="How often each contender has its turn.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the values of every run.")] = False,
     quick: Annotated[bool, typer.Option(help="Measure next to nothing: shows that everything works.")] = False,
@@ -38,39 +38,26 @@ def main(
         report(sections, runs, as_json=as_json)
 
 
-def start_session(stack: ExitStack) -> SparkSession:
-    """Start a Spark with two slots, in this process and Java; it ends with the stack."""
-    home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"iris-benchmark-{os.getpid()}-")))
-    for name in list(os.environ):
-        if name.startswith(("IRIS_", "SPARK_", "XDG_")):
-            del os.environ[name]
-    os.environ.update(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable, HOME=str(home))
-    ensure_java()
-    session = (
-        SparkSession.builder.master(f"local[{spark_dispatch.TASKS}]")
-        .appName("iris-benchmark")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.local.dir", str(home))
-        .config("spark.sql.warehouse.dir", str(home / "warehouse"))
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home}")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    stack.callback(_stop, session)
-    return session
-
-
-def _stop(session: SparkSession) -> None:
-    gateway = SparkContext._gateway
-    assert gateway is not None
-    session.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # Java ends with it
-    gateway.proc.wait()
+@app.command()
+def evidence(
+    rows: Annotated[int, typer.Option(min=spark_evidence.ROWS_MIN, max=10**8 - 1, help="Rows of the job.")] = 100_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show that a job whose tasks, member and executor fail executes each row once, and gives each row its reply."""
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        found = spark_evidence.gather(rows)
+    except BenchmarkFailed as exc:
+        print(f"evidence: {exc}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    if as_json:
+        print(json.dumps({**asdict(found), "holds": found.holds}, indent=2))
+    else:
+        for name, value in asdict(found).items():
+            print(f"{name.replace('_', ' '):20} {value}")
+        print("what has to hold     " + ("holds" if found.holds else "does NOT hold"))
+    raise typer.Exit(0 if found.holds else 1)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app()

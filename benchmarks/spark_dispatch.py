@@ -18,23 +18,28 @@ import asyncio
 import time
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
 import iris_py
 from benchmarks.harness import START_TIMEOUT_S, Sample, Section, Stage, Trial
-from benchmarks.worker import Parameters, tell
+from benchmarks.spark_session import TASKS
+from benchmarks.worker import tell
 from spark_connector import ArrowHandler, Network, dispatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-#: Slots of the session, and partitions of the DataFrames.
-TASKS: Final = 2
+    from benchmarks.worker import Parameters
+
+    #: What ASGI gives an application.
+    Receive: TypeAlias = "Callable[[], Awaitable[dict[str, Any]]]"
+    Send: TypeAlias = "Callable[[dict[str, Any]], Awaitable[None]]"
+
 BATCH_ROWS: Final = 1000
 #: How long the slow service takes, in seconds, and how many of its requests each task has under way.
 DELAY_S: Final = 0.005
@@ -55,7 +60,7 @@ class Bench:
         self._start_session = start_session
         self._warm: set[str] = set()
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> Self:
         self._stack = ExitStack()
         return self
 
@@ -253,7 +258,7 @@ def serve_http(_parameters: Parameters) -> None:
 
     import uvicorn
 
-    async def application(_scope: Any, receive: Any, send: Any) -> None:
+    async def application(_scope: object, receive: Receive, send: Send) -> None:
         body, more = b"", True
         while more:
             message = await receive()

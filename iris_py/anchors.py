@@ -1,10 +1,10 @@
 """Which member gets a request that has a key: always the same one, while the view is the same (docs/design.md 6.1).
 
-Members do not tell each other what they have executed, so a request that comes again, maybe from another node, is executed once
-only if it comes to the same member again. That is what rendezvous hashing gives without any agreement (Thaler, Ravishankar, *Using
-name-based mappings to increase hit rates*, 1998): each member has a number for each key, the largest one wins, and when a member
-comes or goes nobody changes keys but that one. Weights make it likelier to win: of a score ``-ln(u) / weight``, with ``u`` even
-in (0, 1], the least is that of a member with the probability of its share of all weights.
+Members do not tell each other what they have executed, so a request that comes again, maybe from another node, is executed
+once only if it comes to the same member again. That is what rendezvous hashing gives without any agreement (Thaler and
+Ravishankar, *Using name-based mappings to increase hit rates*, 1998): each member has a score for each key, the least one wins,
+and when a member comes or goes no other's keys change hands. Weights make it likelier to win: of scores ``-ln(u) / weight``,
+with ``u`` even in (0, 1], the least is that of a member with the probability of its share of all weights.
 
 Load does not count here. A member that falls behind keeps its keys until it says that it is full: who goes elsewhere for
 the sake of time would have work done twice.

@@ -47,9 +47,9 @@ class Requesting(NodeBase):
             idempotent: Executing it twice is harmless: try other members when one is lost, wait for one when there is none. A
                 member that has executed it within the last five minutes gives the same reply again; another one executes it.
             key: What this request is, for members that have executed it (needs ``idempotent``): the same key asks for the same
-                thing, whoever asks and whatever the payload. It also chooses the member: always the same one of the nearest zone,
-                until that is lost, leaves or is full, so that what is asked again is not executed again. By default each call of
-                this method is a request of its own, and load chooses.
+                thing, whoever asks and whatever the payload. It also chooses the member: always the same one of the nearest
+                zone, until that is lost, leaves or is full, so that what is asked again is not executed again. By default each
+                call of this method is a request of its own, and load chooses.
             prefer: A zone, such as ``eu-west/a``: the nearer to it a member is, the sooner it is asked. By default the own one.
             require: A zone that nobody outside is asked. Of a cluster with more than 32 members a node sees a part only, in
                 which there may be none of that zone.
