@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from iris_py import ConfigurationError
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -62,15 +64,23 @@ class ArrowHandler:
         function: Is given a ``pyarrow.RecordBatch``; returns one with as many rows, in the same order: a batch, a
             ``pyarrow.Table``, or a frame of pandas or polars. What it raises reaches the caller as a
             :exc:`~iris_py.RemoteError`. Without it, override :meth:`on_batch`.
+
+    Raises:
+        ConfigurationError: There is neither a function nor an :meth:`on_batch`, or the function is none.
     """
 
     def __init__(self, function: Callable[[pa.RecordBatch], Reply | Awaitable[Reply]] | None = None) -> None:
+        if function is None and type(self).on_batch is ArrowHandler.on_batch:
+            raise ConfigurationError(
+                f"{type(self).__qualname__}() has nothing to do. Give it a function, or override on_batch() in a subclass."
+            )
+        if function is not None and not callable(function):
+            raise ConfigurationError(f"function={function!r} must be a function that is given a pyarrow.RecordBatch.")
         self._function = function
 
     def on_batch(self, batch: pa.RecordBatch) -> Reply | Awaitable[Reply]:
         """Answer a request: return as many rows as it has."""
-        if self._function is None:
-            raise NotImplementedError(f"{type(self).__qualname__} has neither a function nor a method on_batch()")
+        assert self._function is not None, "it was checked when this was made"
         return self._function(batch)
 
     def __call__(self, request: Request) -> bytes | Awaitable[bytes]:

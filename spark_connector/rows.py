@@ -99,7 +99,8 @@ def _misfit(plan: Plan, row: Sequence[object]) -> str:
         try:
             _array([value], field.type)
         except FITTING_ERRORS as exc:
-            return f"the reply has {value!r:.80} for the column {field.name!r}, which is no {field.type}: {exc}."
+            what = f"the reply has {value!r:.80} for the column {field.name!r}, which is no {field.type}: {exc}"
+            return f"{what}. Let reply= return what schema= says."
     return ""
 
 

@@ -34,6 +34,8 @@ PAUSE_S_MAX = 2.0
 LIFE_SIGN_S = 1.0
 #: What may happen to one row and not to the next. All else would happen to each.
 OF_ROWS = (RemoteError, RequestTimeout, Overloaded, MemberLost, MessageTooLarge)
+#: What to do when a handler has failed one row, and the job with it.
+HINT = ". The log of that member says more. With on_error='null' or 'column' the job goes on without such rows."
 #: What another attempt may cure.
 AGAIN = (RequestTimeout, NoMembers, Overloaded, MemberLost)
 
@@ -197,7 +199,8 @@ class Window(Generic[Rows]):
                 return
         if isinstance(error, AGAIN):
             await self._check_served(key, error)
-        question.outcome = DispatchError(self._cluster, key, _describe(error))
+        hint = HINT if self._is_strict and isinstance(error, RemoteError) else ""
+        question.outcome = DispatchError(self._cluster, key, _describe(error) + hint)
         if self._is_strict or not isinstance(error, OF_ROWS):
             self._fail(question.outcome)
 

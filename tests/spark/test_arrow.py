@@ -11,7 +11,7 @@ import pytest
 
 import iris_py
 import iris_py.sync
-from iris_py import RemoteError
+from iris_py import ConfigurationError, RemoteError
 from spark_connector import ArrowHandler, decode_batch, encode_batch
 
 if TYPE_CHECKING:
@@ -116,15 +116,23 @@ def test_what_is_no_reply_is_told_to_the_caller(iris_network: VirtualRunner, cas
     async def main(network: VirtualNetwork) -> None:
         caller, member = await network.connect_many(2)
         await member.join("frames", ArrowHandler(lambda _batch: reply))  # type: ignore[arg-type, return-value]
-        await member.join("empty", ArrowHandler())
         with pytest.raises(RemoteError, match=reason):
             await caller.request("frames", encode_batch(BATCH))
         with pytest.raises(RemoteError, match="are no Arrow IPC stream"):
             await caller.request("frames", b"hello")
-        with pytest.raises(RemoteError, match="has neither a function nor a method on_batch"):
-            await caller.request("empty", encode_batch(BATCH))
 
     iris_network.run(main)
+
+
+def test_a_handler_without_anything_to_do_is_told_at_once() -> None:
+    class Empty(ArrowHandler):
+        """Somebody forgot the method."""
+
+    for make in (ArrowHandler, Empty):
+        with pytest.raises(ConfigurationError, match=rf"{make.__name__}\(\) has nothing to do\. Give it a function"):
+            make()
+    with pytest.raises(ConfigurationError, match="function='score' must be a function"):
+        ArrowHandler("score")  # type: ignore[arg-type]
 
 
 def test_nodes_without_await(iris_node: iris_py.sync.Node) -> None:
