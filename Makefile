@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadgroup
 
-.PHONY: demo simulate test check unit test-network format bench soak fuzz clean help
+.PHONY: demo simulate test check unit test-network format bench bench-spark evidence-spark soak fuzz clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -50,6 +50,13 @@ format: $(READY) ## let ruff rewrite the code
 
 bench: $(READY) ## latency, throughput and join time beside the peers
 	$(BIN)/python -m benchmarks
+
+bench-spark: $(READY) ## what Spark jobs carry through clusters, beside Spark alone, HTTP, and a connection per row
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python -m benchmarks.spark dispatch
+
+evidence-spark: $(READY) ## a Spark job of 100,000 rows whose tasks, member and executor are killed: each row is executed once
+	$(BIN)/python -m benchmarks.spark evidence
 
 soak: $(READY) ## networks of fifty simulated nodes through hundreds of schedules of faults
 	$(BIN)/python -m iris_py.testing.soak
