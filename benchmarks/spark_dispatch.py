@@ -18,7 +18,7 @@ import asyncio
 import time
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -191,7 +191,7 @@ def _http_per_row(bench: Bench, rows: int) -> DataFrame:
 
         with requests.Session() as session:
             for batch in batches:
-                replies = [session.post(url, data=text.encode(), timeout=30).text for text in batch["text"].to_pylist()]
+                replies = [session.post(url, data=text.encode(), timeout=30).text for text in texts_of(batch)]
                 yield batch.append_column("reply", pa.array(replies, pa.string()))
 
     return bench.frame(rows, 100).mapInArrow(ask, "id bigint, text string, reply string")
@@ -211,7 +211,7 @@ def _measure_connections(bench: Bench, rows: int) -> Sequence[Sample]:
 
         for batch in batches:
             began = time.perf_counter()
-            for text in batch["text"].to_pylist():
+            for text in texts_of(batch):
                 asyncio.run(ask_once(text.encode()))
             yield pa.RecordBatch.from_pydict({"seconds": [time.perf_counter() - began]})
 
@@ -222,9 +222,14 @@ def _measure_connections(bench: Bench, rows: int) -> Sequence[Sample]:
 # -- the services
 
 
+def texts_of(batch: pa.RecordBatch) -> list[str]:
+    """Return the texts of a batch."""
+    return cast("list[str]", batch["text"].to_pylist())
+
+
 def _upper(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Do the work of a batch."""
-    return pa.RecordBatch.from_pydict({"reply": [text.upper() for text in batch["text"].to_pylist()]})
+    return pa.RecordBatch.from_pydict({"reply": [text.upper() for text in texts_of(batch)]})
 
 
 def serve_iris(parameters: Parameters) -> None:

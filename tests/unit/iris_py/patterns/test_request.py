@@ -754,8 +754,9 @@ def test_a_key_waits_for_its_member_while_the_link_is_congested() -> None:
 def test_a_key_stays_with_a_member_whose_link_is_not_open_yet() -> None:
     caller = Caller(members=3)
     request_id = anchored(caller)
-    assert only(caller)
+    owner = only(caller)
     assert not caller.requester.give_to_linked(request_id, 1.0)
+    assert owner.in_flight == 1
 
 
 def test_a_key_of_a_member_that_is_full_goes_to_the_next_one_always_the_same() -> None:
