@@ -51,9 +51,11 @@ format: $(READY) ## let ruff rewrite the code
 bench: $(READY) ## latency, throughput and join time beside the peers
 	$(BIN)/python -m benchmarks
 
-bench-spark: $(READY) ## what Spark jobs carry through clusters, beside Spark alone, HTTP, and a connection per row
+bench-spark: $(READY) ## what Spark jobs carry through clusters and topics, beside Spark alone, HTTP, and a connection per row; how fast executors answer
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python -m benchmarks.spark dispatch
+	$(BIN)/python -m benchmarks.spark topics
+	$(BIN)/python -m benchmarks.spark executors
 
 evidence-spark: $(READY) ## a Spark job of 100,000 rows whose tasks, member and executor are killed: each row is executed once
 	$(BIN)/python -m benchmarks.spark evidence

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from benchmarks import spark_dispatch, spark_evidence
+from benchmarks import spark_dispatch, spark_evidence, spark_executors, spark_topics
 from benchmarks.cli import report, terminate
-from benchmarks.harness import BenchmarkFailed
+from benchmarks.harness import BenchmarkFailed, Section, Trial
 from benchmarks.spark_session import start_session
-
-if TYPE_CHECKING:
-    from benchmarks.harness import Section
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -36,6 +34,26 @@ def dispatch(
             spark_dispatch.naive(bench, quick=quick),
         ]
         report(sections, runs, as_json=as_json)
+
+
+@app.command()
+def topics(
+    runs: Annotated[int, typer.Option(min=1, max=100, help="How often each is measured.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the values of every run.")] = False,
+    rows: Annotated[int, typer.Option(min=2, help="Rows that are read, and written.")] = spark_topics.ROWS,
+) -> None:
+    """Measure topics as a data source, beside a source and a sink of Spark that do nothing."""
+    signal.signal(signal.SIGTERM, terminate)
+    with ExitStack() as stack:
+        spark = start_session(stack)
+        trial = Trial("data source", lambda: spark_topics.measure(spark, rows=rows))
+        report([Section("topics", f"{rows:,} rows of 1 KB.", [trial])], runs, as_json=as_json)
+
+
+@app.command()
+def executors() -> None:
+    """Measure requests to executors whose only slot is busy, and how soon a killed one is replaced; prints JSON."""
+    spark_executors.main()
 
 
 @app.command()
