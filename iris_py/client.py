@@ -308,6 +308,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         server = Server(
             self._core,
             self._driver.wake,
+            self._driver.transmit_now,
             self._wait_for_room,
             handler,
             registration.concurrency,

@@ -95,7 +95,10 @@ class Requesting(NodeBase):
             request_id = self._core.request(cluster, payload, timeout, idempotent, future, now, key, placement, headers)
         except (ValueError, OverlayError) as exc:
             raise ConfigurationError(str(exc)) from exc
-        self._driver.wake()
+        if self._core.requester.is_alone:
+            self._driver.transmit_now()
+        else:
+            self._driver.wake()
         try:
             return await future
         except asyncio.CancelledError:

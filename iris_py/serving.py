@@ -86,6 +86,7 @@ class Server:
     Args:
         core: The node.
         wake: Call it when the core has something to send.
+        transmit_now: Call it instead for what nothing else is likely to be sent together with.
         wait_for_room: Waits until some congested link has room.
         handler: A :class:`Handler` or a function.
         concurrency: How many requests run at once.
@@ -99,6 +100,7 @@ class Server:
         self,
         core: NodeCore,
         wake: Callable[[], None],
+        transmit_now: Callable[[], None],
         wait_for_room: Callable[[], Awaitable[None]],
         handler: Handler | RequestFunction,
         concurrency: int,
@@ -109,6 +111,7 @@ class Server:
     ) -> None:
         self._core = core
         self._wake = wake
+        self._transmit_now = transmit_now
         self._wait_for_room = wait_for_room
         self._loop = asyncio.get_running_loop()
         self._handler = handler
@@ -264,7 +267,10 @@ class Server:
             self._core.service.reply(execution, reply, now)
             if len(reply) >= LARGE_REPLY_BYTES:
                 self._core.flush(now)
-        self._wake()
+        if len(self._tasks) > 1:
+            self._wake()
+        else:
+            self._transmit_now()
 
     def _handle_cancelled(self, execution: Execution) -> None:
         if self._tasks.pop(execution, None) is None:  # it has ended otherwise, or said so itself

@@ -197,6 +197,7 @@ class Driver:
         self._connections: dict[Link, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_awake = False
+        self._is_transmitting = False
         self._is_closed = False
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
@@ -336,12 +337,29 @@ class Driver:
 
     # -- out
 
+    def transmit_now(self) -> None:
+        """Run :meth:`transmit` at once, not later in this turn: for what nothing else could share a record with.
+
+        It saves a turn of the event loop.
+        """
+        if self._is_transmitting or self._is_awake:
+            self.wake()
+        else:
+            self.transmit()
+
     def transmit(self) -> None:
         """Take everything out of the core and do it, until nothing moves; then arm the timer."""
         self._is_awake = False
         core = self._core
         if core is None or self._is_closed:
             return
+        self._is_transmitting = True
+        try:
+            self._transmit(core)
+        finally:
+            self._is_transmitting = False
+
+    def _transmit(self, core: NodeCore) -> None:
         now = self.loop.time()
         for _round in range(TRANSMIT_ROUNDS_MAX):
             if core.has_happened():

@@ -137,6 +137,11 @@ class Requester:
         self._earliest = math.inf
         self.outcomes: list[tuple[object, bytes | IrisError]] = []
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether one request is pending, and no other."""
+        return len(self._pending) == 1
+
     # -- commands
 
     def request(
