@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from spark_connector.message_ids import MessageIds
     from spark_connector.network import Network
     from spark_connector.notify import Notified, notify
+    from spark_connector.settings import configure
 
 __all__ = [
     "AgentLost",
@@ -35,6 +36,7 @@ __all__ = [
     "Network",
     "Notified",
     "UpdateFailed",
+    "configure",
     "decode_batch",
     "dispatch",
     "encode_batch",
@@ -57,6 +59,7 @@ _MODULES = {
     "Network": "network",
     "Notified": "notify",
     "UpdateFailed": "errors",
+    "configure": "settings",
     "decode_batch": "arrow",
     "dispatch": "dispatch",
     "encode_batch": "arrow",

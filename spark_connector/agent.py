@@ -3,12 +3,16 @@
 It is asked in two ways. Tasks of its executor, which the driver has sent, tell it over a Unix socket what to serve. Once it
 serves a cluster, the driver reaches it in the network. It ends with its executor, with the last cluster that it serves, and
 with SIGTERM: it leaves the network, removes its directory, and is gone.
+
+It may also be started ahead, by :mod:`.daemon`: then it has imported what it needs, and waits for a task that adopts it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
+import importlib
 import json
 import logging
 import os
@@ -17,14 +21,28 @@ import resource
 import signal
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from iris_py.sync.background import background
 from spark_connector import doorway
+from spark_connector.daemon import AHEAD
 from spark_connector.errors import AgentFailed, OrderRefused
 from spark_connector.hosting import Hosted
-from spark_connector.orders import open_local
-from spark_connector.spawn import is_zombie, lock_file, remove_directory, started_at
+from spark_connector.orders import is_adoption, open_adoption, open_local
+from spark_connector.spawn import (
+    LOCAL_ID,
+    Launch,
+    agent_directory,
+    agent_environment,
+    find_executor,
+    is_zombie,
+    lock_file,
+    redirect_to_log,
+    remove_directory,
+    reserve,
+    started_at,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +51,7 @@ if TYPE_CHECKING:
     from iris_py.sync.background import Background
     from spark_connector.network import Network
     from spark_connector.orders import Order
-    from spark_connector.spawn import ExecutorProcess, Launch
+    from spark_connector.spawn import ExecutorProcess
 
 __all__ = ["Agent", "main"]
 
@@ -48,6 +66,9 @@ WATCH_INTERVAL_S = 0.25
 LEAVE_TIMEOUT_S = 1.5
 #: How long an agent that serves nothing waits for an order. The task that started it gives one at once.
 IDLE_TIMEOUT_S = 30.0
+#: How long one that was started ahead waits for a task that adopts it. Too short: a task that waits longer for a slot starts
+#: another one; too long: where there is no ``ExecutorCluster``, each executor has a process that does nothing.
+ADOPTION_TIMEOUT_S = 60.0
 #: The largest order: a handler of the largest message there is, and its settings.
 ORDER_BYTES_MAX = 80 << 20
 
@@ -58,10 +79,12 @@ class Agent:
     Args:
         launch: What it was told when it started.
         loop: The event loop.
+        started: Called when tasks can talk to it.
     """
 
-    def __init__(self, launch: Launch, loop: Background) -> None:
+    def __init__(self, launch: Launch, loop: Background, started: Callable[[], object] = lambda: None) -> None:
         self._launch = launch
+        self._started = started
         self._background = loop
         self._nodes: dict[Network, Node] = {}
         self._hosted: dict[str, Hosted] = {}
@@ -77,16 +100,18 @@ class Agent:
 
     async def run(self) -> None:
         """Serve until the end."""
-        directory = self._launch.directory
+        directory, is_waiting = self._launch.directory, self._launch.token is None
         async with self._stack as stack:
             watching = asyncio.create_task(watch(self._launch.executor, self.end))
             stack.callback(watching.cancel)
             server = await asyncio.start_unix_server(self._handle_connection, directory / "control")
             stack.callback(server.close)
             self._watch_idleness()
-            draft = directory / "info.draft"
-            draft.write_text(json.dumps({"executor": self._launch.executor.id, "pid": os.getpid()}))
-            draft.rename(directory / "info.json")
+            self._write_info()
+            self._started()
+            if is_waiting:  # the time until then is for what handlers need, as long as it takes
+                loading = asyncio.create_task(self._background.in_thread(_import, "pyspark.cloudpickle"))
+                stack.callback(loading.cancel)
             await self._ended.wait()
             logger.info("leaving")
         # Whoever tries to talk to it from now on waits until it is gone, and starts another one.
@@ -153,7 +178,33 @@ class Agent:
     def _watch_idleness(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
-        self._idle = None if self._hosted else asyncio.get_running_loop().call_later(IDLE_TIMEOUT_S, self.end)
+        timeout = ADOPTION_TIMEOUT_S if self._launch.token is None else IDLE_TIMEOUT_S
+        self._idle = None if self._hosted else asyncio.get_running_loop().call_later(timeout, self.end)
+
+    def _write_info(self) -> None:
+        """Say to tasks who this is."""
+        launch = self._launch
+        info = {"executor": launch.executor.id, "pid": os.getpid(), "waiting": launch.token is None}
+        draft = launch.directory / "info.draft"
+        draft.write_text(json.dumps(info))
+        draft.rename(launch.directory / "info.json")
+
+    def _adopt(self, sealed: bytes) -> None:
+        """Belong to an application. Two tasks may both have seen that this one waits: then they say the same.
+
+        Raises:
+            OrderRefused: It belongs to another one.
+        """
+        token, path = open_adoption(sealed)
+        if self._launch.token is None:
+            self._launch = replace(self._launch, token=token)
+            sys.path.extend(each for each in path if each not in sys.path)
+            importlib.invalidate_caches()
+            self._write_info()
+            self._watch_idleness()
+            logger.info("adopted by a task")
+        elif not hmac.compare_digest(token, self._launch.token):
+            raise OrderRefused("it is not from the driver of this application")
 
     async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take an order of a task, and answer."""
@@ -165,16 +216,31 @@ class Agent:
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader) -> dict[str, Any]:
-        size = int.from_bytes(await reader.readexactly(8), "big")
         try:
-            if size > ORDER_BYTES_MAX:
-                raise OrderRefused(f"{size} bytes are too many")
-            return await self.serve(open_local(self._launch.token, await reader.readexactly(size)))
+            sealed = await _read_order(reader)
+            if is_adoption(sealed):
+                self._adopt(sealed)
+                sealed = await _read_order(reader)
+            if self._launch.token is None:
+                raise OrderRefused("nobody has adopted this agent")
+            return await self.serve(open_local(self._launch.token, sealed))
         except (OSError, asyncio.IncompleteReadError):
             raise
         except Exception as exc:
             logger.warning("an order of a task failed: %s: %s", type(exc).__name__, exc)
             return {"error": str(exc) if isinstance(exc, AgentFailed) else f"{type(exc).__name__}: {exc}"}
+
+
+async def _read_order(reader: asyncio.StreamReader) -> bytes:
+    size = int.from_bytes(await reader.readexactly(8), "big")
+    if size > ORDER_BYTES_MAX:
+        raise OrderRefused(f"{size} bytes are too many")
+    return await reader.readexactly(size)
+
+
+def _import(name: str) -> None:
+    with contextlib.suppress(Exception):  # who needs it is told why
+        importlib.import_module(name)
 
 
 async def watch(executor: ExecutorProcess, ended: Callable[[], object]) -> None:
@@ -214,12 +280,20 @@ def main() -> None:
     So the agent is nobody's child, and no zombie when it ends. It is forked after the imports, which may fail: then whoever
     started this sees the status of the process.
     """
-    launch: Launch = pickle.load(sys.stdin.buffer)  # noqa: S301 - from whoever started this process
+    spawning: int | None = None
+    if sys.argv[1:] == [AHEAD]:
+        os.setsid()  # Spark signals groups of processes
+        found = _prepare_ahead()
+        if found is None:
+            return
+        launch, spawning = found
+    else:
+        launch = pickle.load(sys.stdin.buffer)  # noqa: S301 - from whoever started this process
     if os.fork():
         return
     status = 1
     try:
-        _be_agent(launch)
+        _be_agent(launch, spawning)
         status = 0
     except BaseException:
         logger.exception("the agent failed")
@@ -228,7 +302,25 @@ def main() -> None:
         os._exit(status)  # threads of handlers may run for ever
 
 
-def _be_agent(launch: Launch) -> None:
+def _prepare_ahead() -> tuple[Launch, int] | None:
+    """Find out what tasks tell other agents; return it with what is to be closed when tasks can talk to this one.
+
+    Returns:
+        None if it is not needed: there is an agent, or this is the driver, whose Python processes run no tasks of a cluster.
+    """
+    try:
+        executor, directory = find_executor(), agent_directory()
+        if executor.id == LOCAL_ID or (spawning := reserve(directory)) is None:
+            return None
+        redirect_to_log(executor)
+        os.environ.update(agent_environment(executor))
+        return Launch(directory, executor, None), spawning
+    except Exception as exc:
+        print(f"iris: no agent is started ahead: {type(exc).__name__}: {exc}", file=sys.stderr)  # noqa: T201
+        return None
+
+
+def _be_agent(launch: Launch, spawning: int | None = None) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.umask(0o077)
@@ -243,7 +335,7 @@ def _be_agent(launch: Launch) -> None:
         logger.info("agent of executor %s, process %d", launch.executor.id, launch.executor.pid)
         _warn_of_limits()
         loop = background()
-        agent = Agent(launch, loop)
+        agent = Agent(launch, loop, lambda: None if spawning is None else os.close(spawning))
         signal.signal(signal.SIGTERM, lambda _number, _frame: loop.soon(agent.end))
         for ignored in (signal.SIGHUP, signal.SIGINT):
             signal.signal(ignored, signal.SIG_IGN)

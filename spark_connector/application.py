@@ -14,6 +14,7 @@ from pyspark.serializers import CPickleSerializer
 
 from iris_py import ConfigurationError, IrisError
 from spark_connector.sources import check_version
+from spark_connector.spawn import LOCAL_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Application", "ApplicationEnded", "ensure_task"]
 
-#: The executor of local mode, which is the driver's own process.
-LOCAL_ID = "driver"
 #: The pool of ensure jobs, where ``spark.scheduler.mode`` is FAIR: beside the jobs of users, not behind them.
 POOL = "iris"
 

@@ -197,7 +197,9 @@ class Hosted:
     async def _take_order(self, request: Request) -> bytes:
         """Do what the driver says, and what nobody else says."""
         try:
-            verb, generation, content = open_order(self._launch.token, self.node.id, request.payload)
+            token = self._launch.token
+            assert token is not None, "an agent that nobody has adopted serves nothing"
+            verb, generation, content = open_order(token, self.node.id, request.payload)
             if verb == UPDATE:
                 await self.update(generation, content)
             elif verb == GREET and self._greeting is not None:

@@ -7,12 +7,16 @@ Every order carries HMAC-SHA256 under it, which is checked before a single byte 
 
 What is authenticated names the agent (by its node id, which is new for every node), the cluster and the generation. So no
 order counts at another agent, and none counts again: generations only grow.
+
+An agent that was started ahead, by :mod:`.daemon`, has no token. It gets one by *adoption*, on the Unix socket that belongs to
+its user alone: the first one counts, for as long as the agent lives.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import pickle
 import struct
 from dataclasses import dataclass, field
@@ -22,7 +26,7 @@ from iris_py import ConfigurationError
 from spark_connector.errors import OrderRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from spark_connector.network import Network
 
@@ -34,10 +38,13 @@ __all__ = [
     "UPDATE",
     "Order",
     "control_name",
+    "is_adoption",
+    "open_adoption",
     "open_local",
     "open_order",
     "own_name",
     "pickle_handler",
+    "seal_adoption",
     "seal_local",
     "seal_order",
 ]
@@ -150,6 +157,33 @@ def open_local(token: bytes, sealed: bytes) -> Order:
         raise OrderRefused("it is another order")
     order: Order = pickle.loads(content)  # noqa: S301 - authenticated
     return order
+
+
+def seal_adoption(token: bytes, path: Sequence[str]) -> bytes:
+    """Return what adopts an agent that was started ahead.
+
+    Args:
+        token: That of the application.
+        path: Where the task finds modules: more places than the agent was started with, such as those of ``--py-files``.
+    """
+    return seal_order(token, b"a", "local", 0, token + json.dumps(list(path)).encode())
+
+
+def is_adoption(sealed: bytes) -> bool:
+    """Tell whether this is an adoption and not an order."""
+    return len(sealed) >= _HEAD.size + TOKEN_BYTES and _HEAD.unpack_from(sealed)[1] == b"a"
+
+
+def open_adoption(sealed: bytes) -> tuple[bytes, list[str]]:
+    """Return the token, and where the task finds modules.
+
+    Raises:
+        OrderRefused: It was changed on its way.
+    """
+    token = sealed[_HEAD.size : _HEAD.size + TOKEN_BYTES]
+    _verb, _generation, content = open_order(token, "local", sealed)
+    path: list[str] = json.loads(content[TOKEN_BYTES:])
+    return token, path
 
 
 def _authenticate(token: bytes, order: bytes, target: str, generation: int, content: bytes) -> bytes:

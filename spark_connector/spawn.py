@@ -12,6 +12,9 @@ directory for each executor process. From it follows the *agent's directory*, be
 The kernel drops a lock however its holder dies, so *locked* is *alive*. Who starts an agent holds the second lock, sees that
 the first one is free, and waits until the agent can be talked to. An agent that ends removes its directory while it still
 holds the lock; so whoever has locked a file looks whether that file is still the one at the path, and begins again if not.
+
+Where Spark's Python daemon is :mod:`.daemon`, an agent is started ahead, by nobody's order. It holds the second lock itself
+until it can be talked to, so tasks wait for it, and the first one adopts it.
 """
 
 from __future__ import annotations
@@ -19,32 +22,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import pickle
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iris_py import ConfigurationError
+from spark_connector.daemon import directory_of, inherited_environment
 from spark_connector.errors import AgentFailed
-from spark_connector.orders import seal_local
+from spark_connector.orders import seal_adoption, seal_local
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from spark_connector.orders import Order
 
-__all__ = ["ExecutorProcess", "Launch", "agent_directory", "ensure_agent", "is_alive", "lock_file", "run_ensure"]
+__all__ = [
+    "LOCAL_ID",
+    "ExecutorProcess",
+    "Launch",
+    "agent_directory",
+    "agent_environment",
+    "ensure_agent",
+    "is_alive",
+    "lock_file",
+    "redirect_to_log",
+    "reserve",
+    "run_ensure",
+]
 
-#: Of the hash that names an agent's directory. The path of a socket may have 107 bytes in all.
-KEY_DIGITS = 16
+#: The path of a socket may have no more, as Linux has it; see unix(7).
 SOCKET_PATH_BYTES_MAX = 107
 #: How long a task tries to get an agent. One starts in a second; on a machine with a dozen executors that all start, in ten.
 ENSURE_TIMEOUT_S = 60.0
@@ -56,8 +69,8 @@ SERVE_TIMEOUT_S = 60.0
 ANSWER_BYTES_MAX = 1 << 20
 LOG_NAME = "iris-agent.log"
 
-#: Secrets of Spark in the environment of Python workers, which an agent has no use for.
-_NOT_INHERITED = ("PYTHON_WORKER_FACTORY_SECRET", "_SPARK_AUTH_SECRET")
+#: The executor of local mode, which is the driver's own process.
+LOCAL_ID = "driver"
 
 
 @dataclass(frozen=True)
@@ -74,14 +87,14 @@ class ExecutorProcess:
 
 @dataclass(frozen=True)
 class Launch:
-    """What an agent is told when it starts, through a pipe."""
+    """What an agent is told when it starts, through a pipe; or finds out, if it was started ahead."""
 
     directory: Path
     "Its directory."
     executor: ExecutorProcess
     "Whose agent it is."
-    token: bytes
-    "Of the application: who knows it may give orders."
+    token: bytes | None
+    "Of the application: who knows it may give orders. None until a task adopts an agent that was started ahead."
 
     def __repr__(self) -> str:
         return f"<Launch of the agent of {self.executor}>"  # without the token
@@ -99,8 +112,7 @@ def agent_directory() -> Path:
     local = os.environ.get("SPARK_LOCAL_DIRS")
     if not local:
         raise ConfigurationError("SPARK_LOCAL_DIRS is not set, as it is in every Spark task. Call this in a task.")
-    key = hashlib.sha256(local.encode()).hexdigest()[:KEY_DIGITS]
-    return Path(tempfile.gettempdir()) / f"iris-{os.getuid()}" / key
+    return Path(directory_of(local))
 
 
 def make_directory(path: Path) -> None:
@@ -199,7 +211,7 @@ def find_executor() -> ExecutorProcess:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
             if os.path.basename(command[0]) == "java":
                 position = command.index("--executor-id") + 1 if "--executor-id" in command else 0
-                return ExecutorProcess(command[position] if position else "driver", pid, started_at(pid))
+                return ExecutorProcess(command[position] if position else LOCAL_ID, pid, started_at(pid))
     except OSError as exc:
         raise AgentFailed(f"the executor's process cannot be found: {exc}. Agents need Linux, and /proc.") from exc
     raise AgentFailed("there is no Java above this Python worker. Agents need Spark's own executors.")
@@ -249,8 +261,10 @@ def ensure_agent(token: bytes, order: Order) -> dict[str, Any]:
     deadline = time.monotonic() + ENSURE_TIMEOUT_S
     spawned = False
     while True:
-        if is_alive(directory) and (directory / "info.json").exists():
-            answer = asyncio.run(_tell(directory / "control", seal_local(token, order)))
+        info = _read_info(directory)
+        if info is not None and is_alive(directory):
+            adoption = [seal_adoption(token, [path for path in sys.path if path])] if info["waiting"] else []
+            answer = asyncio.run(_tell(directory / "control", [*adoption, seal_local(token, order)]))
             if answer is not None:
                 if "error" in answer:
                     raise AgentFailed(answer["error"])
@@ -262,17 +276,46 @@ def ensure_agent(token: bytes, order: Order) -> dict[str, Any]:
         time.sleep(LOOK_INTERVAL_S)
 
 
-def _maybe_spawn(directory: Path, token: bytes, deadline: float) -> bool:
-    """Start an agent unless there is one, or somebody else is starting it; wait until it is there."""
+def _read_info(directory: Path) -> dict[str, Any] | None:
+    """Return what an agent has written of itself, or None if it cannot be talked to yet."""
+    try:
+        info: dict[str, Any] = json.loads((directory / "info.json").read_bytes())
+    except FileNotFoundError:
+        return None
+    return info
+
+
+def reserve(directory: Path) -> int | None:
+    """Take the right to start an agent, and remove what the last one has left.
+
+    Returns:
+        What is to be closed when the new one can be talked to; None if there is one, or somebody else is starting it.
+
+    Raises:
+        ConfigurationError: The temporary directory cannot be used.
+    """
     make_directory(directory)
     spawning = lock_file(directory / "spawn.lock")
     if spawning is None:
+        return None
+    try:
+        if not is_alive(directory):
+            for name in ("info.json", "control", "socket"):
+                (directory / name).unlink(missing_ok=True)
+            return spawning
+    except BaseException:
+        os.close(spawning)
+        raise
+    os.close(spawning)
+    return None
+
+
+def _maybe_spawn(directory: Path, token: bytes, deadline: float) -> bool:
+    """Start an agent unless there is one, or somebody else is starting it; wait until it is there."""
+    spawning = reserve(directory)
+    if spawning is None:
         return False
     try:
-        if is_alive(directory):
-            return False
-        for name in ("info.json", "control", "socket"):
-            (directory / name).unlink(missing_ok=True)
         _spawn(Launch(directory, find_executor(), token))
         is_seen = False
         while not (directory / "info.json").exists():
@@ -287,10 +330,6 @@ def _maybe_spawn(directory: Path, token: bytes, deadline: float) -> bool:
 
 def _spawn(launch: Launch) -> None:
     """Start the process of an agent, which is nobody's child and in no group of Spark's, so that it survives Python workers."""
-    environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # it can import what a task can
-    environment["SPARK_EXECUTOR_ID"] = launch.executor.id
-    environment["SPARK_EXECUTOR_PID"] = str(launch.executor.pid)
     with _open_log(launch.executor) as log:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "spark_connector.agent"],
@@ -298,7 +337,7 @@ def _spawn(launch: Launch) -> None:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env=environment,
+            env={**inherited_environment(), **agent_environment(launch.executor)},
             check=False,
             timeout=ENSURE_TIMEOUT_S,
         )
@@ -308,9 +347,21 @@ def _spawn(launch: Launch) -> None:
         )
 
 
+def agent_environment(executor: ExecutorProcess) -> dict[str, str]:
+    """Return the variables that tell handlers whose agent they run in."""
+    return {"SPARK_EXECUTOR_ID": executor.id, "SPARK_EXECUTOR_PID": str(executor.pid)}
+
+
+def redirect_to_log(executor: ExecutorProcess) -> None:
+    """Let this process print to the log of agents."""
+    with _open_log(executor) as log:
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+
+
 def _log_directory(executor: ExecutorProcess) -> Path:
     """Return where the log is: beside those of the executor; in local mode, where that is the user's, with Spark's."""
-    return Path(os.environ["SPARK_LOCAL_DIRS"].split(",")[0]) if executor.id == "driver" else Path.cwd()
+    return Path(os.environ["SPARK_LOCAL_DIRS"].split(",")[0]) if executor.id == LOCAL_ID else Path.cwd()
 
 
 @contextlib.contextmanager
@@ -328,13 +379,14 @@ def _open_log(executor: ExecutorProcess) -> Iterator[int]:
 # -- telling
 
 
-async def _tell(path: Path, order: bytes) -> dict[str, Any] | None:
-    """Give an agent an order; return its answer, or None if it has just ended."""
+async def _tell(path: Path, orders: Iterable[bytes]) -> dict[str, Any] | None:
+    """Give an agent orders; return its answer to the last one, or None if it has just ended."""
     try:
         async with asyncio.timeout(SERVE_TIMEOUT_S):
             reader, writer = await asyncio.open_unix_connection(path, limit=ANSWER_BYTES_MAX)
             try:
-                writer.write(len(order).to_bytes(8, "big") + order)
+                for order in orders:
+                    writer.write(len(order).to_bytes(8, "big") + order)
                 line = await reader.readline()
             finally:
                 writer.close()

@@ -79,6 +79,7 @@ SPARK = {
     "Network",
     "Notified",
     "UpdateFailed",
+    "configure",
     "decode_batch",
     "dispatch",
     "encode_batch",

@@ -290,6 +290,57 @@ def test_nothing_is_left_when_the_session_is_stopped(driver: Driver) -> None:
     driver(lambda state: state.cluster.close())
 
 
+def test_agents_that_started_with_any_python_task_are_adopted(driver: Driver, home: Path) -> None:
+    """Where Spark's daemon is that of this package, and before there is an ExecutorCluster."""
+    network = Network(secret=SECRET, discovery=False, listen="127.0.0.1:0")
+
+    def begin(state: State) -> None:
+        state.cluster.close()
+        state.spark.stop()  # another session would have its settings
+        settings = {"spark.scheduler.mode": "FAIR", "spark.python.daemon.module": "spark_connector.daemon"}
+        state.spark = start_session(home, f"local-cluster[2,{SLOTS // 2},1024]", **settings)
+
+    def run(state: State) -> int:
+        tasks = state.spark.sparkContext.parallelize(range(SLOTS), SLOTS)
+        return int(tasks.map(lambda number: number + 1).sum())
+
+    def adopt(state: State) -> dict[str, Executor]:
+        state.cluster = ExecutorCluster(state.spark, "ahead", Worker(), network=network)
+        return wait(state)
+
+    def ask(state: State, to: str) -> bytes:
+        return state.cluster.request(b"x", to=to)
+
+    def run_in_other_daemons(state: State) -> int:
+        numbers = state.spark.range(0, SLOTS, 1, SLOTS)
+        return numbers.mapInArrow(lambda batches: batches, "id long").count()
+
+    def waiting() -> list[int]:
+        infos = [json.loads(path.read_bytes()) for path in driver.temporary.glob("iris-*/*/info.json")]
+        return sorted(info["pid"] for info in infos if info["waiting"])
+
+    driver(begin)
+    until(lambda: driver(run) == sum(range(SLOTS + 1)) and len(driver.agents()) >= 2)
+    until(lambda: len(waiting()) == 2 and sorted(driver.agents()) == waiting())
+    ahead = waiting()
+
+    members = driver(adopt)
+    assert sorted(member.pid for member in members.values()) == ahead
+    assert waiting() == []
+    replies = [json.loads(driver(functools.partial(ask, to=key))) for key in members]
+    assert [reply[:2] for reply in replies] == [[member.id, member.pid] for member in members.values()]
+
+    # Spark has other daemons for SQL, which find that there is an agent.
+    assert driver(run_in_other_daemons) == SLOTS
+    until(lambda: sorted(driver.agents()) == ahead)
+
+    driver(lambda state: state.cluster.close())
+    until(lambda: not driver.agents())
+    application: str = driver(lambda state: state.spark.sparkContext.applicationId)
+    driver(lambda state: state.spark.stop())
+    shutil.rmtree(work_directory(application))
+
+
 def test_with_fair_scheduling_agents_start_beside_a_long_job(driver: Driver, home: Path, tmp_path: Path) -> None:
     """And nothing is left when the driver is killed."""
     network = Network(secret=SECRET, discovery=False, listen="127.0.0.1:0")

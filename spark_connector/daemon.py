@@ -1,0 +1,87 @@
+"""Spark's Python daemon, which first starts the agent of its executor: ``spark.python.daemon.module=spark_connector.daemon``.
+
+Spark starts a daemon with the first Python task of an executor, and forks it for every task. So here an agent imports what it
+needs while the first task does the same, instead of after it. It knows nothing and serves nothing: whatever told it more, an
+environment or a command line, could be read by others. The task that the driver sends adopts it (:mod:`.spawn`).
+
+Nothing here may hold up or break Spark. The daemon waits for nobody and takes no lock. What fails is one line on the standard
+error output, and nothing is printed to the standard output, where Spark reads the port of the daemon. As it forks, it has no
+threads, and imports nothing that could start some.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+__all__ = ["AHEAD", "MODULE", "directory_of", "inherited_environment", "main", "start_agent"]
+
+#: What Spark calls this module.
+MODULE = "spark_connector.daemon"
+#: The argument that says to an agent that nobody will tell it anything before it runs.
+AHEAD = "ahead"
+
+#: Of the hash that names an agent's directory. The path of a socket may have 107 bytes in all.
+KEY_DIGITS = 16
+#: Secrets of Spark in the environment of Python workers, which an agent has no use for.
+_NOT_INHERITED = ("PYTHON_WORKER_FACTORY_SECRET", "_SPARK_AUTH_SECRET")
+
+
+def directory_of(local: str) -> str:
+    """Return the directory of an executor's agent.
+
+    Args:
+        local: ``SPARK_LOCAL_DIRS`` in the executor's Python processes.
+    """
+    import hashlib
+    import tempfile
+
+    key = hashlib.sha256(local.encode()).hexdigest()[:KEY_DIGITS]
+    return os.path.join(tempfile.gettempdir(), f"iris-{os.getuid()}", key)
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return what an agent inherits of this process: the environment, and where modules are found."""
+    environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # it can import what a task can
+    return environment
+
+
+def start_agent() -> None:
+    """Start a process that becomes the agent of this executor if it has none; return at once, whatever happens."""
+    try:
+        if not _is_of_use():
+            return
+        os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-P", "-m", "spark_connector.agent", AHEAD],
+            inherited_environment(),
+            file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_DUP2, 2, 1)],
+        )
+        # That process ends when it has forked the agent, and nobody asks how. Spark's daemon does the same a moment later.
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    except Exception as exc:
+        print(f"iris: no agent is started ahead: {type(exc).__name__}: {exc}", file=sys.stderr)  # noqa: T201
+
+
+def _is_of_use() -> bool:
+    """Tell whether an agent may be lacking. The process would find out too, after half a second of imports."""
+    with open(f"/proc/{os.getppid()}/cmdline", "rb") as file:
+        command = file.read().split(b"\0")
+    if os.path.basename(command[0]) == b"java" and b"--executor-id" not in command:
+        return False  # the driver
+    local = os.environ.get("SPARK_LOCAL_DIRS")
+    return not (local and os.path.exists(os.path.join(directory_of(local), "info.json")))
+
+
+def main() -> None:
+    """Be the daemon that Spark wants."""
+    start_agent()
+    from pyspark.daemon import manager
+
+    manager()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,316 @@
+"""Spark's Python daemon that starts an agent, with a shell in the place of the executor: no Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+import iris_py.sync as iris
+from iris_py import ConfigurationError
+from iris_py.sync.background import background
+from security import Secret
+from spark_connector import Network, agent, configure, daemon, spawn
+from spark_connector.errors import AgentFailed, OrderRefused
+from spark_connector.orders import Order, is_adoption, open_adoption, seal_adoption, seal_local
+from tests.spark.driving import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytest_plugins = ["iris_py.testing.fixtures"]
+pytestmark = pytest.mark.xdist_group("spark")
+
+ROOT = Path(__file__).parents[2]
+SECRET = Secret.generate(os.urandom).text
+TOKEN = os.urandom(32)
+PATIENCE_S = 60.0
+HANDLER = "import os\ndef who(request): return os.environ['SPARK_EXECUTOR_ID'].encode() + request.payload\n"
+#: What the executor runs; with something behind it, so that the shell stays.
+DAEMON = f'"{sys.executable}" -m {daemon.MODULE} pyspark.worker; true'
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process, zombies too."""
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class Executor:
+    """A process that looks as the Java of executor 7 does, and runs a command as it runs its daemon.
+
+    Attributes:
+        directory: Of its agent.
+        process: The process.
+    """
+
+    process: subprocess.Popen[bytes]
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.directory = spawn.agent_directory()
+
+    def start(self, command: str = DAEMON, *, name: str = "java", arguments: tuple[str, ...] = ("--executor-id", "7")) -> None:
+        self.process = subprocess.Popen(
+            [name, "-c", command, *arguments],
+            executable="/bin/sh",
+            cwd=self.base,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.base)},
+        )
+
+    def wait_for_agent(self) -> int:
+        until((self.directory / "info.json").exists)
+        return int(json.loads((self.directory / "info.json").read_bytes())["pid"])
+
+    def read_port(self) -> int:
+        """Read what the daemon says to Spark."""
+        assert self.process.stdout is not None
+        return int.from_bytes(self.process.stdout.read(4), "big")
+
+    def pipes(self) -> set[str]:
+        """Return how the kernel calls what the daemon and Spark share."""
+        files = (self.process.stdin, self.process.stdout, self.process.stderr)
+        return {f"pipe:[{os.fstat(file.fileno()).st_ino}]" for file in files if file is not None}
+
+    def processes(self, module: str) -> list[int]:
+        """Return the processes that run a module here."""
+        found = []
+        for path in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if path.name.isdecimal() and f"TMPDIR={self.base}".encode() in (path / "environ").read_bytes():
+                    command = (path / "cmdline").read_bytes().decode().split("\0")
+                    found += [int(path.name)] * (module in command)
+        return found
+
+    def log(self) -> str:
+        return (self.base / "iris-agent.log").read_text()
+
+    def end(self) -> tuple[bytes, bytes]:
+        """End it; return what it has printed since."""
+        return self.process.communicate(timeout=60)
+
+
+@pytest.fixture
+def executor(iris_isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
+    base = Path(tempfile.mkdtemp(prefix="iris-test-"))  # short: it holds sockets
+    monkeypatch.setattr(tempfile, "tempdir", str(base))
+    monkeypatch.chdir(base)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(base / "blockmgr-1"))
+    monkeypatch.setenv("PYTHON_WORKER_FACTORY_SECRET", "the secret of Spark")
+    made = Executor(base)
+    try:
+        yield made
+    finally:
+        made.process.kill()
+        made.process.communicate()
+        until(lambda: not (made.directory / "lock").exists())
+        shutil.rmtree(base)
+
+
+def test_the_daemon_is_that_of_spark_and_the_first_task_adopts_the_agent(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor.start()
+    assert 0 < executor.read_port() < 1 << 16
+    pid = executor.wait_for_agent()
+    assert os.getsid(pid) != os.getsid(executor.process.pid)
+    assert not executor.pipes() & {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    assert b"the secret of Spark" not in Path(f"/proc/{pid}/environ").read_bytes()
+    assert json.loads((executor.directory / "info.json").read_bytes())["waiting"] is True
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_spawn", lambda *_arguments, **_settings: pytest.fail("another one is started"))
+        daemon.start_agent()
+
+    # What the task can import and the agent cannot, such as --py-files, is found where the task finds it.
+    (executor.base / "shipped").mkdir()
+    (executor.base / "shipped" / "shipped_handler.py").write_text(HANDLER)
+    monkeypatch.syspath_prepend(executor.base / "shipped")
+    with iris.connect(secret=SECRET, discovery=False) as node:
+        network = Network(secret=SECRET, seeds=[node.address], discovery=False)
+        order = Order("etl", "0a", network, 1, b"cshipped_handler\nwho\n.", {})
+        found = spawn.ensure_agent(TOKEN, order)
+        assert (found["executor"], found["pid"], found["jvm"]) == ("7", pid, executor.process.pid)
+        assert found["spawned"] is False
+        assert node.request("etl.7", b" hello") == b"7 hello"
+        assert spawn.ensure_agent(TOKEN, order)["pid"] == pid
+
+        with pytest.raises(AgentFailed, match="not from the driver"):
+            spawn.ensure_agent(os.urandom(32), replace(order, generation=2))
+        shown = executor.log().encode() + (executor.directory / "info.json").read_bytes()
+        assert not [secret for secret in (SECRET.encode(), TOKEN, TOKEN.hex().encode()) if secret in shown]
+
+    # The daemon ends as Spark lets it end, and nobody has printed anything.
+    assert executor.end() == (b"", b"")
+    until(lambda: not executor.directory.exists())
+    assert executor.log().rstrip().endswith("gone")
+
+
+def test_many_daemons_of_an_executor_start_one_agent(executor: Executor) -> None:
+    executor.start(f"exec 3<&0; for each in 1 2 3 4; do {DAEMON.removesuffix('; true')} <&3 & done; wait")
+    ports = {executor.read_port() for _ in range(4)}  # when a daemon says its port, it has started a process
+    assert len(ports) == 4
+    pid = executor.wait_for_agent()
+    until(lambda: executor.processes("spark_connector.agent") == [pid])
+    assert executor.log().count("agent of executor 7") == 1
+    assert "another agent" not in executor.log()
+    daemons = executor.processes(daemon.MODULE)
+    assert len(daemons) == 4
+    until(lambda: not [child for each in daemons for child in children(each)])  # no zombies either
+    assert executor.end() == (b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("on the driver", ""),
+        ("without a Java", "iris: no agent is started ahead: AgentFailed: there is no Java above this Python worker."),
+        ("with a directory of others", "iris: no agent is started ahead: ConfigurationError: "),
+    ],
+)
+def test_without_an_agent_the_daemon_works_all_the_same(executor: Executor, how: str, said: str) -> None:
+    if how == "with a directory of others":
+        executor.directory.parent.mkdir(mode=0o755)
+    executor.start(
+        name="a-shell" if how == "without a Java" else "java",
+        arguments=("a", "program") if how == "on the driver" else ("--executor-id", "7"),
+    )
+    assert 0 < executor.read_port() < 1 << 16
+    until(lambda: not executor.processes("spark_connector.agent"))
+    out, err = executor.end()
+    assert out == b""
+    assert err.decode().startswith(said)
+    assert err.count(b"\n") == bool(said)
+    assert not executor.directory.exists()
+
+
+def test_a_process_that_cannot_be_started_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_arguments: object, **_settings: object) -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "posix_spawn", fail)
+    daemon.start_agent()
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err == "iris: no agent is started ahead: BlockingIOError: [Errno 11] Resource temporarily unavailable\n"
+
+
+def test_nothing_is_left_of_a_process_that_ends_at_once() -> None:
+    """Where nobody asks how a child has ended, the kernel forgets it, and there is no other to wait for."""
+    program = (
+        f"import os, sys; from {daemon.MODULE} import start_agent; sys.executable = '/bin/false'; start_agent()\n"
+        "try: print(os.wait())\n"
+        "except ChildProcessError: print('none')"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("none\n", "")
+
+
+def test_the_daemon_imports_next_to_nothing() -> None:
+    """It is forked for every task: what it has imported is there in all of them, and threads would not be."""
+    program = f"import sys; before = set(sys.modules); import {daemon.MODULE}; print(*set(sys.modules) - before)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    imported = {name.partition(".")[0] for name in done.stdout.split()}
+    assert daemon.MODULE in done.stdout.split()
+    assert not imported & {"iris_py", "pyspark", "asyncio", "threading", "subprocess", "concurrent", "logging"}
+
+
+# -- adoption
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Iterator[agent.Agent]:
+    """An agent that was started ahead and waits, in a thread of this process."""
+    short = Path(tempfile.mkdtemp(prefix="iris-test-"))  # it holds sockets
+    started = threading.Event()
+    launch = spawn.Launch(short, spawn.ExecutorProcess("7", os.getpid(), spawn.started_at(os.getpid())), None)
+    made = agent.Agent(launch, background(), started.set)
+    running = threading.Thread(target=background().wait, args=[made.run])
+    running.start()
+    try:
+        assert started.wait(PATIENCE_S)
+        yield made
+    finally:
+        background().soon(made.end)
+        running.join(PATIENCE_S)
+        shutil.rmtree(short)
+    assert not running.is_alive()
+
+
+def tell(waiting: agent.Agent, *orders: bytes) -> dict[str, Any]:
+    answer = asyncio.run(spawn._tell(waiting._launch.directory / "control", orders))
+    assert answer is not None
+    return answer
+
+
+def test_orders_count_only_after_an_adoption_and_the_first_one_counts(waiting: agent.Agent) -> None:
+    order = Order("etl", "0a", Network(secret=SECRET, discovery=False), 1, b"not a pickle", {})
+    other = os.urandom(32)
+
+    assert "nobody has adopted this agent" in tell(waiting, seal_local(TOKEN, order))["error"]
+    assert "not from the driver" in tell(waiting, seal_adoption(TOKEN, []), seal_local(other, order))["error"]
+    # It was adopted all the same, so now this is what counts: the order itself is looked into.
+    assert "cannot be loaded" in tell(waiting, seal_local(TOKEN, order))["error"]
+    assert "cannot be loaded" in tell(waiting, seal_adoption(TOKEN, []), seal_local(TOKEN, order))["error"]
+    assert "not from the driver" in tell(waiting, seal_adoption(other, []), seal_local(other, order))["error"]
+
+
+def test_an_agent_that_nobody_adopts_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "ADOPTION_TIMEOUT_S", 0.05)
+    short = Path(tempfile.mkdtemp(prefix="iris-test-"))
+    launch = spawn.Launch(short, spawn.ExecutorProcess("7", os.getpid(), spawn.started_at(os.getpid())), None)
+    running = threading.Thread(target=background().wait, args=[agent.Agent(launch, background()).run])
+    running.start()
+    running.join(PATIENCE_S)
+    assert not running.is_alive()
+    assert not (short / "info.json").exists()
+    shutil.rmtree(short)
+
+
+def test_an_adoption_that_was_changed_is_refused() -> None:
+    sealed = seal_adoption(TOKEN, ["/a", "/b"])
+    assert is_adoption(sealed)
+    assert open_adoption(sealed) == (TOKEN, ["/a", "/b"])
+    with pytest.raises(OrderRefused):
+        open_adoption(sealed[:-1] + b"x")
+    assert not is_adoption(sealed[:40])
+    order = Order("etl", "0a", Network(), 1, b"", {})
+    assert not is_adoption(seal_local(TOKEN, order))
+
+
+# -- settings
+
+
+def test_settings_are_made_before_the_first_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    module, mode = "spark.python.daemon.module", "spark.scheduler.mode"
+
+    builder = SparkSession.Builder()
+    assert configure(builder) is builder
+    assert builder._options == {module: "spark_connector.daemon", mode: "FAIR"}
+    assert configure(SparkSession.Builder(), accelerate=False)._options == {mode: "FAIR"}
+    assert configure(SparkSession.Builder(), fair=False)._options == {module: "spark_connector.daemon"}
+
+    with pytest.raises(ConfigurationError, match="must be SparkSession"):
+        configure(SparkSession)  # type: ignore[arg-type]
+    monkeypatch.setattr(SparkContext, "_active_spark_context", object())
+    with pytest.raises(ConfigurationError, match="before the first one"):
+        configure(SparkSession.Builder())
