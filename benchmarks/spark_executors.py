@@ -1,6 +1,7 @@
 """How fast the driver reaches executors, and how fast their agents go and come: ``python -m benchmarks.spark_executors``.
 
-It starts a Spark with two executors of one slot each, as processes of this machine.
+It starts a Spark with two executors of one slot each, as processes of this machine; and once more, with a Python daemon that
+starts agents ahead.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from security import Secret
-from spark_connector import ExecutorCluster, Network, ensure_java
+from spark_connector import ExecutorCluster, Network, configure, ensure_java
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 #: Requests that are measured, after some that are not.
 REQUESTS: Final = 2000
 WARM_UP: Final = 200
+#: Executors that are killed with each of the two daemons.
+LOSSES: Final = 5
+#: How long executors are given after the first Python job: an agent that is started ahead takes a second.
+SETTLING_S: Final = 4.0
 #: How long anything may take on a machine that is busy.
 PATIENCE_S: Final = 120.0
 
@@ -39,10 +44,9 @@ def measure(spark: SparkSession, cluster: ExecutorCluster) -> dict[str, float]:
 
     Returns:
         ``busy_request_p50_us`` and ``busy_request_p99_us``: a request to one executor whose only slot is busy.
-        ``agent_rss_mib``: memory of an agent. ``out_of_view_s``: from the SIGKILL of an executor until it is no member.
-        ``registered_s``: from there until Spark has its replacement. ``joined_s``: from there until that is a member.
+        ``agent_rss_mib``: memory of an agent; and those of :func:`measure_losses`.
     """
-    return {**measure_request(spark, cluster), **measure_loss(cluster)}
+    return {**measure_request(spark, cluster), **measure_losses(cluster)}
 
 
 def measure_request(spark: SparkSession, cluster: ExecutorCluster) -> dict[str, float]:
@@ -79,6 +83,17 @@ def measure_request(spark: SparkSession, cluster: ExecutorCluster) -> dict[str, 
     }
 
 
+def measure_losses(cluster: ExecutorCluster) -> dict[str, float]:
+    """Kill executors, one after the other.
+
+    Returns:
+        Medians. ``out_of_view_s``: from the SIGKILL of an executor until it is no member. ``registered_s``: from there until
+        Spark has its replacement. ``joined_s``: from there until that is a member.
+    """
+    found = [measure_loss(cluster) for _ in range(LOSSES)]
+    return {name: statistics.median(each[name] for each in found) for name in found[0]}
+
+
 def measure_loss(cluster: ExecutorCluster) -> dict[str, float]:
     """Kill an executor, and measure how long it takes until it is gone, and until there is another one."""
     members = cluster.wait(timeout=PATIENCE_S)
@@ -110,30 +125,44 @@ def _resident_mib(pid: int) -> float:
     return int(fields["VmRSS"].split()[0]) / 1024
 
 
+def _start(accelerate: bool) -> SparkSession:
+    builder = configure(SparkSession.builder, accelerate=accelerate, fair=False)
+    builder = builder.master("local-cluster[2,1,1024]")
+    for name in ("spark.driver.host", "spark.driver.bindAddress"):
+        builder = builder.config(name, "127.0.0.1")
+    spark = builder.config("spark.executor.memory", "1g").config("spark.ui.enabled", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def _with_cluster(accelerate: bool, measured: Callable[[SparkSession, ExecutorCluster], dict[str, float]]) -> dict[str, float]:
+    """Measure something with a session of its own; and ``started_s``, until executors that run Python are members."""
+    spark = _start(accelerate)
+    application = spark.sparkContext.applicationId
+    network = Network(secret=Secret.generate(os.urandom).text, discovery=False, listen="127.0.0.1:0")
+    try:
+        spark.sparkContext.parallelize(range(4), 4).map(str).count()
+        time.sleep(SETTLING_S)
+        began = time.monotonic()
+        with ExecutorCluster(
+            spark, "benchmark", lambda _request: os.environ["SPARK_EXECUTOR_PID"].encode(), network=network
+        ) as cluster:
+            cluster.wait(2, timeout=PATIENCE_S)
+            return {"started_s": time.monotonic() - began, **measured(spark, cluster)}
+    finally:
+        spark.stop()
+        shutil.rmtree(Path(pyspark.__file__).parent / "work" / application, ignore_errors=True)
+
+
 def main() -> None:
     """Print the figures as JSON."""
     ensure_java()
     os.environ.update(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
-    spark = (
-        SparkSession.builder.master("local-cluster[2,1,1024]")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.executor.memory", "1g")
-        .config("spark.ui.enabled", "false")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    network = Network(secret=Secret.generate(os.urandom).text, discovery=False, listen="127.0.0.1:0")
-    try:
-        with ExecutorCluster(
-            spark, "benchmark", lambda _request: os.environ["SPARK_EXECUTOR_PID"].encode(), network=network
-        ) as cluster:
-            figures = measure(spark, cluster)
-        print(json.dumps({name: round(value, 4) for name, value in figures.items()}, indent=2))
-    finally:
-        application = spark.sparkContext.applicationId
-        spark.stop()
-        shutil.rmtree(Path(pyspark.__file__).parent / "work" / application, ignore_errors=True)
+    figures = _with_cluster(False, measure)
+    accelerated = _with_cluster(True, lambda _spark, cluster: measure_losses(cluster))
+    for name in ("started_s", "joined_s"):
+        figures[f"accelerated_{name}"] = accelerated[name]
+    print(json.dumps({name: round(value, 4) for name, value in figures.items()}, indent=2))
 
 
 if __name__ == "__main__":
