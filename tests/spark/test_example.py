@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,3 +76,25 @@ def test_executors(example: Callable[[str], list[str]]) -> None:
         "total 44.00",
         "stopped",
     ]
+
+
+def test_looking_features_up(example: Callable[[str], list[str]]) -> None:
+    assert example("spark_features.py") == [
+        "order 1 of ada: 30, 1 of 12 orders returned",
+        "order 2 of bob: 250, 3 of 3 orders returned",
+        "order 3 of eve: 15, 0 of 7 orders returned",
+        "order 4 of new: 80, nothing is known",
+        "order 5 of bob: 20, 3 of 3 orders returned",
+        "stopped",
+    ]
+
+
+def test_metrics_of_a_job_that_runs(example: Callable[[str], list[str]]) -> None:
+    *reports, total, stopped = example("spark_metrics.py")
+    assert [total, stopped] == ["total 20540", "stopped"]
+    found = [re.fullmatch(r"(\d+) of 40 rows, executor driver: (\d+) MiB", line) for line in reports]
+    counts = [int(each[1]) for each in found if each]
+    assert len(counts) == len(reports) > 0
+    assert counts == sorted(counts)
+    assert 0 < counts[-1] <= 40
+    assert all(int(each[2]) > 50 for each in found if each)
