@@ -217,10 +217,12 @@ class Agent:
 
     async def _answer(self, reader: asyncio.StreamReader) -> dict[str, Any]:
         try:
-            sealed = await _read_order(reader)
+            sealed, adoption = await _read_order(reader), None
             if is_adoption(sealed):
-                self._adopt(sealed)
-                sealed = await _read_order(reader)
+                # All is read before anything is refused: a socket that is closed with unread bytes takes the answer with it.
+                sealed, adoption = await _read_order(reader), sealed
+            if adoption is not None:
+                self._adopt(adoption)
             if self._launch.token is None:
                 raise OrderRefused("nobody has adopted this agent")
             return await self.serve(open_local(self._launch.token, sealed))

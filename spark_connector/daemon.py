@@ -53,14 +53,15 @@ def start_agent() -> None:
     try:
         if not _is_of_use():
             return
+        # That process ends when it has forked the agent, and nobody asks how. Spark's daemon does the same a moment later.
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         os.posix_spawn(
             sys.executable,
             [sys.executable, "-P", "-m", "spark_connector.agent", AHEAD],
             inherited_environment(),
             file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_DUP2, 2, 1)],
+            setsigdef=[signal.SIGCHLD],
         )
-        # That process ends when it has forked the agent, and nobody asks how. Spark's daemon does the same a moment later.
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     except Exception as exc:
         print(f"iris: no agent is started ahead: {type(exc).__name__}: {exc}", file=sys.stderr)  # noqa: T201
 
