@@ -50,6 +50,7 @@ def inherited_environment() -> dict[str, str]:
 
 def start_agent() -> None:
     """Start a process that becomes the agent of this executor if it has none; return at once, whatever happens."""
+    handler = signal.getsignal(signal.SIGCHLD)
     try:
         if not _is_of_use():
             return
@@ -63,6 +64,7 @@ def start_agent() -> None:
             setsigdef=[signal.SIGCHLD],
         )
     except Exception as exc:
+        signal.signal(signal.SIGCHLD, handler)
         print(f"iris: no agent is started ahead: {type(exc).__name__}: {exc}", file=sys.stderr)  # noqa: T201
 
 

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -204,8 +205,10 @@ def test_a_process_that_cannot_be_started_is_one_line(
     def fail(*_arguments: object, **_settings: object) -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
+    before = signal.getsignal(signal.SIGCHLD)
     monkeypatch.setattr(os, "posix_spawn", fail)
     daemon.start_agent()
+    assert signal.getsignal(signal.SIGCHLD) == before
     out, err = capfd.readouterr()
     assert out == ""
     assert err == "iris: no agent is started ahead: BlockingIOError: [Errno 11] Resource temporarily unavailable\n"
