@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -131,7 +132,9 @@ def gather(rows: int) -> Evidence:
         found = replies.mapInArrow(_disturbing(str(marks)), replies.schema).select("id", "reply").collect()
         seconds = time.monotonic() - began
         with iris.connect(network=_NETWORK, secret=stage.home.secret, seeds=seeds[1:], discovery=False) as node:
-            repeated = [int(node.request(f"repeated at {member['pid']}", b"", timeout=30)) for member in members[1:]]
+            # Nodes were killed a moment ago, so it may take a while until the members are found: these requests wait for them.
+            ask = partial(node.request, payload=b"", timeout=30, idempotent=True)
+            repeated = [int(ask(f"repeated at {member['pid']}")) for member in members[1:]]
         executed = [Counter(int(line) for line in log.read_bytes().split()) for log in logs]
         dead, living = executed[0], executed[1:]
         by_the_living = Counter(number for each in living for number in each)
