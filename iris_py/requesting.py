@@ -100,6 +100,8 @@ class Requesting(NodeBase):
         else:
             self._driver.wake()
         try:
+            if future.done():  # Who asks again and again for what this node refuses itself must not keep the loop to itself.
+                await asyncio.sleep(0)
             return await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():

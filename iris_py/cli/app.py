@@ -315,7 +315,7 @@ def demo(
 
     The demo has a network of its own and meets nobody else's.
 
-    With --spark the files are read by tasks of Spark (local-cluster[2,1,1024], which takes half a minute).
+    With --spark the files are read by tasks of Spark (local-cluster[2,1,1024], which takes 45 s on two processors).
     """
     if spark:
         from iris_py.cli.demo_spark import demo_spark

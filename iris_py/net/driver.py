@@ -1,8 +1,8 @@
 """Runs a node on a network: moves bytes between links and streams, carries datagrams, keeps one timer.
 
 Everything that wants to be sent schedules :meth:`Driver.wake`, which runs :meth:`Driver.transmit` once per turn of the event
-loop: that is where batching comes from. Strictly one routine takes everything out of the core, in the order that
-:mod:`iris_py.node` asks for.
+loop: that is where batching comes from. What has nothing to share a record with does not wait for that. Strictly one routine
+takes everything out of the core, in the order that :mod:`iris_py.node` asks for.
 """
 
 from __future__ import annotations

@@ -871,3 +871,37 @@ def test_who_was_cut_off_alone_takes_no_members_away_when_it_returns(seed: int) 
         assert len(await alone.members("works")) == len(members)
 
     run_in_network(main, seed=seed)
+
+
+def test_who_asks_again_at_once_lets_others_go_on() -> None:
+    """The own node is the only member, and full of the requests of another one."""
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        own, other = await simulation.start_nodes(2)
+        began, may_end = asyncio.Event(), asyncio.Event()
+
+        async def wait(request: iris.Request) -> bytes:
+            began.set()
+            await may_end.wait()
+            return request.payload
+
+        async def end_soon() -> None:
+            for _ in range(100):
+                await asyncio.sleep(0)
+            may_end.set()
+
+        await own.join("slow", wait, concurrency=1, queue_messages=0)
+        first = asyncio.create_task(other.request("slow", b"first"))
+        await began.wait()
+        ending = asyncio.create_task(end_soon())
+        for _ in range(1000):
+            try:
+                assert await own.request("slow", b"second") == b"second"
+                break
+            except iris.Overloaded:
+                continue
+        assert may_end.is_set()
+        await ending
+        assert await first == b"first"
+
+    simulate(scenario)
