@@ -15,6 +15,7 @@ from iris_py.errors import ConfigurationError, HandshakeError, IrisError, NodeCl
 from iris_py.group import WEIGHT_MAX, WEIGHT_MIN
 from iris_py.headers import encode_headers
 from iris_py.membership import DRAIN_TIMEOUT_S, Membership
+from iris_py.net import busy_poll
 from iris_py.net.addresses import advertised_addresses, parse_address
 from iris_py.net.driver import Driver
 from iris_py.net.remembered import RememberedPeers
@@ -72,6 +73,8 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         self._tracing = find_tracing(config.tracing, lambda reason: self._core.count_drop(reason))
         self._keyring = keyring
         self._driver = Driver(network or SocketNetwork(), self)
+        if config.busy_poll and network is None and busy_poll.is_useful():  # where time is virtual none passes while one looks
+            self._busy_poll = busy_poll.BusyPoll(self._loop)
         self._is_remembered = config.discovery and network is None  # the files tell of this machine, and of no other network
         self._remembered: RememberedPeers | None = None
         self._memberships: dict[Registration, Membership] = {}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_py.headers import Headers
+    from iris_py.net.busy_poll import BusyPoll
     from iris_py.net.driver import Driver
     from iris_py.node import NodeCore
     from iris_py.tracing import Tracing
@@ -35,6 +36,7 @@ class NodeBase(Closable):
         self._closing: asyncio.Task[None] | None = None
         self._room_waiters: list[asyncio.Future[None]] = []
         self._tracing: Tracing | None = None  # looked at once for everything that is sent: it must cost no more than that
+        self._busy_poll: BusyPoll | None = None
         self._unrested = 0  # what was sent since the event loop had a turn
 
     def _check_open(self) -> None:

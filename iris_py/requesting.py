@@ -97,6 +97,8 @@ class Requesting(NodeBase):
             raise ConfigurationError(str(exc)) from exc
         if self._core.requester.is_alone:
             self._driver.transmit_now()
+            if self._busy_poll is not None and not future.done():
+                self._busy_poll.look_for(future)
         else:
             self._driver.wake()
         try:

@@ -261,6 +261,7 @@ def connect(
     discovery: bool | None = None,
     max_message_bytes: int | None = None,
     tracing: TracingSetting = None,
+    busy_poll: bool | None = None,
     config: Config | Path | str | None = None,
 ) -> Node:
     loop = background()
@@ -276,6 +277,7 @@ def connect(
             discovery=discovery,
             max_message_bytes=max_message_bytes,
             tracing=tracing,
+            busy_poll=busy_poll,
             config=config,
         ),
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import iris_py as iris
+from iris_py.net.busy_poll import BusyPoll
 from iris_py.net.sockets import SocketNetwork
 from iris_py.packets import MAX_MESSAGE_BYTES
 
@@ -551,6 +552,26 @@ def test_a_thousand_requests_at_once(loops: Loops) -> None:
             assert sum(executed) == 1_000
             assert min(executed) > 50, "both were asked"
             assert not {reason for reason in statistics.drops if reason != "datagram"}, "those are beacons of other networks"
+
+    loops.run(main())
+
+
+@pytest.mark.parametrize("processors", [2, 1])
+@pytest.mark.parametrize("setting", [None, False])
+def test_a_reply_is_looked_for_only_if_it_is_the_only_one(
+    loops: Loops, monkeypatch: pytest.MonkeyPatch, setting: bool | None, processors: int
+) -> None:
+    looked_for: list[asyncio.Future[bytes]] = []
+    monkeypatch.setattr(BusyPoll, "look_for", lambda _self, reply: looked_for.append(reply))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(processors)))
+
+    async def main() -> None:
+        async with iris.connect() as member, iris.connect(busy_poll=setting) as node, member.join("echo", echo):
+            assert await node.request("echo", b"alone") == b"alone"
+            assert len(looked_for) == (1 if setting is None and processors > 1 else 0)
+            looked_for.clear()
+            await asyncio.gather(*(node.request("echo", b"one of many") for _ in range(10)))
+            assert len(looked_for) <= 1, "only the first one was alone"
 
     loops.run(main())
 

@@ -158,6 +158,7 @@ def test_a_secret_is_in_no_repr(environ: dict[str, str]) -> None:
         ({"seeds": [f"a:{n}" for n in range(1, 258)]}, "257 entries"),
         ({"zone": "x" * 65}, "65 bytes"),
         ({"discovery": "maybe"}, "neither yes nor no"),
+        ({"busy_poll": 0.1}, "busy_poll is 0.1, neither yes nor no"),
         ({"max_message_bytes": 1023}, "max_message_bytes is 1023, not a number of bytes from 1024 to 67108864"),
         ({"max_message_bytes": (64 << 20) + 1}, "not a number of bytes"),
         ({"max_message_bytes": True}, "not a number of bytes"),
