@@ -58,6 +58,8 @@ ROWS_MIN: Final = 2 * PARTITIONS * BATCH_ROWS
 PATIENCE_S: Final = 200.0
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")
 _NETWORK: Final = "evidence"
+#: Of every Java: quick to start, as none of them lives long.
+_JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @dataclass(frozen=True)
@@ -239,16 +241,18 @@ def _session(home: Path) -> Iterator[SparkSession]:
     with ExitStack() as stack:
         master = stack.enter_context(_Daemon(home, "master.Master", HOSTS[0]))
         url = master.wait_for(r"Starting Spark master at (spark://\S+)")
+        workers = []
         for number, host in enumerate(HOSTS):
             options = ("--cores", "1", "--memory", "1200m", "--work-dir", str(home / f"work-{number}"), url)
-            worker = stack.enter_context(_Daemon(home, "worker.Worker", host, *options))
+            workers.append(stack.enter_context(_Daemon(home, "worker.Worker", host, *options)))
+        for worker in workers:
             worker.wait_for(r"Successfully (registered) with master")
         settings = {
             "spark.driver.bindAddress": HOSTS[0],
-            "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} -XX:TieredStopAtLevel=1",
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} {_JAVA_OPTIONS}",
             "spark.driver.host": HOSTS[0],
             "spark.executor.cores": "1",
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
             "spark.executor.memory": "1g",
             "spark.local.dir": str(home),
             "spark.speculation": "true",
@@ -264,6 +268,12 @@ class _Daemon:
     def __init__(self, home: Path, name: str, host: str, *options: str) -> None:
         self._log = home / f"{name}-{host}.log"
         root = Path(pyspark.__file__).parent
+        settings = {
+            "SPARK_HOME": str(root),
+            "SPARK_LOCAL_IP": host,
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": _JAVA_OPTIONS,
+        }
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
                 (
@@ -275,7 +285,7 @@ class _Daemon:
                 stdout=log,
                 stderr=log,
                 cwd=home,
-                env={**os.environ, "SPARK_HOME": str(root), "SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m"},
+                env={**os.environ, **settings},
                 start_new_session=True,
             )
 
