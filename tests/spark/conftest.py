@@ -1,4 +1,8 @@
-"""What the tests with Spark share: one session on this machine alone, and a network with services in this process."""
+"""What the tests with Spark share: one session on this machine alone, and a network with services in this process.
+
+Those that use the session are one group for pytest-xdist, ``spark``, so that it is started once. Those with a Spark of their own
+in other processes are another one, ``spark-processes``, for several at a time would be too many Javas. All others run anywhere.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,13 +20,15 @@ from pyspark.sql import SparkSession
 import iris_py.sync as iris
 from security import Secret
 from spark_connector import Network, ensure_java
+from tests.spark import warm_daemon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 #: Rows of an Arrow batch: few, so that a partition of a test has several.
 BATCH_ROWS = 100
+#: For every Java here: quick to start, as none of them lives long.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +44,7 @@ def spark(spark_home: Path) -> Iterator[SparkSession]:
         for name in list(os.environ):
             if name.startswith(("IRIS_", "XDG_", "SPARK_")):
                 patch.delenv(name)
-        for name, value in environment(spark_home).items():
+        for name, value in {**environment(spark_home), **warm_daemon.ENVIRONMENT, "PYTHONPATH": python_path()}.items():
             patch.setenv(name, value)
         patch.setenv("JAVA_HOME", os.environ.get("JAVA_HOME", ""))  # so that what is set now is undone
         ensure_java()
@@ -66,6 +73,11 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
+def python_path() -> str:
+    """Return where Spark's Python processes look for modules: the daemon is one of the tests."""
+    return os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
+
+
 def start(home: Path) -> SparkSession:
     """Start the one session of these tests, on this machine alone."""
     session = (
@@ -74,11 +86,13 @@ def start(home: Path) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.python.daemon.module", warm_daemon.MODULE)
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH_ROWS))
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .config("spark.local.dir", str(home))
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home} -XX:TieredStopAtLevel=1")
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home} {JAVA_OPTIONS}")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

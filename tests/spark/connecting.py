@@ -14,6 +14,8 @@ from pyspark.sql import functions as F
 import iris_py.sync as iris
 from security import Secret
 from spark_connector import ArrowHandler, Network, dispatch, ensure_java, notify
+from tests.spark import warm_daemon
+from tests.spark.conftest import JAVA_OPTIONS
 
 ROWS = 120
 
@@ -64,9 +66,10 @@ def main() -> None:
     ensure_java()
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} -XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} {JAVA_OPTIONS}",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(home),
+        "spark.python.daemon.module": warm_daemon.MODULE,
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.ui.enabled": "false",
     }

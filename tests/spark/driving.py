@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark import cloudpickle
 
 from spark_connector import spawn
-from tests.spark.conftest import environment
+from tests.spark.conftest import JAVA_OPTIONS, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,11 +152,12 @@ def start_session(home: Path, master: str, **settings: str) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.executor.memory": "1g",
         "spark.local.dir": str(home),
         "spark.sql.warehouse.dir": str(home / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} -XX:TieredStopAtLevel=1",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} {JAVA_OPTIONS}",
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
     }
     for name, value in {**defaults, **settings}.items():
         builder = builder.config(name, value)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark import connecting
+from tests.spark import connecting, warm_daemon
 from tests.spark.conftest import environment
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("spark-processes"), pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +23,7 @@ def test_tasks_use_iris_under_spark_connect(tmp_path: Path) -> None:
     done = subprocess.run(
         (sys.executable, connecting.__file__, str(tmp_path)),
         cwd=tmp_path,
-        env={**kept, **environment(tmp_path), "PYTHONPATH": str(ROOT)},
+        env={**kept, **environment(tmp_path), **warm_daemon.ENVIRONMENT, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=250,
