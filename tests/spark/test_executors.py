@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
     from spark_connector import Executor
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("spark-processes"), pytest.mark.timeout(300)]
 
 SECRET = Secret.generate(os.urandom).text
 #: Tasks at once: two for each of the two executors.
 SLOTS = 4
 RACERS = 32
+#: Between two looks for executors without an agent.
+LOOK_S = 0.05
 
 
 class Worker(iris.Handler):
@@ -71,7 +73,8 @@ def driver(home: Path) -> Iterator[Driver]:
                 "spark.eventLog.dir": (home / "events").as_uri(),
             },
         )
-        state.cluster = ExecutorCluster(state.spark, "etl", Worker(), network=network)
+        # An agent that is killed before the next look has seen it is tried again after seconds, so looks are frequent here.
+        state.cluster = ExecutorCluster(state.spark, "etl", Worker(), network=network, poll=LOOK_S)
         return state.spark.sparkContext.applicationId
 
     application = ""
@@ -290,15 +293,30 @@ def test_nothing_is_left_when_the_session_is_stopped(driver: Driver) -> None:
     driver(lambda state: state.cluster.close())
 
 
-def test_agents_that_started_with_any_python_task_are_adopted(driver: Driver, home: Path) -> None:
-    """Where Spark's daemon is that of this package, and before there is an ExecutorCluster."""
-    network = Network(secret=SECRET, discovery=False, listen="127.0.0.1:0")
+@pytest.fixture(scope="module")
+def fair(driver: Driver, home: Path) -> Iterator[Driver]:
+    """The driver with another session: it is scheduled fairly, and Spark's daemon is that of this package."""
 
-    def begin(state: State) -> None:
+    def begin(state: State) -> str:
         state.cluster.close()
         state.spark.stop()  # another session would have its settings
         settings = {"spark.scheduler.mode": "FAIR", "spark.python.daemon.module": "spark_connector.daemon"}
         state.spark = start_session(home, f"local-cluster[2,{SLOTS // 2},1024]", **settings)
+        return state.spark.sparkContext.applicationId
+
+    application = driver(begin)
+    try:
+        yield driver
+    finally:
+        driver.process.kill()
+        until(lambda: not driver.processes())
+        shutil.rmtree(work_directory(application))
+
+
+def test_agents_that_started_with_any_python_task_are_adopted(fair: Driver) -> None:
+    """Before there is an ExecutorCluster."""
+    driver = fair
+    network = Network(secret=SECRET, discovery=False, listen="127.0.0.1:0")
 
     def run(state: State) -> int:
         tasks = state.spark.sparkContext.parallelize(range(SLOTS), SLOTS)
@@ -319,7 +337,6 @@ def test_agents_that_started_with_any_python_task_are_adopted(driver: Driver, ho
         infos = [json.loads(path.read_bytes()) for path in driver.temporary.glob("iris-*/*/info.json")]
         return sorted(info["pid"] for info in infos if info["waiting"])
 
-    driver(begin)
     until(lambda: driver(run) == sum(range(SLOTS + 1)) and len(driver.agents()) >= 2)
     until(lambda: len(waiting()) == 2 and sorted(driver.agents()) == waiting())
     ahead = waiting()
@@ -336,16 +353,14 @@ def test_agents_that_started_with_any_python_task_are_adopted(driver: Driver, ho
 
     driver(lambda state: state.cluster.close())
     until(lambda: not driver.agents())
-    application: str = driver(lambda state: state.spark.sparkContext.applicationId)
-    driver(lambda state: state.spark.stop())
-    shutil.rmtree(work_directory(application))
 
 
-def test_with_fair_scheduling_agents_start_beside_a_long_job(driver: Driver, home: Path, tmp_path: Path) -> None:
+def test_with_fair_scheduling_agents_start_beside_a_long_job(fair: Driver) -> None:
     """And nothing is left when the driver is killed."""
+    driver = fair
     network = Network(secret=SECRET, discovery=False, listen="127.0.0.1:0")
 
-    def begin(state: State) -> tuple[str, bool]:
+    def begin(state: State) -> bool:
         import threading
         import time
 
@@ -353,7 +368,6 @@ def test_with_fair_scheduling_agents_start_beside_a_long_job(driver: Driver, hom
             time.sleep(0.2)
             return []
 
-        state.spark = start_session(home, f"local-cluster[2,{SLOTS // 2},1024]", **{"spark.scheduler.mode": "FAIR"})
         context = state.spark.sparkContext
         job = threading.Thread(target=context.parallelize(range(5000), 5000).mapPartitions(work).count, daemon=True)
         job.start()
@@ -361,18 +375,12 @@ def test_with_fair_scheduling_agents_start_beside_a_long_job(driver: Driver, hom
             time.sleep(0.01)
         state.cluster = ExecutorCluster(state.spark, "etl", Worker(), network=network)
         members = wait(state)
-        return context.applicationId, job.is_alive() and len(members) == 2
+        return job.is_alive() and len(members) == 2
 
-    application, is_beside = driver(begin)
-    try:
-        assert is_beside
-        assert len(driver.agents()) == 2
+    assert driver(begin)
+    assert len(driver.agents()) == 2
 
-        driver.process.kill()
-        took = until(lambda: not driver.processes())
-        print(f"everything is gone {took:.2f} s after the SIGKILL of the driver")
-        until(lambda: not driver.directories())
-    finally:
-        driver.process.kill()
-        until(lambda: not driver.processes())
-        shutil.rmtree(work_directory(application))
+    driver.process.kill()
+    took = until(lambda: not driver.processes())
+    print(f"everything is gone {took:.2f} s after the SIGKILL of the driver")
+    until(lambda: not driver.directories())

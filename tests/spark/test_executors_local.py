@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from iris_py import ConfigurationError
 from security import Secret
 from spark_connector import ExecutorCluster, ExecutorsMissing, Network
 from spark_connector.application import Application, ApplicationEnded
-from tests.spark.conftest import environment
+from tests.spark.conftest import JAVA_OPTIONS, environment
 from tests.spark.driving import until
 
 if TYPE_CHECKING:
@@ -36,8 +37,20 @@ def who(request: iris.Request) -> bytes:
 
 
 @pytest.fixture
-def network(iris_isolated: Path, secret: str) -> Network:
+def network(iris_isolated: Path, secret: str, spark_home: Path) -> Network:
+    """A network; there is no agent of another test, which would be asked although it is about to end."""
+    until(lambda: not agents_of(spark_home))
     return Network(secret=secret, discovery=False)
+
+
+def agents_of(home: Path) -> list[int]:
+    """Return the agents of the shared Spark."""
+    found = []
+    for path in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):  # it has just ended
+            if path.name.isdecimal() and b"spark_connector.agent" in (path / "cmdline").read_bytes().split(b"\0"):
+                found += [int(path.name)] * (f"HOME={home}".encode() in (path / "environ").read_bytes().split(b"\0"))
+    return found
 
 
 @pytest.fixture
@@ -45,7 +58,8 @@ def cluster(spark: SparkSession, network: Network) -> Iterator[ExecutorCluster]:
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    with ExecutorCluster(spark, "local", who, network=network) as made:
+    # An agent that is killed before the next look has seen it is tried again after seconds, so looks are frequent here.
+    with ExecutorCluster(spark, "local", who, network=network, poll=0.05) as made:
         yield made
 
 
@@ -202,13 +216,16 @@ def test_a_node_of_the_program_that_is_closed_ends_the_looking(spark: SparkSessi
 
 
 PROGRAM = """
+import sys
 import time
 
 from pyspark.sql import SparkSession
 from spark_connector import ExecutorCluster, ensure_java
 
 ensure_java()
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.extraJavaOptions", sys.argv[1])
+spark = builder.getOrCreate()
 cluster = ExecutorCluster(spark, "left-open", lambda request: b"")
 print(cluster.wait(timeout=90)["driver"].pid)
 spark.stop()
@@ -216,17 +233,24 @@ while cluster.members:
     time.sleep(0.01)
 print("the agent has left, although Java goes on")
 
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark = builder.getOrCreate()
 cluster = ExecutorCluster(spark, "left-open", lambda request: b"")
 print(cluster.wait(timeout=90)["driver"].pid)
 """
 
 
+@pytest.mark.timeout(300)
 def test_a_program_that_closes_nothing_leaves_nothing(tmp_path: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("IRIS_", "XDG_", "SPARK_"))}
     environ = {**kept, **environment(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=True
+        [sys.executable, "-c", PROGRAM, JAVA_OPTIONS],
+        env=environ,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=True,
     )
     assert "Traceback" not in done.stderr
     first, left, second = done.stdout.splitlines()
