@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytest_plugins = ["iris_py.testing.fixtures"]
-pytestmark = pytest.mark.xdist_group("spark")
 
 SECRET = Secret.generate(os.urandom).text
 TOKEN = os.urandom(32)

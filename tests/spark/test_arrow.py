@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from iris_py.testing.virtual import VirtualNetwork
 
 pytest_plugins = ["iris_py.testing.fixtures"]
-pytestmark = pytest.mark.xdist_group("spark")
 
 BATCH = pa.RecordBatch.from_pydict({"a": [1, 2, 3], "b": ["x", None, "z"]})
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytest_plugins = ["iris_py.testing.fixtures"]
-pytestmark = pytest.mark.xdist_group("spark")
 
 ROOT = Path(__file__).parents[2]
 SECRET = Secret.generate(os.urandom).text

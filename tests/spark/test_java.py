@@ -16,8 +16,6 @@ from spark_connector import JavaNotFound, ensure_java
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def make_java(home: Path, version: str, *, code: int = 0) -> Path:
     """Make something that calls itself Java, and repeats its arguments; return its home."""

@@ -6,8 +6,6 @@ import pytest
 
 from spark_connector.keys import Scope, scope_of
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 BATCH = {"spark.app.id": "app-1", "spark.sql.execution.id": "3"}
 STREAM = {"sql.streaming.queryId": "9f", "streaming.sql.batchId": "12", **BATCH}
 

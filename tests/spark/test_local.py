@@ -188,7 +188,7 @@ def test_a_subscription_gives_messages_in_batches_or_in_time(agent: Agent, task:
         first = next(batches)
         assert [message.payload for message in first] == [b"%d" % number for number in range(len(first))]
         assert len(first) == frames.TAKEN_MESSAGES_MAX
-        rest = next(batches) + subscription.take(timeout=1)
+        rest = next(batches) + subscription.take(timeout=20)
         assert len(first) + len(rest) == 600
         assert (subscription.pattern, subscription.policy, dict(subscription.dropped)) == ("news.*", "drop_oldest", {})
         with pytest.raises(iris.ConfigurationError, match="timeout=-1"):
@@ -608,7 +608,7 @@ def test_a_task_finds_the_agent_of_its_executor(agent: Agent, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "spark_connector.spawn", spawn)
     monkeypatch.setattr(TaskContext, "get", lambda: object())
 
-    found = local_agent(timeout=5)
+    found = local_agent(timeout=20)
 
     assert found.request("echo", b"hello") == b"hello"
     assert local_agent() is found

@@ -7,8 +7,6 @@ import pytest
 from iris_py import ConfigurationError, Message
 from spark_connector import MessageIds
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def message(message_id: object) -> Message:
     return Message(b"", "", 0, headers={"iris-message-id": message_id})  # type: ignore[dict-item]

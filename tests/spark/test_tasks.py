@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytest_plugins = ["iris_py.testing.fixtures"]
-pytestmark = pytest.mark.xdist_group("spark")
 
 SECRET = Secret.generate(os.urandom).text
 BATCH = pa.RecordBatch.from_pydict({"payload": ["1", "2", "3"]})

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from iris_py.headers import HeaderValue
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def messages(*payloads: bytes) -> list[Message]:
     return [Message(payload, "ab" * 16, number, topic="t") for number, payload in enumerate(payloads)]

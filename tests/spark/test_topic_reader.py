@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from spark_connector.topic_reader import TopicRange
     from tests.spark.conftest import Service
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @pytest.fixture
 def planner(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., TopicReader]]:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from spark_connector.worker import Courier
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 class FakeNode:
     """Answers with the payload, upper case, when a function lets it.
