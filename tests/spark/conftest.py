@@ -1,7 +1,7 @@
 """What the tests with Spark share: one session on this machine alone, and a network with services in this process.
 
-Those that use the session are one group for pytest-xdist, ``spark``, so that it is started once. Those with a Spark of their own
-in other processes are another one, ``spark-processes``, for several at a time would be too many Javas. All others run anywhere.
+Those that use the session are one group for pytest-xdist, ``spark``, so that it is started once. Those with a Spark of their
+own in other processes are another one, ``spark-processes``: several at a time would be too many Javas. All others run anywhere.
 """
 
 from __future__ import annotations
