@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -22,3 +23,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tests start hundreds of interpreters: each would compile all of Iris again where Python was told to write no bytecode.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / "build" / "bytecode"))
+
+
+def pytest_collection_finish() -> None:
+    """Take what is there before the first test out of every garbage collection: Spark, pandas, and thousands of tests.
+
+    Many tests collect at their end, so that what was forgotten says so, and that looked through all of it each time: 0.2 s.
+    """
+    gc.collect()
+    gc.freeze()
