@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -39,6 +40,9 @@ def who(request: iris.Request) -> bytes:
 @pytest.fixture
 def network(iris_isolated: Path, secret: str, spark_home: Path) -> Network:
     """A network; there is no agent of another test, which would be asked although it is about to end."""
+    for agent in agents_of(spark_home):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(agent, signal.SIGTERM)
     until(lambda: not agents_of(spark_home))
     return Network(secret=secret, discovery=False)
 
