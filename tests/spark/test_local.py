@@ -23,6 +23,7 @@ import iris_py.sync as iris
 from spark_connector import AgentLost, AgentUnavailable, LocalAgent, doorway, local, local_agent, local_calls, local_connection
 from spark_connector import local_frames as frames
 from tests.spark.agents import Agent
+from tests.spark.driving import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -139,7 +140,7 @@ def test_a_survey_can_be_ended_early(agent: Agent, task: LocalAgent) -> None:
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(survey.wait)
         agent.wait_until("services.asked == [b'first']")
-        assert survey.answers.missing_count == 1
+        until(lambda: survey.answers.missing_count == 1)  # the agent is asked before the task is told who is
         survey.cancel()  # in another thread
         assert waiting.result(20).missing_count == 1
     agent.wait_until("services.cancelled == [b'first']")
