@@ -181,7 +181,7 @@ class Copies:
             del self._parts[key]
 
     def drop(self, group: GroupId, owner: NodeId) -> None:
-        """Handle that the owner keeps its copies elsewhere."""
+        """Handle that the owner keeps its copies elsewhere. What it did not know stays: it was no root, or is gone with it."""
         held = self.held.get(group)
-        if held is not None and held.owner == owner:
+        if held is not None and held.owner == owner and not held.is_mixed:
             del self.held[group]

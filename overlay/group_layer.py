@@ -122,7 +122,7 @@ class GroupLayer:
     def activated(self, now: float) -> None:
         """Handle that the node is part of a ring: what waited is sent."""
         self._is_active = True
-        self._roots.ring_changed(now)
+        self._roots.activate(now)
         self._watches.activate(now)
         self._memberships.activate(now)
         self._casts.activate(now)
@@ -166,7 +166,10 @@ class GroupLayer:
         self._finish_turn(now)
 
     def handover_wanted(self, to: NodeInfo, now: float) -> None:
-        """Hand over directories whose root is now another node. `HandoverDone` follows, after them."""
+        """Hand over directories whose root is now another node. `HandoverDone` follows, after them.
+
+        A node that is joining acknowledges them only when it is active (`overlay/passing.py`).
+        """
         self._roots.ring_changed(now)
         self._finish_turn(now)
         self._outputs.append(HandoverDone(to))

@@ -72,6 +72,7 @@ class GroupRoot:
         "directory",
         "followers",
         "held",
+        "is_sure",
         "successor",
         "tree",
     )
@@ -83,6 +84,8 @@ class GroupRoot:
         # Members that another root had declared dead, who are asked: the stamps of their tombstones, and when those expire.
         self.accused: dict[NodeId, tuple[int, float]] = {}
         self.held: deque[Held] = deque()
+        # Whether the neighbours were asked what they know of the group. Before that, no watcher is answered.
+        self.is_sure = True
         # To whom the directory is being handed over: then nothing else is done with it.
         self.successor: Follower | None = None
         self._local = local
@@ -281,7 +284,11 @@ class GroupRoot:
         """Send what followers have to know; return whom something was sent to."""
         due, self.followers.due = self.followers.due, {}
         told: list[tuple[Kind, Follower]] = []
-        for (kind, _), follower in due.items():
+        self.is_sure = self.is_sure or not any(kind is Kind.COPY for kind, _ in self.followers.unsettled)
+        for (kind, node), follower in due.items():
+            if kind is Kind.WATCHER and not self.is_sure:
+                self.followers.due[kind, node] = follower
+                continue
             if follower.sent > follower.told:
                 continue  # Its acknowledgement brings it back here.
             for message in self._messages(kind, follower):

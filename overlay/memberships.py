@@ -160,12 +160,17 @@ class Memberships:
                 self._outbox.send(root, Register(self._local, items[start : start + BATCH_MAX]))
 
     def lose_root(self, peer: NodeId, now: float) -> None:
-        """Handle that a node is dead or cannot be reached: if it was a root, go to its heir."""
+        """Handle that a node is dead or cannot be reached: if it was a root, go to its heir.
+
+        What nobody acknowledged may have ended there. Members of a small group go at once: they are no rush, and if all copies
+        died nobody finds them before.
+        """
         for memberships in (self.groups, self._leaving):
             for group, membership in memberships.items():
-                if membership.root is not None and membership.root.id == peer:
+                if membership.root is None or membership.root.id == peer:
                     membership.root = None
-                    self._resend.set(group, now + self._config.repair_jitter_s * self._rng.random())
+                    jitter_s = 0.0 if membership.size <= VIEW_MAX else self._config.repair_jitter_s * self._rng.random()
+                    self._resend.set(group, now + jitter_s)
 
     def handle_timeout(self, now: float) -> None:
         """Send again, renew, and complete what waited for too long."""

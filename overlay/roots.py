@@ -5,6 +5,9 @@ a group whose root is another node is passed on through the ring. When a neighbo
 it, and kept here until it has acknowledged; what is left here is a copy. When the local node becomes the root of a group that
 it has a copy of, the copy becomes the directory, in a new epoch, and all watchers are told. A directory that arrives where
 there is one is merged into it. So after any split and any number of takeovers all that is known ends at one node.
+
+**Empty is not unknown.** Who becomes the root of a group and has nothing of it may be new, and so may its neighbours be. Before
+it says that nobody is there it gives them their copies, and waits until they have acknowledged: they send what they know first.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ from overlay.group_messages import (
     Watch,
 )
 from overlay.group_root import GroupRoot
-from overlay.ids import GroupId, NodeId, is_nearer, position
+from overlay.ids import GroupId, NodeId
+from overlay.passing import Passing
 from overlay.sequences import SOURCES_MAX, Sequences
 from overlay.takeover import ANSWER_S, merge, revive
 from overlay.timers import DeadlineTable
@@ -62,6 +66,11 @@ REVIEW_S: Final = 4.0
 know who left. Too small: rings that merge are not one yet, and nodes of the other one look dead. Too large: the dead stay in
 views for as long."""
 
+UNSURE_S: Final = 5.0
+"""For so long after a change of the ring a root without a directory asks its neighbours for one before it answers. Too small:
+what the dead and those who left had kept is still on its way to it, and members that live are not found. Too large: in a
+network at rest it takes a second round trip to know that nobody serves a name."""
+
 _NOBODY: Final = NodeId(b"")
 _NO_GROUP: Final = GroupId(b"")
 _PENDING: Final = 3
@@ -71,6 +80,7 @@ _CHECK: Final = 6
 _ORPHANS: Final = 7
 _REVIEW: Final = 8
 _ACCUSED: Final = 9
+_UNSURE: Final = 10
 
 
 class Roots:
@@ -78,12 +88,14 @@ class Roots:
 
     __slots__ = (
         "_applied",
+        "_changed_at",
         "_config",
         "_counters",
         "_dirty",
         "_local",
         "_orders",
         "_outbox",
+        "_passing",
         "_refresh_at",
         "_ring",
         "_rng",
@@ -96,6 +108,8 @@ class Roots:
     def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, ring: Ring, outbox: Outbox, counters: Counters) -> None:
         self.roots: dict[GroupId, GroupRoot] = {}
         self.copies = Copies(config.expiry_s)
+        self._passing = Passing(local, self.copies, ring, outbox)
+        self._changed_at = float("-inf")
         self._local = local
         self._config = config
         self._rng = rng
@@ -212,46 +226,37 @@ class Roots:
             self._counters.registrations_refused += 1
             return
         version, is_more = self.copies.receive(source.id, message, now)
-        if version is not None:
-            if not message.is_passed_on:
-                self._outbox.send(source, Copied(message.group, version))
+        if version is not None and not self._passing.is_early(source, message, version):
             if version and self._ring.is_root(message.group):
                 self._take_over(message.group, now)
             elif version and (is_more or not message.base):
-                self._pass_on(message.group, source, is_more=is_more)
+                is_passed = self._passing.pass_on(message.group, source)
+                if is_more and not (is_passed and message.is_passed_on):
+                    # Also if another node is nearer: that one may be dead, and the sender knows.
+                    self._passing.complete(message.group, source)
                 self._look_for_orphans(now)
+            if not message.is_passed_on:
+                # After all that: a root whose copies are acknowledged knows what was here.
+                self._outbox.send(source, Copied(message.group, version))
         self._start_sweeping(now)
-
-    def _pass_on(self, group: GroupId, source: NodeInfo, *, is_more: bool) -> None:
-        """Tell the root what it may not know."""
-        held = self.copies.held[group]
-        key = position(group)
-        nearest = self._ring.replicas(group, 1)
-        if nearest and is_nearer(key, position(nearest[0].id), position(source.id)):
-            # When rings merge, the nearest node that the source knew to hand over to need not be the root.
-            self._outbox.send_all(nearest[0], held.parts())
-        elif is_more:
-            # The new root was not told by the old one.
-            self._outbox.send_all(source, held.parts())
 
     def _look_for_orphans(self, now: float) -> None:
         key = (_ORPHANS, _NO_GROUP, _NOBODY)
         if self.copies.held and key not in self._timers:
             self._timers.set(key, now + ORPHANS_S)
 
-    def _pass_on_orphans(self) -> None:
-        """Pass on copies that no root keeps up to date: while rings merged, their owner gave them to one that was none."""
-        for group, held in self.copies.held.items():
-            key = position(group)
-            for info in self._ring.replicas(group, 1):
-                if info.id != held.passed_to and is_nearer(key, position(info.id), position(held.owner)):
-                    held.passed_to = info.id
-                    self._outbox.send_all(info, held.parts())
-
     # The ring
+
+    def activate(self, now: float) -> None:
+        """Handle that the local node answers for keys."""
+        early = self._passing.activate()
+        self.ring_changed(now)
+        for group in early:
+            self._passing.settle(group)
 
     def ring_changed(self, now: float) -> None:
         """Take over, hand over, and place copies as the ring is now."""
+        self._changed_at = now
         self._take_over_all(now)
         for root in list(self.roots.values()):
             self._place(root, now)
@@ -264,11 +269,7 @@ class Roots:
             if root.followers.remove(Kind.COPY, peer) is not None or peer in root.directory.members:
                 self._dirty[group] = None
         self.doubt_everywhere(peer, now)
-        for group, held in self.copies.held.items():
-            if held.owner == peer and not self._ring.is_root(group):
-                # The heir has a copy too, unless it came just now. In doubt it hears twice.
-                for heir in self._ring.replicas(group, 1):
-                    self._outbox.send_all(heir, held.parts())
+        self._passing.peer_dead(peer)
 
     # Time
 
@@ -276,7 +277,7 @@ class Roots:
         """Send again what was not acknowledged, complete what waited for too long, and forget what expired."""
         for kind, group, node in self._timers.expired(now):
             if kind == _ORPHANS:
-                self._pass_on_orphans()
+                self._passing.pass_on_orphans()
                 continue
             root = self.roots.get(group)
             if root is None:
@@ -284,6 +285,8 @@ class Roots:
             self._dirty[group] = None
             if kind == _HANDOVER:
                 self._place(root, now)
+            elif kind == _UNSURE:
+                root.is_sure = True
             elif kind == _ACCUSED:
                 root.believe_accusations()
             elif kind == _REVIEW and len(root.directory.members) <= VIEW_MAX:
@@ -333,7 +336,7 @@ class Roots:
 
     def is_settled(self) -> bool:
         """Return whether all followers know all, and nothing waits: the node may go."""
-        return not any(root.followers.unsettled or root.held for root in self.roots.values() if root.successor is None)
+        return not any(root.successor or root.followers.unsettled or root.held for root in self.roots.values())
 
     def needs(self, peer: NodeId) -> bool:
         """Return whether a node follows a directory here, or is the child of a root or a member of a small group."""
@@ -370,6 +373,9 @@ class Roots:
     def _add(self, directory: Directory, now: float) -> GroupRoot:
         root = self.roots[directory.group] = GroupRoot(directory, self._local, self._rng, self._outbox)
         root.set_copies(self._ring.replicas(directory.group, COPIES))
+        if not directory.members and now < self._changed_at + UNSURE_S:
+            root.is_sure = False
+            self._timers.set((_UNSURE, directory.group, _NOBODY), now + self._config.told_timeout_s)
         self._dirty[directory.group] = None
         self._start_sweeping(now)
         return root

@@ -9,7 +9,7 @@ from overlay.events import GroupJoined, GroupLeft
 from overlay.executors import ENTRUSTED_MAX, REPEAT_S, Executors
 from overlay.group_config import GroupConfig
 from overlay.group_io import Outbox
-from overlay.group_messages import Accuse, Accused, Applied, Entrust, GroupMessage, Register, Registration, Unregister
+from overlay.group_messages import VIEW_MAX, Accuse, Accused, Applied, Entrust, GroupMessage, Register, Registration, Unregister
 from overlay.ids import GroupId, NodeId
 from overlay.memberships import COMMANDS_MAX, Memberships
 from overlay.messages import NodeInfo
@@ -24,10 +24,10 @@ CONFIG = GroupConfig()
 class Fixture:
     """A member side and what it sends."""
 
-    def __init__(self, *, is_active: bool = True) -> None:
+    def __init__(self, *, is_active: bool = True, seed: int = 1) -> None:
         self.outbox = Outbox()
         self.counters = Counters()
-        self.members = Memberships(LOCAL, CONFIG, random.Random(1), self.outbox, self.counters)
+        self.members = Memberships(LOCAL, CONFIG, random.Random(seed), self.outbox, self.counters)
         if is_active:
             self.members.activate(0.0)
 
@@ -130,7 +130,28 @@ def test_members_of_a_dead_root_register_at_once() -> None:
     fixture.members.applied(Applied(ROOT, [(A, 1, 1, True)]))
     fixture.sent()
     fixture.members.lose_root(ROOT.id, 5.0)
-    fixture.members.handle_timeout(5.0 + CONFIG.repair_jitter_s)
+    fixture.members.handle_timeout(5.0)
+    assert fixture.sent() == [(A, register(A, 1))]
+
+
+def test_many_members_of_a_dead_root_do_not_all_register_at_the_same_moment() -> None:
+    first_s = []
+    for seed in range(5):
+        fixture = Fixture(seed=seed)
+        fixture.members.join(A, b"", 0.0)
+        fixture.members.applied(Applied(ROOT, [(A, 1, VIEW_MAX + 1, True)]))
+        fixture.members.lose_root(ROOT.id, 5.0)
+        first_s.append(fixture.members.deadline())
+    assert len(set(first_s)) == 5
+    assert all(second is not None and 5.0 < second <= 5.0 + CONFIG.repair_jitter_s for second in first_s)
+
+
+def test_what_nobody_acknowledged_is_sent_again_when_somebody_dies() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.sent()
+    fixture.members.lose_root(ROOT.id, 0.1)
+    fixture.members.handle_timeout(0.1)
     assert fixture.sent() == [(A, register(A, 1))]
 
 
