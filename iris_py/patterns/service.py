@@ -326,7 +326,9 @@ class Service:
 
     def _admit(self, execution: Execution, now: float) -> None:
         registration = execution.registration
-        if registration.running < registration.concurrency:
+        if execution.deadline <= now:  # it may have waited, at another registration
+            self._turn_away(execution, packets.Rejection.EXPIRED, now)
+        elif registration.running < registration.concurrency:
             self._start(execution)
         elif registration.has_room(execution.size):
             registration.add(execution)

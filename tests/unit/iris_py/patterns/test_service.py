@@ -708,6 +708,31 @@ def test_what_waits_goes_to_another_registration_first() -> None:
     assert len(ids) == 8
 
 
+def test_what_waited_for_too_long_begins_at_no_other_registration() -> None:
+    member = Member((1, 10), (1, 0))
+    member.request()
+    member.request()
+    plain, once = member.request(time_left_ms=100), member.request_once(time_left_ms=100)
+    running = member.started()
+    member.service.reply(running[1], b"", 0.0)
+    member.sent()
+    member.service.close(member.registration, 0.1, hands_back=True)
+    assert member.sent() == [(REJECTION, id_, Rejection.EXPIRED) for id_ in (plain, once)]
+    assert not member.started()
+
+
+def test_what_is_to_be_done_anew_after_its_deadline_is_not() -> None:
+    member = Member((1, 1))
+    member.service.receive_cancel(member.peer, member.request_once())
+    ids = [member.request_once(time_left_ms=50), member.request_once(time_left_ms=100)]
+    started = member.service.events_received()[0]
+    assert isinstance(started, RequestStarted)
+    member.service.fail(started.execution, ValueError(), 1.0)
+    assert member.sent() == [(REJECTION, id_, Rejection.EXPIRED) for id_ in ids]
+    assert not member.started()
+    member.check_idle()
+
+
 def test_what_took_too_long_is_abandoned() -> None:
     member = Member((1, 10))
     member.request()
