@@ -384,8 +384,12 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
     # -- what the driver reports
 
     def handle_outcomes(self, outcomes: list[tuple[object, bytes | IrisError]]) -> None:
-        """Resolve the futures of requests that have ended."""
+        """Resolve the futures of requests that have ended; tell who asked many things at once (:mod:`iris_py.asking`)."""
         for future, outcome in outcomes:
+            if type(future) is tuple:
+                receive, question = future
+                receive(question, outcome)
+                continue
             assert isinstance(future, asyncio.Future)
             if future.done():
                 continue

@@ -12,12 +12,14 @@ from iris_py.headers import NO_HEADERS
 from iris_py.patterns.deduplication import identity_of_key, identity_of_request
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from iris_py.group import Group, Peer, Placement
     from iris_py.groups import Groups
     from iris_py.headers import Headers
     from iris_py.outbound import Outbound
     from iris_py.patterns.pubsub import PubSub
-    from iris_py.patterns.request import Requester
+    from iris_py.patterns.request_many import ManyRequester
     from iris_py.patterns.service import Registration, Service
     from iris_py.patterns.subscribing import SubscriptionQueue
     from iris_py.patterns.survey import Surveyor
@@ -32,7 +34,7 @@ class Commands(ABC):
 
     info: NodeInfo
     overlay: Overlay
-    requester: Requester
+    requester: ManyRequester
     surveyor: Surveyor
     service: Service
     pubsub: PubSub
@@ -90,6 +92,22 @@ class Commands(ABC):
         return self.requester.request(
             group, payload, timeout_s, idempotent, token, now, identity, placement, headers, is_anchored=is_anchored
         )
+
+    def request_many(
+        self, cluster: str, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float
+    ) -> list[int]:
+        """Start idempotent requests with keys; see :class:`~iris_py.patterns.request_many.ManyRequester`.
+
+        Raises:
+            MessageTooLarge: A payload is over ``max_message_bytes``. Then none is started, nor after the next errors.
+            ValueError: The name is empty or too long, or a key empty.
+            TypeError: A key is neither text nor bytes.
+        """
+        limit = self.max_message_bytes
+        for _token, _key, payload in asked:
+            if len(payload) > limit:
+                packets.check_size(payload, limit)
+        return self.requester.request_many(self._group_to_ask(cluster, b"", now), asked, timeout_s, now)
 
     def survey(
         self,

@@ -19,7 +19,7 @@ from iris_py.link_events import CloseReason, LinkClosed
 from iris_py.node_events import DialRefused, RoomMade, ViewKnown
 from iris_py.outbound import Outbound
 from iris_py.patterns.pubsub import PubSub
-from iris_py.patterns.request import Requester
+from iris_py.patterns.request_many import ManyRequester
 from iris_py.patterns.service import Service
 from iris_py.patterns.survey import Surveyor
 from iris_py.patterns.tunnel_table import Tunnels
@@ -91,7 +91,7 @@ class NodeCore(Commands):
         self.drops: dict[str, int] = {}
         self.peers = Peers(info, keyring, entropy, link_config or LinkConfig())
         self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng)
-        self.requester = Requester(rng, lambda: self.overlay.size_estimate() - 1)
+        self.requester = ManyRequester(rng, lambda: self.overlay.size_estimate() - 1)
         self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
         self.service = Service()
         self.tunnels = Tunnels(info, entropy, self.requester, self.service, self.count_drop)

@@ -26,6 +26,9 @@ def ask_rows(plan: Plan, batches: Iterator[pa.RecordBatch], scope: Scope) -> Ite
     for batch in batches:
         rows = batch.drop_columns(list(plan.internal)) if plan.internal else batch
         records = rows.to_pylist() if callable(plan.request) or callable(plan.key) else []
+        if isinstance(plan.request, str) and plan.key is None:
+            yield Group(rows, _plain_questions(batch.column(plan.request), scope))
+            continue
         payloads = _values(plan.request, batch, records, "request")
         keys: Iterator[object] | None = None if plan.key is None else _values(plan.key, batch, records, "key")
         yield Group(rows, [_question(plan, payload, keys, scope) for payload in payloads])
@@ -124,6 +127,12 @@ def _call(function: Callable[[Mapping[str, object]], object], record: dict[str, 
         return function(record)
     except Exception as exc:
         return _Failed(exc, origin)
+
+
+def _plain_questions(column: pa.Array[Any], scope: Scope) -> list[Question]:
+    """Return the questions of a column of text or bytes, with keys of their places: the usual case, without a call for each."""
+    payloads = column.cast(pa.binary()).to_pylist()
+    return [Question(scope.skip(), None) if payload is None else Question(scope.key(payload), payload) for payload in payloads]
 
 
 def _question(plan: Plan, payload: object, keys: Iterator[object] | None, scope: Scope) -> Question:

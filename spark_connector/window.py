@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from iris_py import IrisError, MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
 from spark_connector.errors import DispatchError
@@ -19,6 +19,7 @@ from spark_connector.errors import DispatchError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from iris_py.asking import Asker
     from spark_connector.worker import Courier
 
 __all__ = ["Group", "Question", "Window"]
@@ -49,14 +50,17 @@ class Question:
         key: What it is known by at the cluster.
         payload: What is asked; None to ask nothing, if the outcome is known.
         outcome: The reply, or why there is none; None while it is not known, and for a question that is not asked.
+        group: What it belongs to, from when it is handed over until its outcome is known. Not for longer: the two would keep
+            each other, and the rows, until Python looks for such cycles.
     """
 
-    __slots__ = ("key", "outcome", "payload")
+    __slots__ = ("group", "key", "outcome", "payload")
 
     def __init__(self, key: str, payload: bytes | None, outcome: DispatchError | None = None) -> None:
         self.key = key
         self.payload = payload
         self.outcome: bytes | DispatchError | None = outcome
+        self.group: Group[Any] | None = None
 
 
 class Group(Generic[Rows]):
@@ -101,8 +105,9 @@ class Window(Generic[Rows]):
         self._failure: DispatchError | None = None  # by the loop
         self._wake = threading.Event()
         # In the loop.
-        self._waiting: deque[tuple[Group[Rows], Question]] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: deque[Question] = deque()
+        self._asker: Asker[Question] = courier.asker(cluster, timeout, self._receive)
+        self._tasks: set[asyncio.Task[None]] = set()  # that ask again
         self._running = 0
         self._is_over = False
 
@@ -152,33 +157,56 @@ class Window(Generic[Rows]):
     # -- in the loop
 
     def _take(self, group: Group[Rows]) -> None:
+        if not self._is_over:
+            for question in group.questions:
+                if question.payload is not None:
+                    question.group = group
+                    self._waiting.append(question)
+            self._fill()
+
+    def _fill(self) -> None:
+        """Ask as many of those that wait as have room in the window."""
+        waiting = self._waiting
+        count = min(self._size - self._running, len(waiting))
+        if count > 0:
+            self._running += count
+            self._begun += count
+            ahead = (
+                self._handed - self._begun
+            )  # after that was written: the task writes what it has handed over, then reads this
+            if ahead < self._size <= ahead + count:
+                self._wake.set()  # it is time for more rows
+            self._asker.ask([waiting.popleft() for _ in range(count)])
+
+    def _receive(self, outcomes: list[tuple[Question, bytes | IrisError]]) -> None:
         if self._is_over:
             return
-        self._waiting.extend((group, question) for question in group.questions if question.payload is not None)
-        for _ in range(min(self._size - self._running, len(self._waiting))):
-            self._running += 1
-            task = asyncio.get_running_loop().create_task(self._work())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        is_done = False
+        for question, outcome in outcomes:
+            if isinstance(outcome, bytes):
+                question.outcome = outcome
+                is_done |= self._end(question)
+            else:
+                task = asyncio.get_running_loop().create_task(self._work(question, outcome))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        self._fill()
+        if is_done:
+            self._wake.set()
 
-    async def _work(self) -> None:
-        """Ask one question after the other; ``size`` of these make the window."""
-        waiting, request = self._waiting, self._courier.node.request
-        while waiting:
-            group, question = waiting.popleft()
-            self._begun += 1
-            if len(waiting) == self._size - 1:
-                self._wake.set()  # it is time for more rows
-            key, payload = question.key, question.payload
-            assert payload is not None
-            try:
-                question.outcome = await request(self._cluster, payload, timeout=self._timeout, idempotent=True, key=key)
-            except Exception as exc:
-                await self._ask_again(question, exc)
-            group.left -= 1
-            if not group.left:
-                self._wake.set()
-        self._running -= 1  # in the same step in which nothing waits any more, so that the next group finds its place
+    def _end(self, question: Question) -> bool:
+        """Take a question out of the window; returns whether its group is done."""
+        self._running -= 1
+        group, question.group = question.group, None
+        assert group is not None
+        group.left -= 1
+        return not group.left
+
+    async def _work(self, question: Question, error: IrisError) -> None:
+        await self._ask_again(question, error)
+        if self._end(question):
+            self._wake.set()
+        self._fill()
 
     async def _ask_again(self, question: Question, error: Exception) -> None:
         """Ask until there is a reply, or no attempt is left. Apart from the first attempt, which is nearly always the last."""
@@ -229,6 +257,7 @@ class Window(Generic[Rows]):
         """Nobody waits any more: cancel what is under way."""
         self._is_over = True
         self._waiting.clear()
+        self._asker.cancel()
         for task in self._tasks:
             task.cancel()
 

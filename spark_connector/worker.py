@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import iris_py
 from iris_py import IrisError
+from iris_py.asking import Asked, Asker
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from iris_py import Node
     from spark_connector.network import Network
@@ -33,6 +34,7 @@ START_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 5.0
 
 Result = TypeVar("Result")
+Question = TypeVar("Question", bound=Asked)
 
 
 class Courier:
@@ -66,6 +68,12 @@ class Courier:
     def call(self, coroutine: Coroutine[object, object, Result]) -> Result:
         """Run a coroutine in the event loop, and wait for its end."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    def asker(
+        self, cluster: str, timeout: float, on_outcomes: Callable[[list[tuple[Question, bytes | IrisError]]], None]
+    ) -> Asker[Question]:
+        """Return what asks a cluster many things; see :class:`iris_py.asking.Asker`. To be used in the event loop only."""
+        return Asker(self.node, cluster, timeout, on_outcomes)
 
     def close(self) -> None:
         """Send what is to be sent, and close the node."""

@@ -54,9 +54,14 @@ def identity_of_key(cluster: str, key: str | bytes) -> bytes:
         raise TypeError(f"a key is text or bytes, not {type(key).__qualname__}")
     if not key:
         raise ValueError("key= is empty. Give each logical request a key of its own, or leave it out.")
-    name = cluster.encode()
     content = key.encode() if isinstance(key, str) else key
-    return hashlib.sha256(b"iris key\x00" + len(name).to_bytes(2, "big") + name + content).digest()[: packets.IDENTITY_BYTES]
+    return hashlib.sha256(key_prefix(cluster) + content).digest()[: packets.IDENTITY_BYTES]
+
+
+def key_prefix(cluster: str) -> bytes:
+    """Return what is before a key where the two are hashed."""
+    name = cluster.encode()
+    return b"iris key\x00" + len(name).to_bytes(2, "big") + name
 
 
 def identity_of_request(node: bytes, number: int) -> bytes:

@@ -13,7 +13,7 @@ from spark_connector import DispatchError
 from spark_connector.window import AHEAD, Group, Question, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from spark_connector.worker import Courier
 
@@ -62,6 +62,35 @@ class FakeNode:
         return (1, 2, 3)
 
 
+class FakeAsker:
+    """Asks the node one by one, and tells what became of questions as they end."""
+
+    def __init__(self, node: FakeNode, cluster: str, timeout: float, on_outcomes: Callable[[Any], None]) -> None:
+        self._node, self._cluster, self._timeout, self._on_outcomes = node, cluster, timeout, on_outcomes
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def ask(self, questions: Sequence[Question]) -> None:
+        for question in questions:
+            task = asyncio.get_running_loop().create_task(self._ask(question))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def _ask(self, question: Question) -> None:
+        outcome: bytes | Exception
+        assert question.payload is not None
+        try:
+            outcome = await self._node.request(
+                self._cluster, question.payload, timeout=self._timeout, idempotent=True, key=question.key
+            )
+        except Exception as exc:
+            outcome = exc
+        self._on_outcomes([(question, outcome)])
+
+
 class FakeCourier:
     """An event loop in a thread, as that of a Python worker."""
 
@@ -70,6 +99,9 @@ class FakeCourier:
         self.node = FakeNode()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
+
+    def asker(self, cluster: str, timeout: float, on_outcomes: Callable[[Any], None]) -> FakeAsker:
+        return FakeAsker(self.node, cluster, timeout, on_outcomes)
 
     @property
     def is_alive(self) -> bool:

@@ -8,6 +8,7 @@ from overlay.timers import STALE_ENTRIES_FLOOR, DeadlineTable
 OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("set"), st.integers(0, 5), st.integers(0, 20)),
+        st.tuples(st.just("set many"), st.integers(0, 5), st.integers(0, 20)),
         st.tuples(st.just("cancel"), st.integers(0, 5), st.just(0)),
         st.tuples(st.just("expire"), st.just(0), st.integers(0, 20)),
         st.tuples(st.just("deadline"), st.just(0), st.just(0)),
@@ -20,11 +21,15 @@ OPERATIONS = st.lists(
 def test_equals_a_table_that_sorts(operations: list[tuple[str, int, int]]) -> None:
     table: DeadlineTable[int] = DeadlineTable()
     # The dumb version: the deadline and the order of setting, by key.
-    model: dict[int, tuple[int, int]] = {}
+    model: dict[int, tuple[int, float]] = {}
     for order, (operation, key, when) in enumerate(operations):
         if operation == "set":
             table.set(key, when)
             model[key] = (when, order)
+        elif operation == "set many":
+            table.set_many(range(key), when)
+            # Of those that are set at once the first is the earliest.
+            model |= {each: (when, order + each / 10) for each in range(key)}
         elif operation == "cancel":
             table.cancel(key)
             model.pop(key, None)
@@ -52,6 +57,14 @@ def test_memory_follows_the_live_entries() -> None:
     assert len(table._heap) <= STALE_ENTRIES_FLOOR
     assert table.deadline() is None
     assert table.expired(1e9) == []
+
+
+def test_memory_follows_the_live_entries_when_many_are_set() -> None:
+    table: DeadlineTable[int] = DeadlineTable()
+    for when in range(1000):
+        table.set_many(range(100), when)
+        assert len(table._heap) <= 2 * 100 + STALE_ENTRIES_FLOOR
+    assert table.expired(999) == list(range(100))
 
 
 def test_keys_are_never_compared() -> None:
