@@ -34,6 +34,10 @@ RETRY_S = 3.0
 ELSEWHERE_RETRY_S = 0.5
 #: The least time between two looks, where somebody is to be tried. A look takes a millisecond.
 SOON_S = 0.05
+#: How long Spark is likely to replace an executor that it has lost (seconds), and the interval of looks meanwhile. A new one
+#: registers two to ten seconds after the loss, as busy as the machine is.
+REPLACED_S = 30.0
+REPLACED_INTERVAL_S = 0.1
 #: The most that it becomes when tries fail: each is a Spark job, and what fails ten times will not be mended by the eleventh.
 RETRY_S_MAX = 60.0
 #: Jobs at once. More only when executors keep coming while the jobs of the user hold every slot.
@@ -103,7 +107,10 @@ class Reconciler:
         self._clock = clock
         self._attempts: dict[str, Attempt] = {}
         self._lock = threading.Lock()
+        self._live: set[str] = set()
+        self._loss_s = -math.inf  # when an executor was last seen to be gone
         self._stop = threading.Event()
+        self._changed = threading.Event()  # so the next look may be due earlier
         self._jobs = DaemonThreads(JOBS_MAX, "iris-executors-job")
         self._thread = threading.Thread(target=self._run, name="iris-executors", daemon=True)
 
@@ -114,6 +121,7 @@ class Reconciler:
     def stop(self) -> None:
         """Look no more. Jobs that run are not waited for."""
         self._stop.set()
+        self._changed.set()
         self._jobs.shutdown()
 
     def hurry(self) -> None:
@@ -121,6 +129,7 @@ class Reconciler:
         with self._lock:
             for attempt in self._attempts.values():
                 attempt.next_s, attempt.delay_s = 0.0, RETRY_S
+        self._changed.set()
 
     def submit(self, function: Callable[Arguments, object], *arguments: Arguments.args, **values: Arguments.kwargs) -> None:
         """Call a function in a thread of the jobs: what takes long must not hold up the looking."""
@@ -140,6 +149,9 @@ class Reconciler:
         live = self._spark.executors()
         lacking = set(live).difference(self._members())
         now = self._clock()
+        if self._live.difference(live):
+            self._loss_s = now
+        self._live = set(live)
         with self._lock:
             for executor in [each for each in self._attempts if each not in lacking]:
                 if not self._attempts[executor].is_under_way:
@@ -156,11 +168,12 @@ class Reconciler:
         self._looked()
 
     def delay(self) -> float:
-        """Return how long to wait until the next look, in seconds: not for long if an executor is to be tried soon."""
+        """Return how long to wait until the next look, in seconds: not for long if an executor is to be tried or replaced."""
         with self._lock:
             waiting = [attempt.next_s for attempt in self._attempts.values() if not attempt.is_under_way]
-        soonest = min(waiting, default=math.inf) - self._clock()
-        return min(max(soonest, SOON_S), self._interval)
+        now = self._clock()
+        interval = min(self._interval, REPLACED_INTERVAL_S) if now < self._loss_s + REPLACED_S else self._interval
+        return min(max(min(waiting, default=math.inf) - now, SOON_S), interval)
 
     def _run(self) -> None:
         while True:
@@ -172,12 +185,20 @@ class Reconciler:
                 if self._stop.is_set():
                     return  # its threads are gone
                 logger.warning("looking for executors without an agent failed: %s: %s", type(exc).__name__, _short(exc))
-            if self._stop.wait(self.delay()):
+            if self._wait():
                 return
         try:
             self._ended()
         except Exception as exc:
             logger.debug("the end of the application: %s", exc)
+
+    def _wait(self) -> bool:
+        """Wait until it is time for the next look; return whether there is to be none."""
+        looked_s = time.monotonic()
+        while not self._stop.is_set() and (left_s := looked_s + self.delay() - time.monotonic()) > 0:
+            self._changed.wait(left_s)
+            self._changed.clear()  # before anything is looked at: what changes from now on sets it again
+        return self._stop.is_set()
 
     def _ensure(self, executors: list[str]) -> None:
         """Run a job for some executors."""
@@ -222,6 +243,7 @@ class Reconciler:
                     attempt.next_s, attempt.delay_s = now + delays.get(executor, 0.0), RETRY_S
                     if delays.get(executor) == ELSEWHERE_RETRY_S:
                         attempt.reason = "it is busy, and its task ran elsewhere"
+        self._changed.set()
 
 
 def _short(exc: BaseException) -> str:

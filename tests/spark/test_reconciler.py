@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from spark_connector.application import ApplicationEnded
-from spark_connector.reconciler import ELSEWHERE_RETRY_S, RETRY_S, RETRY_S_MAX, SOON_S, Reconciler
+from spark_connector.reconciler import (
+    ELSEWHERE_RETRY_S,
+    REPLACED_INTERVAL_S,
+    REPLACED_S,
+    RETRY_S,
+    RETRY_S_MAX,
+    SOON_S,
+    Reconciler,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -102,6 +111,14 @@ class Driver:
 
     def _look(self) -> None:
         self.looks += 1
+
+
+def _comes(condition: Callable[[], bool]) -> bool:
+    """Wait for a state that another thread brings about."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return condition()
 
 
 @pytest.fixture
@@ -204,6 +221,53 @@ def test_it_looks_sooner_when_something_is_to_be_done_soon(driver: Driver) -> No
     assert SOON_S <= driver.reconciler.delay() < driver.interval
     driver.now += 10
     assert driver.reconciler.delay() == SOON_S
+
+
+def test_what_a_job_has_left_undone_is_tried_soon_whatever_the_interval(driver: Driver) -> None:
+    """Spark registers an executor some moments before it says where that is."""
+    tried = threading.Event()
+
+    def answer(executor: str) -> Mapping[str, Any] | None:
+        if len(driver.application.jobs) < 3:
+            return None
+        tried.set()
+        return {"wanted": executor, "executor": executor}
+
+    driver.application.answer = answer
+    driver.application.live = ["1"]
+    driver.reconciler._interval = 10 * PATIENCE_S
+    driver.reconciler.start()
+
+    assert tried.wait(PATIENCE_S)
+
+
+def test_it_looks_more_often_for_a_while_when_an_executor_was_lost(driver: Driver) -> None:
+    driver.application.live = ["1", "2"]
+    driver.look()
+    assert driver.reconciler.delay() == driver.interval
+
+    driver.application.live = ["2"]
+    driver.look()
+    assert driver.reconciler.delay() == REPLACED_INTERVAL_S < driver.interval
+    driver.now += REPLACED_S / 2
+    driver.application.live = ["2", "3"]
+    driver.look()
+    assert driver.reconciler.delay() == REPLACED_INTERVAL_S
+    driver.now += REPLACED_S / 2
+    driver.look()
+    assert driver.reconciler.delay() == driver.interval
+
+
+def test_hurry_does_not_wait_for_the_next_look(driver: Driver) -> None:
+    driver.refusal = "not yet"
+    driver.application.live = ["1"]
+    driver.reconciler._interval = 10 * PATIENCE_S
+    driver.reconciler.start()
+    assert _comes(lambda: driver.reconciler.reasons(["1"]) == {"1": "not yet"})
+    driver.refusal = None
+    driver.reconciler.hurry()
+
+    assert _comes(lambda: driver.members == ["1"])
 
 
 def test_a_job_that_fails_is_a_reason_and_not_the_end(driver: Driver) -> None:
