@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from iris_py.sync.background import background
 from spark_connector import doorway
-from spark_connector.daemon import AHEAD
+from spark_connector.daemon import AHEAD, NOT_NEEDED
 from spark_connector.errors import AgentFailed, OrderRefused
 from spark_connector.hosting import Hosted
 from spark_connector.orders import is_adoption, open_adoption, open_local
@@ -287,7 +287,7 @@ def main() -> None:
         os.setsid()  # Spark signals groups of processes
         found = _prepare_ahead()
         if found is None:
-            return
+            sys.exit(NOT_NEEDED)
         launch, spawning = found
     else:
         launch = pickle.load(sys.stdin.buffer)  # noqa: S301 - from whoever started this process

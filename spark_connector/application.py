@@ -155,16 +155,21 @@ def ensure_task(content: bytes) -> Callable[[Iterable[object]], Iterable[Mapping
         content: For :func:`spark_connector.spawn.run_ensure`.
     """
 
+    local = LOCAL_ID
+
     # A function inside of another one travels whole, and not by its name: so it runs where this package is not installed too,
     # and says so. It must not fail, for then a Spark job would.
     def ensure(places: Iterable[object]) -> Iterable[Mapping[str, Any]]:
         for wanted in places:
             try:
+                from spark_connector.daemon import start_early
+
+                early = None if wanted == local else start_early()
                 from spark_connector.spawn import run_ensure
             except Exception as exc:
                 error = f"{type(exc).__name__}: {exc}. Run on the executors: pip install 'iris-py[spark]'"
                 yield {"wanted": wanted, "executor": "", "error": error}
             else:
-                yield {"wanted": wanted, **run_ensure(content)}
+                yield {"wanted": wanted, **run_ensure(content, early)}
 
     return ensure

@@ -15,12 +15,14 @@ import os
 import signal
 import sys
 
-__all__ = ["AHEAD", "MODULE", "directory_of", "inherited_environment", "main", "start_agent"]
+__all__ = ["AHEAD", "MODULE", "NOT_NEEDED", "directory_of", "inherited_environment", "main", "start_agent", "start_early"]
 
 #: What Spark calls this module.
 MODULE = "spark_connector.daemon"
 #: The argument that says to an agent that nobody will tell it anything before it runs.
 AHEAD = "ahead"
+#: The status with which such a process ends that has not become an agent: there is one, or somebody else is starting it.
+NOT_NEEDED = 3
 
 #: Of the hash that names an agent's directory. The path of a socket may have 107 bytes in all.
 KEY_DIGITS = 16
@@ -56,16 +58,37 @@ def start_agent() -> None:
             return
         # That process ends when it has forked the agent, and nobody asks how. Spark's daemon does the same a moment later.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-P", "-m", "spark_connector.agent", AHEAD],
-            inherited_environment(),
-            file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_DUP2, 2, 1)],
-            setsigdef=[signal.SIGCHLD],
-        )
+        _spawn()
     except Exception as exc:
         signal.signal(signal.SIGCHLD, handler)
         print(f"iris: no agent is started ahead: {type(exc).__name__}: {exc}", file=sys.stderr)  # noqa: T201
+
+
+def start_early() -> int | None:
+    """Start such a process in a task, before the task imports what it needs to talk to it: the two import at the same time.
+
+    Returns:
+        Its pid, whose end the task is to wait for before it starts an agent itself. None if none was started: the executor
+        has or had an agent, or one is being started; or it cannot be, and the task will find out why.
+    """
+    main_module = getattr(sys.modules.get("__main__"), "__spec__", None)
+    local = os.environ.get("SPARK_LOCAL_DIRS")
+    if not local or (main_module is not None and main_module.name == MODULE):
+        return None
+    try:
+        return None if os.path.exists(directory_of(local)) else _spawn()
+    except OSError:
+        return None
+
+
+def _spawn() -> int:
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-P", "-m", "spark_connector.agent", AHEAD],
+        inherited_environment(),
+        file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_DUP2, 2, 1)],
+        setsigdef=[signal.SIGCHLD],
+    )
 
 
 def _is_of_use() -> bool:

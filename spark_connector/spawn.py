@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iris_py import ConfigurationError
-from spark_connector.daemon import directory_of, inherited_environment
+from spark_connector.daemon import NOT_NEEDED, directory_of, inherited_environment
 from spark_connector.errors import AgentFailed
 from spark_connector.orders import seal_adoption, seal_local
 
@@ -247,8 +247,13 @@ def _stat(pid: int) -> list[str]:
 # -- starting
 
 
-def ensure_agent(token: bytes, order: Order) -> dict[str, Any]:
+def ensure_agent(token: bytes, order: Order, early: int | None = None) -> dict[str, Any]:
     """See that this executor has an agent, and that it serves what an order says. Call it in a task, as often as you like.
+
+    Args:
+        token: Of the application.
+        order: What is to be served.
+        early: The pid of a child of this process that may become the agent; see :func:`spark_connector.daemon.start_early`.
 
     Returns:
         What the agent says of itself: ``executor``, ``pid``, ``jvm``, ``node``, ``generation``; and whether it was ``spawned``.
@@ -261,8 +266,12 @@ def ensure_agent(token: bytes, order: Order) -> dict[str, Any]:
     deadline = time.monotonic() + ENSURE_TIMEOUT_S
     spawned = False
     while True:
+        if early is not None and (status := _status_of(early)) is not None:
+            early, spawned = None, status == 0
         info = _read_info(directory)
-        if info is not None and is_alive(directory):
+        if early is not None:
+            pass  # it is about to take the place: who starts another one now only makes both slower
+        elif info is not None and is_alive(directory):
             adoption = [seal_adoption(token, [path for path in sys.path if path])] if info["waiting"] else []
             answer = asyncio.run(_tell(directory / "control", [*adoption, seal_local(token, order)]))
             if answer is not None:
@@ -274,6 +283,15 @@ def ensure_agent(token: bytes, order: Order) -> dict[str, Any]:
         if time.monotonic() > deadline:
             raise AgentFailed(f"no agent within {ENSURE_TIMEOUT_S:g} s. See {LOG_NAME} in {_log_directory(find_executor())}.")
         time.sleep(LOOK_INTERVAL_S)
+
+
+def _status_of(child: int) -> int | None:
+    """Return the status with which a child has ended; None if it has not."""
+    try:
+        pid, status = os.waitpid(child, os.WNOHANG)
+    except ChildProcessError:  # somebody has asked before
+        return NOT_NEEDED
+    return os.waitstatus_to_exitcode(status) if pid else None
 
 
 def _read_info(directory: Path) -> dict[str, Any] | None:
@@ -398,16 +416,17 @@ async def _tell(path: Path, orders: Iterable[bytes]) -> dict[str, Any] | None:
     return answer
 
 
-def run_ensure(content: bytes) -> dict[str, Any]:
+def run_ensure(content: bytes, early: int | None = None) -> dict[str, Any]:
     """Do what the driver's task is for. Everything that can fail is in the result, for no Spark job should fail by this.
 
     Args:
         content: A pickled tuple: the token, and the order.
+        early: For :func:`ensure_agent`.
     """
     token, order = pickle.loads(content)  # noqa: S301 - from the driver, inside a function of its
     try:
         sweep(agent_directory().parent)
-        return ensure_agent(token, order)
+        return ensure_agent(token, order, early)
     except Exception as exc:
         return {"executor": _executor_id(), "error": f"{type(exc).__name__}: {exc}"}
 

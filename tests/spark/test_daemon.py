@@ -6,13 +6,16 @@ import asyncio
 import contextlib
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -233,6 +236,101 @@ def test_the_daemon_imports_next_to_nothing() -> None:
     imported = {name.partition(".")[0] for name in done.stdout.split()}
     assert daemon.MODULE in done.stdout.split()
     assert not imported & {"iris_py", "pyspark", "asyncio", "threading", "subprocess", "concurrent", "logging"}
+
+
+# -- started early, by a task
+
+#: What the driver's task does; it tells the test what came of it, and stays.
+TASK = """
+import json, os, sys
+from spark_connector.daemon import start_early
+early = start_early()
+light = "iris_py" not in sys.modules
+from spark_connector.spawn import run_ensure
+row = run_ensure(open("content", "rb").read(), early)
+zombies = open(f"/proc/self/task/{os.getpid()}/children").read()
+print(json.dumps({"early": early is not None, "light": light, "zombies": zombies, **row}), flush=True)
+sys.stdin.read()
+"""
+
+
+def run_task(executor: Executor, node: iris.Node, prelude: str = "") -> dict[str, Any]:
+    network = Network(secret=SECRET, seeds=[node.address], discovery=False)
+    order = Order("etl", "0a", network, 1, b"cshipped_handler\nwho\n.", {})
+    (executor.base / "shipped_handler.py").write_text(HANDLER)
+    (executor.base / "content").write_bytes(pickle.dumps((TOKEN, order)))
+    (executor.base / "task.py").write_text(prelude + TASK)
+    executor.start(f'"{sys.executable}" task.py; true')
+    assert executor.process.stdout is not None
+    row: dict[str, Any] = json.loads(executor.process.stdout.readline())
+    return row
+
+
+def test_a_task_starts_the_agent_before_it_imports_what_it_needs_itself(executor: Executor) -> None:
+    with iris.connect(secret=SECRET, discovery=False) as node:
+        row = run_task(executor, node)
+
+        assert (row["early"], row["light"], row["spawned"], row["zombies"]) == (True, True, True, "")
+        assert (row["executor"], row["jvm"]) == ("7", executor.process.pid)
+        assert executor.log().count("agent of executor 7") == 1
+        assert "adopted by a task" in executor.log()
+        assert node.request("etl.7", b" hello") == b"7 hello"
+        executor.end()
+        until(lambda: not executor.directory.exists())
+
+
+def test_a_task_starts_the_agent_when_the_early_one_could_not_be(executor: Executor) -> None:
+    """The first process ends at once; the second is started as ever."""
+    prelude = "import sys\nimport spark_connector.daemon as d\nd.AHEAD = 'nonsense'\n"
+    with iris.connect(secret=SECRET, discovery=False) as node:
+        row = run_task(executor, node, prelude)
+        assert (row["early"], row["spawned"], row["zombies"]) == (True, True, "")
+        assert "adopted" not in executor.log()
+        assert node.request("etl.7", b" hello") == b"7 hello"
+
+
+def test_a_task_starts_nothing_early_that_is_not_needed(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor.start("cat")  # for the end of the test
+    pids = iter(range(1000))
+    monkeypatch.setattr(os, "posix_spawn", lambda *_arguments, **_settings: next(pids))
+    assert daemon.start_early() == 0
+
+    with monkeypatch.context() as patch:  # the daemon has
+        patch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec(daemon.MODULE, None))
+        assert daemon.start_early() is None
+    executor.directory.mkdir(parents=True)  # there is an agent, or was
+    assert daemon.start_early() is None
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(executor.base / "blockmgr-2"))
+    assert daemon.start_early() == 1
+    monkeypatch.delenv("SPARK_LOCAL_DIRS")
+    assert daemon.start_early() is None
+
+
+def test_an_early_process_that_was_not_needed_leaves_the_place_to_others(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor.start("cat")
+    spawns: list[object] = []
+
+    def give_up(*arguments: object) -> bool:
+        spawns.append(arguments)
+        raise AgentFailed("the test ends here")
+
+    monkeypatch.setattr(spawn, "_maybe_spawn", give_up)
+    early = subprocess.Popen([sys.executable, "-c", f"input(); raise SystemExit({daemon.NOT_NEEDED})"], stdin=subprocess.PIPE)
+    looks: list[float] = []
+
+    def look(seconds: float) -> None:
+        looks.append(seconds)
+        assert not spawns, "nobody else is started while it lives"
+        if len(looks) == 3:
+            early.communicate()
+
+    monkeypatch.setattr(time, "sleep", look)
+    order = Order("etl", "0a", Network(), 1, b"", {})
+    with pytest.raises(AgentFailed, match="the test ends here"):
+        spawn.ensure_agent(TOKEN, order, early.pid)
+    assert len(looks) >= 3
 
 
 # -- adoption

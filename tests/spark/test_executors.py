@@ -221,14 +221,14 @@ def test_a_handler_that_executors_cannot_load_is_an_error_and_the_old_one_stays(
 
 
 def test_a_killed_executor_leaves_and_its_replacement_joins(driver: Driver) -> None:
+    java = next(pid for pid, command in driver.processes().items() if "--executor-id 0 " in command)
+
     def lose(state: State) -> tuple[float, float]:
         import time
 
         from tests.spark.driving import until
 
         victim = state.cluster.members["0"]
-        environ = Path(f"/proc/{victim.pid}/environ").read_text().split("\0")
-        java = next(int(line.partition("=")[2]) for line in environ if line.startswith("SPARK_EXECUTOR_PID="))
         os.kill(java, signal.SIGKILL)
         gone = until(lambda: "0" not in state.cluster.members)
         until(lambda: "2" in state.cluster._application.executors())
