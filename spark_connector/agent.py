@@ -64,6 +64,10 @@ LOCK_INTERVAL_S = 0.005
 WATCH_INTERVAL_S = 0.25
 #: How long leaving the network may take. Peers of one that does not say goodbye see its links end.
 LEAVE_TIMEOUT_S = 1.5
+#: The same when the executor has ended, maybe because the driver was killed: then nobody is there who would answer a goodbye,
+#: and the work of handlers is for nobody. With a driver that lives it takes some 20 ms. Too small: on a busy machine others
+#: find out by themselves; too large: so long more is left of a killed driver.
+ORPHANED_TIMEOUT_S = 0.4
 #: How long an agent that serves nothing waits for an order. The task that started it gives one at once.
 IDLE_TIMEOUT_S = 30.0
 #: How long one that was started ahead waits for a task that adopts it. Too short: a task that waits longer for a slot starts
@@ -90,6 +94,7 @@ class Agent:
         self._hosted: dict[str, Hosted] = {}
         self._serving = asyncio.Lock()
         self._ended = asyncio.Event()
+        self._is_orphaned = False  # the executor has ended
         self._stack = contextlib.AsyncExitStack()
         self._drops: set[asyncio.Task[None]] = set()
         self._idle: asyncio.TimerHandle | None = None
@@ -102,7 +107,7 @@ class Agent:
         """Serve until the end."""
         directory, is_waiting = self._launch.directory, self._launch.token is None
         async with self._stack as stack:
-            watching = asyncio.create_task(watch(self._launch.executor, self.end))
+            watching = asyncio.create_task(watch(self._launch.executor, self._lose_executor))
             stack.callback(watching.cancel)
             server = await asyncio.start_unix_server(self._handle_connection, directory / "control")
             stack.callback(server.close)
@@ -117,9 +122,14 @@ class Agent:
         # Whoever tries to talk to it from now on waits until it is gone, and starts another one.
         (directory / "info.json").unlink(missing_ok=True)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                await asyncio.gather(*(hosted.leave() for hosted in self._hosted.values()), return_exceptions=True)
+            async with asyncio.timeout(ORPHANED_TIMEOUT_S if self._is_orphaned else LEAVE_TIMEOUT_S):
+                if not self._is_orphaned:  # else what runs is cancelled at once
+                    await asyncio.gather(*(hosted.leave() for hosted in self._hosted.values()), return_exceptions=True)
                 await asyncio.gather(*(node.close(timeout=0.0) for node in self._nodes.values()), return_exceptions=True)
+
+    def _lose_executor(self) -> None:
+        self._is_orphaned = True
+        self.end()
 
     async def serve(self, order: Order) -> dict[str, Any]:
         """Do what an order says; return who this is.

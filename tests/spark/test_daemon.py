@@ -385,6 +385,37 @@ def test_an_agent_that_nobody_adopts_leaves(monkeypatch: pytest.MonkeyPatch) -> 
     shutil.rmtree(short)
 
 
+def test_an_agent_without_an_executor_says_goodbye_to_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed driver answers no goodbye, and what handlers still do is for nobody."""
+    monkeypatch.setattr(agent, "LEAVE_TIMEOUT_S", 100 * PATIENCE_S)
+    monkeypatch.setattr(agent, "ORPHANED_TIMEOUT_S", 0.05)
+    said: list[str] = []
+
+    class Deaf:
+        async def leave(self) -> None:
+            said.append("leave")
+
+        async def close(self, *, timeout: float) -> None:
+            said.append("close")
+            await asyncio.Event().wait()
+
+    short, started = Path(tempfile.mkdtemp(prefix="iris-test-")), threading.Event()
+    executor = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    launch = spawn.Launch(short, spawn.ExecutorProcess("7", executor.pid, spawn.started_at(executor.pid)), TOKEN)
+    made = agent.Agent(launch, background(), started.set)
+    made._hosted["etl"] = made._nodes[Network()] = Deaf()  # type: ignore[assignment]
+    running = threading.Thread(target=background().wait, args=[made.run])
+    running.start()
+    assert started.wait(PATIENCE_S)
+
+    executor.kill()
+    running.join(PATIENCE_S)
+    assert not running.is_alive()
+    assert said == ["close"]
+    executor.communicate()
+    shutil.rmtree(short)
+
+
 def test_an_adoption_that_was_changed_is_refused() -> None:
     sealed = seal_adoption(TOKEN, ["/a", "/b"])
     assert is_adoption(sealed)
