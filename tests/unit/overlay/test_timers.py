@@ -67,6 +67,14 @@ def test_memory_follows_the_live_entries_when_many_are_set() -> None:
     assert table.expired(999) == list(range(100))
 
 
+def test_those_that_are_set_at_once_come_before_what_is_set_later() -> None:
+    table: DeadlineTable[int] = DeadlineTable()
+    table.set_many([7, 8, 9], 1.0)
+    table.set(5, 1.0)
+    table.set_many([3], 1.0)
+    assert table.expired(1.0) == [7, 8, 9, 5, 3]
+
+
 def test_keys_are_never_compared() -> None:
     table: DeadlineTable[complex] = DeadlineTable()
     table.set(1j, 1.0)
