@@ -38,8 +38,9 @@ def who(request: iris.Request) -> bytes:
 
 
 @pytest.fixture
-def network(iris_isolated: Path, secret: str, spark_home: Path) -> Network:
-    """A network; there is no agent of another test, which would be asked although it is about to end."""
+def network(iris_isolated: Path, secret: str, spark: SparkSession, spark_home: Path) -> Network:
+    """A network; there is no agent of another test that would be asked although it is about to end, nor a job to start one."""
+    until(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds())
     for agent in agents_of(spark_home):
         with contextlib.suppress(ProcessLookupError):
             os.kill(agent, signal.SIGTERM)
@@ -62,8 +63,7 @@ def cluster(spark: SparkSession, network: Network) -> Iterator[ExecutorCluster]:
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    # An agent that is killed before the next look has seen it is tried again after seconds, so looks are frequent here.
-    with ExecutorCluster(spark, "local", who, network=network, poll=0.05) as made:
+    with ExecutorCluster(spark, "local", who, network=network) as made:
         yield made
 
 
