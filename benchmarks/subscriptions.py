@@ -73,7 +73,7 @@ def publish(parameters: Parameters) -> None:
         async with iris_py.connect(network=_NETWORK, secret=parameters["secret"], discovery=False) as node:
             tell(seed=node.address)
             topics = {prefix: f"{prefix}.{_AT}" for prefix in ("few", "many")}
-            for topic in topics.values():
+            for topic in (*topics.values(), *(f"ready.{prefix}" for prefix in topics)):
                 while await node.publish(topic, b"") != 1:  # noqa: ASYNC110 - only publishing shows who subscribes
                     await asyncio.sleep(0.1)
             payload = bytes(MESSAGE_BYTES)
@@ -101,6 +101,7 @@ def subscribe(parameters: Parameters) -> None:
             before, began = _resident_bytes(), time.monotonic()
             subscriptions = [await node.subscribe(f"{parameters['prefix']}.{number}") for number in range(parameters["count"])]
             tell(took_s=time.monotonic() - began, grown_bytes=max(1, _resident_bytes() - before))
+            await node.subscribe(f"ready.{parameters['prefix']}")
             async for _batch in subscriptions[_AT].batches():
                 pass
 

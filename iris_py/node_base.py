@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from iris_py.node import NodeCore
     from iris_py.tracing import Tracing
 
-#: Broadcasts and publications that may pass without a turn of the event loop. A loop of them that never waits, for nobody is
-#: there or only this node itself, would otherwise stop everything else. Too small: batches stay small.
+#: Broadcasts, publications and subscriptions that may pass without a turn of the event loop. A loop of them that never waits,
+#: for nobody is there or nobody has to be told, would otherwise stop everything else. Too small: batches stay small.
 SENT_PER_TURN_MAX = 256
 
 
@@ -37,7 +37,7 @@ class NodeBase(Closable):
         self._room_waiters: list[asyncio.Future[None]] = []
         self._tracing: Tracing | None = None  # looked at once for everything that is sent: it must cost no more than that
         self._busy_poll: BusyPoll | None = None
-        self._unrested = 0  # what was sent since the event loop had a turn
+        self._unrested = 0  # what was sent and subscribed to since the event loop had a turn
 
     def _check_open(self) -> None:
         if self._closing is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from iris_py import packets
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
 from iris_py.headers import NO_HEADERS, encode_headers
-from iris_py.node_base import NodeBase
+from iris_py.node_base import SENT_PER_TURN_MAX, NodeBase
 from iris_py.opening import Opening
 from iris_py.patterns.subscribing import POLICIES, QUEUE_BYTES, QUEUE_MESSAGES, SubscriptionQueue
 from iris_py.subscriptions import Subscription
@@ -162,6 +162,12 @@ class Publishing(NodeBase):
                 self._telling.pop(queue, None)
                 await subscription.close()
                 raise
+        else:
+            # Nothing waits here: tens of thousands in a row would hold up the loop until others believe the node to be dead.
+            self._unrested += 1
+            if self._unrested >= SENT_PER_TURN_MAX:
+                self._unrested = 0
+                await asyncio.sleep(0)
         return subscription
 
     async def _unsubscribe(self, subscription: Subscription) -> None:

@@ -15,6 +15,7 @@ import pytest
 import iris_py as iris
 from iris_py.broadcasts import QUEUE_BYTES_MAX
 from iris_py.link_config import LinkConfig
+from iris_py.node_base import SENT_PER_TURN_MAX
 from iris_py.testing import NodeSimulation, VirtualLoop, VirtualNetwork, run
 from iris_py.testing.virtual import run_in_network
 
@@ -903,5 +904,29 @@ def test_who_asks_again_at_once_lets_others_go_on() -> None:
         assert may_end.is_set()
         await ending
         assert await first == b"first"
+
+    simulate(scenario)
+
+
+def test_thousands_of_subscriptions_in_a_row_let_others_go_on() -> None:
+    """Once a group is joined nobody has to be told of another topic in it, and nothing waits."""
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        node, _other = await simulation.start_nodes(2)
+        for number in range(300):
+            await node.subscribe(f"many.{number}")
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        counting = asyncio.create_task(count())
+        for number in range(4 * SENT_PER_TURN_MAX):
+            await node.subscribe(f"many.more.{number}")
+        counting.cancel()
+        assert turns >= 3  # the first of four begins to count
 
     simulate(scenario)
