@@ -300,7 +300,14 @@ class LocalAgent:
         return reply.value
 
     def _welcome(self) -> Welcome:
-        return self._connect().welcome
+        return self._look().welcome
+
+    def _look(self) -> Connection:
+        """Return the connection, or another one if its agent has ended meanwhile, which calls find out by themselves."""
+        connection = self._connection
+        if connection is not None:
+            connection.look()
+        return self._connect()
 
 
 # -- one for each socket and process
@@ -324,7 +331,7 @@ def connected(path: Path, timeout: float) -> LocalAgent:
         if agent is None:
             agent = _agents[path] = LocalAgent(path)
     agent._timeout = timeout
-    agent._connect()
+    agent._look()
     return agent
 
 

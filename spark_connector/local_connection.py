@@ -90,8 +90,16 @@ class Connection:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """Whether it is known to have ended; see :meth:`look`."""
         return self._is_over
+
+    def look(self) -> None:
+        """Take notice of an end that nobody waits to hear of, as nothing is under way. Does not wait."""
+        if not self._is_over and self._leading.acquire(blocking=False):
+            try:
+                self._read(time.monotonic())
+            finally:
+                self._stop_leading()
 
     def call(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> tuple[Reply, bytes]:
         """Ask, and wait for the answer; returns it with its payload.

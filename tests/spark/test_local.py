@@ -503,6 +503,17 @@ def test_a_lost_agent_is_told_and_its_successor_found(agent: Agent, task: LocalA
         successor.stop()
 
 
+def test_who_the_node_is_is_said_of_the_successor(agent: Agent, task: LocalAgent) -> None:
+    """A task of a later job may be in the same process, and ask for the id first."""
+    assert task.id == agent.node.id
+    agent.stop()
+    successor = Agent(agent.path)
+    try:
+        assert task.id == successor.node.id
+    finally:
+        successor.stop()
+
+
 def test_a_successor_is_found_by_who_saw_nothing_of_the_end(agent: Agent, task: LocalAgent) -> None:
     """Nobody reads while nobody asks, so the end is seen by the next call, of which the old agent knows nothing."""
     asks: list[Callable[[], bytes]] = [
