@@ -42,7 +42,7 @@ def lose_a_row(batch: pa.RecordBatch) -> pa.RecordBatch:
 FAILURES: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown cluster": (
         {"cluster": "nobody", "timeout": 0.5, "retries": 0},
-        KEY + "nobody serves that cluster, of 2 other nodes",
+        KEY + "nobody serves that cluster, of [12] other nodes",
         r"Start a member with node\.join\(\), or let the tasks find its network",
     ),
     "a handler that fails": (
