@@ -171,9 +171,8 @@ class Window(Generic[Rows]):
         if count > 0:
             self._running += count
             self._begun += count
-            ahead = (
-                self._handed - self._begun
-            )  # after that was written: the task writes what it has handed over, then reads this
+            # Read after the count was written: the task writes what it has handed over, and then reads the count.
+            ahead = self._handed - self._begun
             if ahead < self._size <= ahead + count:
                 self._wake.set()  # it is time for more rows
             self._asker.ask([waiting.popleft() for _ in range(count)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -36,30 +35,12 @@ from overlay.ids import GroupId, NodeId
 from overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo
 from overlay.roots import REVIEW_S
 from overlay.takeover import ANSWER_S
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from tests.unit.overlay.stub_ring import StubRing
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
 PEER = NodeInfo(NodeId(b"peer".ljust(16)), ("192.0.2.2:1",))
 OTHER = NodeInfo(NodeId(b"other".ljust(16)), ("192.0.2.3:1",))
 G = GroupId(b"g" * 16)
-
-
-class StubRing:
-    """A ring that says what the test wants."""
-
-    def __init__(self) -> None:
-        self.is_mine = True
-        self.neighbours: list[NodeInfo] = []
-
-    def is_root(self, key: bytes, /) -> bool:
-        """Return whether the local node is the root of everything."""
-        return self.is_mine
-
-    def replicas(self, key: bytes, count: int, /) -> Sequence[NodeInfo]:
-        """Return the neighbours."""
-        return self.neighbours[:count]
 
 
 class Fixture:

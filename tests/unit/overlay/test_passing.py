@@ -29,6 +29,7 @@ from overlay.group_messages import (
 from overlay.ids import GroupId, NodeId
 from overlay.messages import NodeInfo
 from overlay.roots import UNSURE_S
+from tests.unit.overlay.stub_ring import StubRing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,22 +39,6 @@ G = GroupId(bytes([40]) * 16)
 NEAREST, LOCAL, OLD, FAR, MEMBER = (NodeInfo(NodeId(bytes([40 + step]) * 16), ()) for step in range(1, 6))
 RECORD = MemberRecord(MEMBER, b"x", 1)
 CONFIG = GroupConfig()
-
-
-class StubRing:
-    """A ring that says what the test wants."""
-
-    def __init__(self) -> None:
-        self.is_mine = True
-        self.neighbours: list[NodeInfo] = []
-
-    def is_root(self, key: bytes, /) -> bool:
-        """Return whether the local node is the root of everything."""
-        return self.is_mine
-
-    def replicas(self, key: bytes, count: int, /) -> Sequence[NodeInfo]:
-        """Return the neighbours."""
-        return self.neighbours[:count]
 
 
 class Fixture:
