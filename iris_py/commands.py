@@ -99,7 +99,7 @@ class Commands(ABC):
         """Start idempotent requests with keys; see :class:`~iris_py.patterns.request_many.ManyRequester`.
 
         Raises:
-            MessageTooLarge: A payload is over ``max_message_bytes``. Then none is started, nor after the next errors.
+            MessageTooLarge: A payload is over ``max_message_bytes``. None is started then, as with the errors below.
             ValueError: The name is empty or too long, or a key empty.
             TypeError: A key is neither text nor bytes.
         """
