@@ -29,7 +29,7 @@ from iris_py.patterns.service import (
     Registration,
     RegistrationDrained,
     RequestCancelled,
-    RequestStarted,
+    RequestsStarted,
 )
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.patterns.tunnel import WINDOW_BYTES
@@ -401,10 +401,12 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
     def handle_events(self, events: list[NodeEvent]) -> None:
         """Act on everything else."""
         for event in events:
-            if isinstance(event, (RequestStarted, RequestCancelled)):  # a tuple, for a union would be made each time
-                self._membership(event.execution.registration)._server.handle_event(event)
+            if isinstance(event, RequestsStarted):
+                self._membership(event.registration)._server.start(event.executions)
+            elif isinstance(event, RequestCancelled):
+                self._membership(event.execution.registration)._server.cancel(event.execution)
             elif isinstance(event, BroadcastReceived):
-                self._membership(event.registration)._server.handle_event(event)
+                self._membership(event.registration)._server.receive_broadcast(event)
             elif isinstance(event, RegistrationDrained):
                 _resolve([self._membership(event.registration)._drained])
             elif isinstance(event, SurveyAnswered | SurveyAsked | SurveyEnded):

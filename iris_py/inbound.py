@@ -173,31 +173,64 @@ class Inbound:
 
     def _receive_body(self, receivers: list[Receiver], group: Group, peer: Peer, body: bytes, now: float) -> None:
         offset, end, unpack = 0, len(body), packets.MESSAGE.unpack_from
+        is_whole = receivers is self.receivers
+        # Of the two kinds that come in hundreds, those that follow one another; nothing else passes the requests.
+        requests: list[tuple[int, int, bytes, bytes, Headers]] = []
+        replies: list[tuple[int, bytes]] = []
         while end - offset >= packets.MESSAGE_BYTES:
             kind, flags, head_bytes, length, message_id, argument = unpack(body, offset)
             start = offset + packets.MESSAGE_BYTES + head_bytes
             offset = start + length
             if offset > end:
                 break
+            if kind == packets.REPLY and message_id < packets.SURVEY_IDS and is_whole:
+                replies.append((message_id, body[start:offset]))
+                continue
             if kind == packets.PUBLICATION:
-                head = body[start - head_bytes : start]
-                payloads = packets.decode_run(body, start, offset) if flags & packets.RUN else [body[start:offset]]
-                if payloads is None:
-                    self._count_drop("malformed")
-                else:
-                    self._pubsub.deliveries.receive(group, peer, flags, message_id, argument, head, payloads, now)
+                self._receive_publication(
+                    group, peer, flags, message_id, argument, body, start - head_bytes, start, offset, now
+                )
+                continue
+            headers: Headers | None = NO_HEADERS
+            if head_bytes and kind in packets.WITH_HEADERS:
+                headers = decode_headers(body[start - head_bytes : start])
+            if headers is None:
+                self._count_drop("malformed_headers")
+            elif kind == packets.REQUEST_ONCE and is_whole and length >= packets.IDENTITY_BYTES:
+                payload_at = start + packets.IDENTITY_BYTES
+                requests.append((message_id, argument, body[start:payload_at], body[payload_at:offset], headers))
             elif kind < packets.KINDS:
-                headers: Headers | None = NO_HEADERS
-                if head_bytes and kind in packets.WITH_HEADERS:
-                    headers = decode_headers(body[start - head_bytes : start])
-                if headers is None:
-                    self._count_drop("malformed_headers")
-                else:
-                    receivers[kind](group, peer, message_id, argument, body[start:offset], now, headers)
+                if requests:
+                    self._service.receive_requests_once(group, peer, requests, now)
+                    requests = []
+                receivers[kind](group, peer, message_id, argument, body[start:offset], now, headers)
             else:
                 self._count_drop("unknown_kind")
+        if requests:
+            self._service.receive_requests_once(group, peer, requests, now)
+        if replies:
+            self._requester.receive_replies(peer, replies, now)
         if offset != end:
             self._count_drop("malformed")
+
+    def _receive_publication(
+        self,
+        group: Group,
+        peer: Peer,
+        flags: int,
+        message_id: int,
+        argument: int,
+        body: bytes,
+        head_at: int,
+        start: int,
+        stop: int,
+        now: float,
+    ) -> None:
+        payloads = packets.decode_run(body, start, stop) if flags & packets.RUN else [body[start:stop]]
+        if payloads is None:
+            self._count_drop("malformed")
+        else:
+            self._pubsub.deliveries.receive(group, peer, flags, message_id, argument, body[head_at:start], payloads, now)
 
     # -- messages
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from iris_py.headers import NO_HEADERS, HeaderValue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from iris_py.patterns.service import Execution
+from iris_py.patterns.registration import Execution
 
 
-class Request:
+class Request(msgspec.Struct, frozen=True, eq=False, gc=False):
     """What a handler is asked.
 
     Attributes:
@@ -26,14 +21,17 @@ class Request:
         time_left_s: How long the caller still waits, in seconds. It grows when the same idempotent request comes again.
     """
 
-    __slots__ = ("_clock", "_execution", "cluster", "payload", "source")
+    payload: bytes
+    _execution: Execution
+    _clock: Callable[[], float]
 
-    def __init__(self, execution: Execution, clock: Callable[[], float]) -> None:
-        self.payload = execution.payload
-        self.cluster = execution.registration.group.name
-        self.source: str = execution.peer.id.hex()
-        self._execution = execution
-        self._clock = clock
+    @property
+    def cluster(self) -> str:
+        return self._execution.registration.group.name
+
+    @property
+    def source(self) -> str:
+        return self._execution.peer.name
 
     @property
     def headers(self) -> Mapping[str, HeaderValue]:

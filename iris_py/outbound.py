@@ -111,7 +111,9 @@ class Outbound:
             waiting = Waiting(now, UNICAST, group, kind, message_id, argument, payload, headers=headers)
             self._send_without_link(peer, waiting, now)
             return
-        channel, head = group.channel(peer), headers.encoded
+        head, channel = headers.encoded, group.channels.get(peer.id)
+        if channel is None or channel.peer is not peer:
+            channel = group.channel(peer)
         size = packets.MESSAGE_BYTES + len(head) + len(payload)
         if channel.parts_bytes + size > BODY_BYTES:
             if channel.parts_bytes:
@@ -120,9 +122,10 @@ class Outbound:
                 # Of large ones a turn brings more than a link may queue. Another member takes it, or it waits for room.
                 self._return(peer, message_id, is_tried=False)
                 return
+        if not channel.parts:
+            self._open_channels[group, peer.id] = None
         channel.parts += (packets.MESSAGE.pack(kind, 0, len(head), len(payload), message_id, argument) + head, payload)
         channel.parts_bytes += size
-        self._open_channels[group, peer.id] = None
 
     def seal(self, now: float) -> None:
         """Seal what was gathered, and put it on the links."""

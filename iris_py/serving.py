@@ -16,12 +16,11 @@ from iris_py.errors import TunnelBroken
 from iris_py.messages import Message, Request
 from iris_py.packets import check_size
 from iris_py.patterns.registration import Execution
-from iris_py.patterns.service import RequestCancelled, RequestStarted
 from iris_py.threads import DaemonThreads
 from iris_py.tunnels import Tunnel
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Sequence
 
     from iris_py.link import Link
     from iris_py.node import NodeCore
@@ -127,16 +126,28 @@ class Server:
         self._is_inline = inline and not is_async
         self._in_threads: dict[Execution, asyncio.Future[object]] = {}
 
-    def handle_event(self, event: RequestStarted | RequestCancelled | BroadcastReceived) -> None:
-        """Do what an event asks."""
-        if isinstance(event, RequestStarted):
-            self._start(event.execution)
-        elif isinstance(event, RequestCancelled):
-            task = self._tasks.get(event.execution)
-            if task is not None:
-                self._cancel(event.execution, task)
+    def start(self, executions: Sequence[Execution]) -> None:
+        """Run the handler for each of these."""
+        if self._is_inline:
+            for execution in executions:
+                self._run_inline(execution)
+            return
+        tasks, create_task, run = self._tasks, self._loop.create_task, self._run
+        for execution in executions:
+            tasks[execution] = create_task(run(execution))
+
+    def cancel(self, execution: Execution) -> None:
+        """Nobody waits any more for what an execution says."""
+        task = self._tasks.get(execution)
+        if task is not None:
+            self._cancel(execution, task)
+
+    def receive_broadcast(self, event: BroadcastReceived) -> None:
+        """Hand a broadcast to the handler."""
+        if self._broadcasts is None:
+            self._core.count_drop("broadcast_without_handler")
         else:
-            self._receive_broadcast(event)
+            self._broadcasts.put(event)
 
     def start_tunnel(self, end: TunnelEnd) -> None:
         """Run the handler of a tunnel."""
@@ -173,12 +184,9 @@ class Server:
 
     # -- requests
 
-    def _start(self, execution: Execution) -> None:
-        if not self._is_inline:
-            self._make_task(execution, self._run(execution))
-            return
+    def _run_inline(self, execution: Execution) -> None:
         try:
-            request = Request(execution, self._loop.time)
+            request = Request(execution.payload, execution, self._loop.time)
             if self._tracing is None:
                 reply = self._check_reply(self._on_request(request), execution)
             else:
@@ -188,12 +196,9 @@ class Server:
             self._fail(execution, exc)
         else:
             if reply is not None and len(reply) >= LARGE_REPLY_BYTES and execution.peer.is_congested:
-                self._make_task(execution, self._reply_later(execution, reply))
+                self._tasks[execution] = self._loop.create_task(self._reply_later(execution, reply))
             else:
                 self._reply(execution, reply)
-
-    def _make_task(self, execution: Execution, running: Coroutine[object, object, None]) -> None:
-        self._tasks[execution] = self._loop.create_task(running)
 
     def _cancel(self, work: Execution | TunnelEnd, task: asyncio.Task[None]) -> None:
         task.cancel()
@@ -201,20 +206,19 @@ class Server:
             task.add_done_callback(lambda _done: self._handle_cancelled(work))
 
     async def _run(self, execution: Execution) -> None:
-        request = Request(execution, self._loop.time)
+        request = Request(execution.payload, execution, self._loop.time)
         function = self._on_survey if execution.surveyed else self._on_request
         try:
             result: object
             if self._tracing is not None:
-                reply = await self._answer_traced(self._tracing, execution, request, function)
+                result = await self._answer_traced(self._tracing, execution, request, function)
+            elif self._threads is not None:
+                result = await self._run_in_thread(execution, self._threads, partial(_call, function, request))
             else:
-                if self._threads is not None:
-                    result = await self._run_in_thread(execution, self._threads, partial(_call, function, request))
-                else:
-                    result = function(request)
-                if type(result) is CoroutineType or inspect.isawaitable(result):  # the usual case first: it takes a tenth
-                    result = await result
-                reply = self._check_reply(result, execution)
+                result = function(request)
+            if type(result) is CoroutineType or inspect.isawaitable(result):  # the usual case first: it takes a tenth
+                result = await result
+            reply = self._check_reply(result, execution)
             while not execution.peer.has_room_for(len(reply or b"")):
                 await self._wait_for_room()
         except Exception as exc:
@@ -334,14 +338,9 @@ class Server:
             return None
         else:
             raise TypeError(f"the handler returned {type(reply).__qualname__}, but a reply must be bytes")
-        check_size(payload, self._core.max_message_bytes)
+        if len(payload) > self._core.max_message_bytes:
+            check_size(payload, self._core.max_message_bytes)
         return payload
-
-    def _receive_broadcast(self, event: BroadcastReceived) -> None:
-        if self._broadcasts is None:
-            self._core.count_drop("broadcast_without_handler")
-        else:
-            self._broadcasts.put(event)
 
 
 def serves_tunnels(handler: Handler | RequestFunction) -> bool:

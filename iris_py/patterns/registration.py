@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from iris_py.headers import NO_HEADERS
+import msgspec
+
+from iris_py.group import Peer
+from iris_py.headers import NO_HEADERS, Headers
 
 if TYPE_CHECKING:
-    from iris_py.group import Group, Peer
-    from iris_py.headers import Headers
+    from iris_py.group import Group
 
 #: Payload that waits at a registration before it answers that it is full: four of the largest messages (by default), or 64 KiB
 #: for each of ``QUEUE_MESSAGES``. Too small: large requests are turned away though they would have had their turn; too large:
@@ -100,10 +102,17 @@ class Registration:
         self.queued_bytes = sum(execution.size for execution in self.queue)
 
 
-class Execution:
+class Execution(msgspec.Struct, eq=False, gc=False):
     """One request or survey at one registration, from its arrival to its answer.
 
+    A struct, and not looked at by the garbage collector, as a busy member has thousands: in the end nothing holds one that it
+    holds itself.
+
     Attributes:
+        registration: Who executes it.
+        peer: Who asked first.
+        id: What the request is called there.
+        payload: What is asked.
         deadline: When nobody waits any more (seconds); the latest, if there are several callers.
         surveyed: Of a survey: how many registrations of this node answer it. 0 for a request.
         identity: Of an idempotent request: the group and its identity. Empty for others.
@@ -111,28 +120,15 @@ class Execution:
         is_cancelled: Of an idempotent request: whether all its callers went away.
     """
 
-    __slots__ = ("deadline", "headers", "id", "identity", "is_cancelled", "payload", "peer", "registration", "surveyed")
-
-    def __init__(
-        self,
-        registration: Registration,
-        peer: Peer,
-        id: int,  # noqa: A002
-        payload: bytes,
-        deadline: float,
-        surveyed: int = 0,
-        identity: bytes = b"",
-        headers: Headers = NO_HEADERS,
-    ) -> None:
-        self.registration = registration
-        self.peer = peer
-        self.id = id
-        self.payload = payload
-        self.deadline = deadline
-        self.surveyed = surveyed
-        self.identity = identity
-        self.headers = headers
-        self.is_cancelled = False
+    registration: Registration
+    peer: Peer
+    id: int
+    payload: bytes
+    deadline: float
+    surveyed: int = 0
+    identity: bytes = b""
+    headers: Headers = NO_HEADERS
+    is_cancelled: bool = False
 
     @property
     def size(self) -> int:

@@ -19,7 +19,7 @@ from iris_py.headers import NO_HEADERS
 from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Sequence
 
     from iris_py.balancer import Rng
     from iris_py.group import Group, Member, Peer, Placement
@@ -239,6 +239,11 @@ class Requester:
             pending.member.observe(now - pending.sent_at)
             self.replied += 1
             self.outcomes.append((pending.token, payload))
+
+    def receive_replies(self, peer: Peer, replies: Sequence[tuple[int, bytes]], now: float) -> None:
+        """A member answered several: (id, payload) of each."""
+        for request_id, payload in replies:
+            self.receive_reply(peer, request_id, payload, now)
 
     def receive_failure(self, peer: Peer, request_id: int, payload: bytes) -> None:
         """The handler at a member raised."""

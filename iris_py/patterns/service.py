@@ -18,7 +18,7 @@ from iris_py.patterns.registration import Registration as Registration
 from iris_py.patterns.registration import least_loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from iris_py.group import Group, Peer
     from iris_py.headers import Headers
@@ -32,10 +32,14 @@ EARLY_CANCELS_MAX = 1024
 
 
 @dataclass(slots=True)
-class RequestStarted:
-    """Run the handler, then call :meth:`Service.reply`, :meth:`Service.fail` or, of a survey, :meth:`Service.decline`."""
+class RequestsStarted:
+    """For each run the handler, then call :meth:`Service.reply`, :meth:`Service.fail` or, of a survey, :meth:`Service.decline`.
 
-    execution: Execution
+    They are of one registration, and have come together.
+    """
+
+    registration: Registration
+    executions: list[Execution]
 
 
 @dataclass(slots=True)
@@ -63,7 +67,7 @@ class RegistrationDrained:
     registration: Registration
 
 
-ServiceEvent: TypeAlias = RequestStarted | RequestCancelled | BroadcastReceived | RegistrationDrained
+ServiceEvent: TypeAlias = RequestsStarted | RequestCancelled | BroadcastReceived | RegistrationDrained
 
 
 class Service:
@@ -155,7 +159,17 @@ class Service:
 
     def reply(self, execution: Execution, payload: bytes, now: float) -> None:
         """Answer a started request."""
-        self._finish(execution, packets.REPLY, payload, now)
+        registration = execution.registration
+        if not execution.identity:
+            self._finish(execution, packets.REPLY, payload, now)
+            return
+        # The hot path of idempotent requests: as _finish, but a reply needs less.
+        registration.running -= 1
+        group = registration.group
+        for peer, request_id in self.repetitions.finish(execution.identity, payload, now):
+            self.out.append((group, peer, packets.REPLY, request_id, 0, payload, NO_HEADERS))
+        if registration.queue or registration.closed:
+            self._start_waiting(registration, now)
 
     def fail(self, execution: Execution, error: BaseException, now: float) -> None:
         """Say that the handler of a started request raised."""
@@ -235,6 +249,29 @@ class Service:
             execution.deadline = max(execution.deadline, deadline)
         else:
             self._reject(group, peer, request_id, packets.Rejection.OVERLOADED)
+
+    def receive_requests_once(
+        self, group: Group, peer: Peer, requests: Sequence[tuple[int, int, bytes, bytes, Headers]], now: float
+    ) -> None:
+        """Take idempotent requests that came together: (id, time left, identity, payload, headers) of each.
+
+        As :meth:`receive_request_once` does; what is the same for all of them is worked out once.
+        """
+        registrations, group_id, repetitions = self._registrations.get(group, ()), group.id, self.repetitions
+        registration = registrations[0] if len(registrations) == 1 and not self._early_cancels else None
+        started: list[Execution] = []
+        for request_id, time_left_ms, identity, payload, headers in requests:
+            if registration is not None and time_left_ms and registration.running < registration.concurrency:
+                key = group_id + identity
+                execution = Execution(registration, peer, request_id, payload, now + time_left_ms / 1000, 0, key, headers)
+                if repetitions.begin(key, execution, (peer, request_id)):
+                    registration.running += 1
+                    started.append(execution)
+                    continue
+            self.receive_request_once(group, peer, request_id, time_left_ms, identity, payload, now, headers)
+        if registration is not None and started:
+            self.executed += len(started)
+            self.events.append(RequestsStarted(registration, started))
 
     def receive_survey(
         self,
@@ -342,7 +379,11 @@ class Service:
             self._surveys.setdefault((execution.peer, execution.id), []).append(execution)
         elif not execution.identity:
             self._executions[execution.peer, execution.id] = execution
-        self.events.append(RequestStarted(execution))
+        last = self.events[-1] if self.events else None
+        if isinstance(last, RequestsStarted) and last.registration is execution.registration:
+            last.executions.append(execution)
+        else:
+            self.events.append(RequestsStarted(execution.registration, [execution]))
 
     def _forget(self, execution: Execution) -> bool:
         """Take an execution that ended from the table; returns whether somebody waits for its answer."""
@@ -381,10 +422,25 @@ class Service:
         registration.running -= 1
         # A cancelled execution is no longer in the table: its handler ended, and nobody waits for what it says.
         if execution.identity:
-            self._finish_once(execution, kind, payload, now)
+            self._fail_once(execution, kind, payload, now)
         elif self._forget(execution):
             argument = packets.encode_answer(execution.surveyed)
             self.out.append((registration.group, execution.peer, kind, execution.id, argument, payload, NO_HEADERS))
+        self._start_waiting(registration, now)
+
+    def _fail_once(self, execution: Execution, kind: int, payload: bytes, now: float) -> None:
+        """Tell everybody who waits for an idempotent request that it was not done."""
+        group = execution.registration.group
+        callers = self.repetitions.finish(execution.identity, None, now)
+        if callers and execution.is_cancelled:
+            # It was cancelled when nobody waited, and these came before it had ended: for them it is done anew.
+            self._execute_again(execution, callers, now)
+            return
+        for peer, request_id in callers:
+            self.out.append((group, peer, kind, request_id, 0, payload, NO_HEADERS))
+
+    def _start_waiting(self, registration: Registration, now: float) -> None:
+        """There is room: start what has waited for longest."""
         while registration.queue and registration.running < registration.concurrency:
             waiting = registration.take()
             if waiting.deadline <= now:
@@ -392,17 +448,6 @@ class Service:
             else:
                 self._start(waiting)
         self._maybe_drained(registration)
-
-    def _finish_once(self, execution: Execution, kind: int, payload: bytes, now: float) -> None:
-        """Answer everybody who waits for an idempotent request, and remember its reply."""
-        group = execution.registration.group
-        callers = self.repetitions.finish(execution.identity, payload if kind == packets.REPLY else None, now)
-        if callers and execution.is_cancelled and kind != packets.REPLY:
-            # It was cancelled when nobody waited, and these came before it had ended: for them it is done anew.
-            self._execute_again(execution, callers, now)
-            return
-        for peer, request_id in callers:
-            self.out.append((group, peer, kind, request_id, 0, payload, NO_HEADERS))
 
     def _execute_again(self, execution: Execution, callers: list[Caller], now: float) -> None:
         group, (peer, request_id) = execution.registration.group, callers[0]

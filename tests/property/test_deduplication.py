@@ -6,13 +6,14 @@ from unittest.mock import patch
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from iris_py.group import Group, Peer
+from iris_py.headers import NO_HEADERS
 from iris_py.packets import FAILURE, REJECTION, REPLY, Rejection
 from iris_py.patterns import deduplication
 from iris_py.patterns.deduplication import ENTRY_BYTES, WINDOW_S
-from iris_py.patterns.service import Execution, Registration, RequestCancelled, RequestStarted, Service
+from iris_py.patterns.service import Execution, Registration, RequestCancelled, RequestsStarted, Service
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 from security import Keyring, Secret
@@ -40,15 +41,29 @@ class DeduplicationMachine(RuleBasedStateMachine):
         self.service = Service()
         self.group = Group("cluster", KEYS, NodeId(bytes(16)), 1)
         self.peers = [Peer(NodeInfo(NodeId(bytes((number,)) * 16), ()), None) for number in range(1, 4)]
-        self.registrations = [Registration(self.group, None, 1, 2), Registration(self.group, None, 2, 1)]
-        for registration in self.registrations:
-            self.service.register(registration)
+        self.registrations: list[Registration] = []
         self.waiting: dict[tuple[Peer, int], bytes] = {}  # identity by caller
         self.running: dict[bytes, Execution] = {}
         self.cancelled: set[Execution] = set()
         self.done: dict[bytes, tuple[bytes, float]] = {}  # the reply, and until when it is remembered; the oldest first
         self.replies = 0
         self.last_id = 0
+
+    @initialize(count=st.integers(1, 2))
+    def register(self, count: int) -> None:
+        self.registrations = [Registration(self.group, None, 1, 2), Registration(self.group, None, 2, 1)][-count:]
+        for registration in self.registrations:
+            self.service.register(registration)
+
+    @rule(index=INDEX, identities=st.lists(st.sampled_from(IDENTITIES), min_size=1, max_size=5))
+    def ask_together(self, index: int, identities: list[bytes]) -> None:
+        peer = self.peers[index % len(self.peers)]
+        requests = []
+        for identity in identities:
+            self.last_id += 1
+            self.waiting[peer, self.last_id] = identity
+            requests.append((self.last_id, 5000, identity, b"", NO_HEADERS))
+        self.service.receive_requests_once(self.group, peer, requests, self.now)
 
     @rule(index=INDEX, identity=st.sampled_from(IDENTITIES), time_left_ms=st.sampled_from((1, 5000, 1_000_000)))
     def ask(self, index: int, identity: bytes, time_left_ms: int) -> None:
@@ -114,11 +129,12 @@ class DeduplicationMachine(RuleBasedStateMachine):
     @invariant()
     def settle(self) -> None:
         for event in self.service.events_received():
-            if isinstance(event, RequestStarted):
-                identity = event.execution.identity[16:]
-                assert identity not in self.running, "twice at the same time"
-                assert self.remembered(identity) is None, "again, though it is remembered"
-                self.running[identity] = event.execution
+            if isinstance(event, RequestsStarted):
+                for execution in event.executions:
+                    identity = execution.identity[16:]
+                    assert identity not in self.running, "twice at the same time"
+                    assert self.remembered(identity) is None, "again, though it is remembered"
+                    self.running[identity] = execution
             else:
                 assert isinstance(event, RequestCancelled)
                 assert event.execution in self.running.values()
@@ -139,9 +155,11 @@ class DeduplicationMachine(RuleBasedStateMachine):
     def the_tables_are_exact(self) -> None:
         table = self.service.repetitions
         table.expire(self.now)
-        assert {key[16:]: reply for key, (reply, _until) in table._replies.items()} == {
+        assert {key[16:]: reply for key, reply in table._replies.items()} == {
             identity: reply for identity, (reply, _until) in self.done.items()
         }
+        assert [key for _until, key in table._ages] == list(table._replies)
+        assert table._callers.keys() <= table._underway.keys()
         assert table.bytes == self.bytes_done() <= REMEMBERED_BYTES_MAX
         assert {caller: key[16:] for caller, key in table._waiting.items()} == self.waiting
         queued = {execution.identity[16:] for registration in self.registrations for execution in registration.queue}

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from iris_py.group import Group, Peer
 from iris_py.packets import DECLINE, FAILURE, REJECTION, REPLY, SURVEY_IDS, decode_answer
-from iris_py.patterns.service import Execution, Registration, RegistrationDrained, RequestCancelled, RequestStarted, Service
+from iris_py.patterns.service import Execution, Registration, RegistrationDrained, RequestCancelled, RequestsStarted, Service
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 from security import Keyring, Secret
@@ -108,9 +108,11 @@ class ServiceMachine(RuleBasedStateMachine):
     @invariant()
     def settle(self) -> None:
         for event in self.service.events_received():
-            if isinstance(event, RequestStarted):
-                assert event.execution.deadline > self.now
-                self.running.append(event.execution)
+            if isinstance(event, RequestsStarted):
+                for execution in event.executions:
+                    assert execution.deadline > self.now
+                    assert execution.registration is event.registration
+                    self.running.append(execution)
             elif isinstance(event, RequestCancelled):
                 assert event.execution in self.running
                 assert event.execution not in self.cancelled

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from iris_py.node import NodeCore
 from iris_py.packets import MAX_MESSAGE_BYTES
-from iris_py.patterns.service import BroadcastReceived, Execution, Registration, RequestStarted
+from iris_py.patterns.service import BroadcastReceived, Execution, Registration, RequestsStarted
 from iris_py.testing.pair import NodeCores
 from overlay.events import GroupJoined
 from overlay.ids import NodeId
@@ -83,7 +83,8 @@ class Net:
         return taken
 
     def started(self, core: NodeCore) -> list[Execution]:
-        return [event.execution for event in self.take(core, RequestStarted) if isinstance(event, RequestStarted)]
+        events = self.take(core, RequestsStarted)
+        return [execution for event in events if isinstance(event, RequestsStarted) for execution in event.executions]
 
     def outcomes(self, core: NodeCore) -> dict[object, bytes | IrisError]:
         address = core.info.addresses[0]

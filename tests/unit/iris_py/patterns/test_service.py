@@ -16,7 +16,7 @@ from iris_py.patterns.service import (
     Registration,
     RegistrationDrained,
     RequestCancelled,
-    RequestStarted,
+    RequestsStarted,
     Service,
     ServiceEvent,
 )
@@ -65,8 +65,8 @@ class Member:
     def started(self) -> list[Execution]:
         """Take the executions that were started; nothing else may have happened."""
         events = self.service.events_received()
-        assert all(isinstance(event, RequestStarted) for event in events), events
-        return [event.execution for event in events if isinstance(event, RequestStarted)]
+        assert all(isinstance(event, RequestsStarted) for event in events), events
+        return [execution for event in events if isinstance(event, RequestsStarted) for execution in event.executions]
 
     def sent(self) -> list[tuple[int, int, int]]:
         """Take (kind, id, argument) of what is to be sent."""
@@ -301,7 +301,7 @@ def test_close_answers_what_runs_and_waits() -> None:
         member.service.reply(executions.pop(), b"", 0.0)
         answered += 1
         events = member.service.events_received()
-        executions = [event.execution for event in events if isinstance(event, RequestStarted)]
+        executions = [execution for event in events if isinstance(event, RequestsStarted) for execution in event.executions]
         assert RegistrationDrained(member.registration) in events if answered == 3 else executions
     assert answered == 3
     member.check_idle()
@@ -587,9 +587,9 @@ def test_who_comes_while_it_is_being_cancelled_has_it_done_anew() -> None:
     member.service.receive_cancel(member.peer, member.request_once())
     ids = [member.request_once(peer=other_peer()), member.request_once()]
     started, cancelled = member.service.events_received()
-    assert isinstance(started, RequestStarted)
-    assert cancelled == RequestCancelled(started.execution)
-    member.service.fail(started.execution, ValueError(), 0.0)
+    assert isinstance(started, RequestsStarted)
+    assert cancelled == RequestCancelled(started.executions[0])
+    member.service.fail(started.executions[0], ValueError(), 0.0)
     (execution,) = member.started()
     assert execution.payload == b"payload"
     member.service.reply(execution, b"", 0.0)
@@ -603,8 +603,8 @@ def test_what_could_not_be_cancelled_is_remembered() -> None:
     member.service.receive_cancel(member.peer, member.request_once())
     waiting = member.request_once()
     started = member.service.events_received()[0]
-    assert isinstance(started, RequestStarted)
-    member.service.reply(started.execution, b"late", 0.0)
+    assert isinstance(started, RequestsStarted)
+    member.service.reply(started.executions[0], b"late", 0.0)
     late = member.request_once()
     assert member.sent() == [(REPLY, waiting, 0), (REPLY, late, 0)]
     assert not member.started()
@@ -616,9 +616,9 @@ def test_who_comes_while_it_is_cancelled_and_the_member_leaves() -> None:
     member.service.receive_cancel(member.peer, member.request_once())
     ids = [member.request_once(), member.request_once(peer=other_peer())]
     started = member.service.events_received()[0]
-    assert isinstance(started, RequestStarted)
+    assert isinstance(started, RequestsStarted)
     member.service.close(member.registration)
-    member.service.fail(started.execution, ValueError(), 0.0)
+    member.service.fail(started.executions[0], ValueError(), 0.0)
     assert member.sent() == [(REJECTION, id_, Rejection.NOT_A_MEMBER) for id_ in ids]
     member.service.events_received()
     member.check_idle()
@@ -726,8 +726,8 @@ def test_what_is_to_be_done_anew_after_its_deadline_is_not() -> None:
     member.service.receive_cancel(member.peer, member.request_once())
     ids = [member.request_once(time_left_ms=50), member.request_once(time_left_ms=100)]
     started = member.service.events_received()[0]
-    assert isinstance(started, RequestStarted)
-    member.service.fail(started.execution, ValueError(), 1.0)
+    assert isinstance(started, RequestsStarted)
+    member.service.fail(started.executions[0], ValueError(), 1.0)
     assert member.sent() == [(REJECTION, id_, Rejection.EXPIRED) for id_ in ids]
     assert not member.started()
     member.check_idle()
