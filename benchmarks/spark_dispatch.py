@@ -118,7 +118,7 @@ def batches(bench: Bench, *, quick: bool) -> Section:
 
 
 def rows(bench: Bench, *, quick: bool) -> Section:
-    """Return requests of a row each, to services that take no time and 5 ms."""
+    """Return requests of a row each, to services that take no time and 5 ms: one for each, and one for what comes together."""
     count = 2_000 if quick else 60_000
     return _section(
         "dispatch of rows",
@@ -129,6 +129,7 @@ def rows(bench: Bench, *, quick: bool) -> Section:
             "no time, window 64": partial(_dispatch_rows, "instant", 64),
             f"no time, window {WINDOW}": partial(_dispatch_rows, "instant", WINDOW),
             f"{DELAY_S * 1000:g} ms, window {WINDOW}": partial(_dispatch_rows, "slow", WINDOW),
+            f"{DELAY_S * 1000:g} ms together, window {WINDOW}": partial(_dispatch_rows, "together", WINDOW),
         },
         (),
     )
@@ -232,6 +233,14 @@ def _upper(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"reply": [text.upper() for text in texts_of(batch)]})
 
 
+class Together(iris_py.Handler):
+    """The slow service for all that come together, as a model would be."""
+
+    async def on_requests(self, requests: Sequence[iris_py.Request]) -> list[bytes]:
+        await asyncio.sleep(DELAY_S)
+        return [request.payload.upper() for request in requests]
+
+
 def serve_iris(parameters: Parameters) -> None:
     """Be the member of all clusters."""
 
@@ -251,6 +260,7 @@ def serve_iris(parameters: Parameters) -> None:
             await stack.enter_async_context(node.join("batches", ArrowHandler(_upper), concurrency=2))
             await stack.enter_async_context(node.join("instant", instant, concurrency=_CONCURRENCY))
             await stack.enter_async_context(node.join("slow", slow, concurrency=_CONCURRENCY))
+            await stack.enter_async_context(node.join("together", Together(), concurrency=_CONCURRENCY))
             tell(address=node.address)
             await asyncio.Event().wait()
 

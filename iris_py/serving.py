@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from contextlib import nullcontext
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
 from contextvars import copy_context
 from functools import partial
 from types import CoroutineType
@@ -20,7 +21,7 @@ from iris_py.threads import DaemonThreads
 from iris_py.tunnels import Tunnel
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from iris_py.link import Link
     from iris_py.node import NodeCore
@@ -54,7 +55,30 @@ class Handler:
 
         What this raises reaches the caller as a :exc:`~iris_py.RemoteError`. It is cancelled when the caller gives up.
         """
-        raise NotImplementedError(f"{type(self).__qualname__} does not answer requests")
+        if not answers_together(self):
+            raise NotImplementedError(f"{type(self).__qualname__} does not answer requests")
+        (answer,) = _check_answers(await self.on_requests([request]), 1)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def on_requests(self, requests: Sequence[Request]) -> Sequence[bytes | Exception]:
+        """Answer several requests with one call: override it, and not :meth:`on_request`, where many cost little more than one.
+
+        So it is with most models and databases. A call gets what came together, or has waited for room together: one request
+        when there is little to do, and at most ``concurrency`` of the registration. While one call runs another one may begin,
+        with what there is room for still.
+
+        It is cancelled when none of the callers waits any more.
+
+        Args:
+            requests: At least one.
+
+        Returns:
+            The reply to each, in their order; for one that has failed, the exception that its caller gets as a
+            :exc:`~iris_py.RemoteError`. What this raises they all get.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} does not answer requests together")
 
     async def on_survey(self, request: Request) -> bytes | None:
         """Answer a survey, as every other member does; None says that this one has no answer. By default as a request.
@@ -76,6 +100,7 @@ class Handler:
 
 
 RequestFunction: TypeAlias = "Callable[[Request], bytes | Awaitable[bytes]]"
+_FunctionOfMany: TypeAlias = "Callable[[Sequence[Request]], Awaitable[Sequence[bytes | Exception]]]"
 _Function: TypeAlias = "Callable[[Request], bytes | Awaitable[bytes | None]]"
 
 
@@ -124,6 +149,8 @@ class Server:
         is_async = isinstance(handler, Handler) or is_async_function(handler)
         self._threads = None if is_async or inline else DaemonThreads(concurrency, "iris-handler")
         self._is_inline = inline and not is_async
+        self._on_requests = handler.on_requests if isinstance(handler, Handler) and answers_together(handler) else None
+        self._together: dict[Execution, set[Execution]] = {}  # of each that runs with others: those somebody waits for
         self._in_threads: dict[Execution, asyncio.Future[object]] = {}
 
     def start(self, executions: Sequence[Execution]) -> None:
@@ -133,14 +160,28 @@ class Server:
                 self._run_inline(execution)
             return
         tasks, create_task, run = self._tasks, self._loop.create_task, self._run
+        if self._on_requests is not None:
+            together = [execution for execution in executions if not execution.surveyed]
+            if together:
+                waited_for = set(together)
+                self._together.update(dict.fromkeys(together, waited_for))
+                tasks.update(dict.fromkeys(together, create_task(self._run_together(together, self._on_requests))))
+            executions = [execution for execution in executions if execution.surveyed]
         for execution in executions:
             tasks[execution] = create_task(run(execution))
 
     def cancel(self, execution: Execution) -> None:
         """Nobody waits any more for what an execution says."""
         task = self._tasks.get(execution)
-        if task is not None:
-            self._cancel(execution, task)
+        if task is None:
+            return
+        waited_for = self._together.get(execution)
+        if waited_for is None:
+            self._cancel([execution], task)
+            return
+        waited_for.discard(execution)
+        if not waited_for:
+            self._cancel([each for each, others in self._together.items() if others is waited_for], task)
 
     def receive_broadcast(self, event: BroadcastReceived) -> None:
         """Hand a broadcast to the handler."""
@@ -171,10 +212,12 @@ class Server:
         """Cancel whatever still runs; returns the tasks. What runs in threads cannot be stopped."""
         if self._threads is not None:
             self._threads.shutdown()
-        running = list(self._tasks.items())
-        for work, task in running:
-            self._cancel(work, task)
-        tasks = [task for _, task in running]
+        works: dict[asyncio.Task[None], list[Execution | TunnelEnd]] = {}
+        for work, task in self._tasks.items():
+            works.setdefault(task, []).append(work)
+        for task, its_works in works.items():
+            self._cancel(its_works, task)
+        tasks = list(works)
         return tasks if self._broadcasts is None else tasks + self._broadcasts.abort()
 
     async def finish_broadcasts(self) -> None:
@@ -195,15 +238,13 @@ class Server:
         except Exception as exc:
             self._fail(execution, exc)
         else:
-            if reply is not None and len(reply) >= LARGE_REPLY_BYTES and execution.peer.is_congested:
-                self._tasks[execution] = self._loop.create_task(self._reply_later(execution, reply))
-            else:
-                self._reply(execution, reply)
+            self._reply_with_room(execution, reply)
 
-    def _cancel(self, work: Execution | TunnelEnd, task: asyncio.Task[None]) -> None:
+    def _cancel(self, works: Sequence[Execution | TunnelEnd], task: asyncio.Task[None]) -> None:
         task.cancel()
-        if isinstance(work, Execution):  # It tells its own end, but if it has not begun it never will.
-            task.add_done_callback(lambda _done: self._handle_cancelled(work))
+        for work in works:
+            if isinstance(work, Execution):  # It tells its own end, but if it has not begun it never will.
+                task.add_done_callback(partial(self._handle_cancelled, work))
 
     async def _run(self, execution: Execution) -> None:
         request = Request(execution.payload, execution, self._loop.time)
@@ -231,6 +272,42 @@ class Server:
         finally:
             self._tasks.pop(execution, None)
 
+    async def _run_together(self, executions: Sequence[Execution], function: _FunctionOfMany) -> None:
+        clock = self._loop.time
+        requests = [Request(execution.payload, execution, clock) for execution in executions]
+        try:
+            if self._tracing is None:
+                answers = _check_answers(await function(requests), len(executions))
+            else:
+                answers = await self._answer_together_traced(self._tracing, executions, requests, function)
+        except Exception as exc:
+            for execution in executions:
+                self._tasks.pop(execution, None)
+                self._tell_failure(execution, exc)
+            self._log_failure(executions[0], exc)
+        except asyncio.CancelledError:
+            for execution in executions:
+                self._handle_cancelled(execution)
+            raise
+        else:
+            for execution, answer in zip(executions, answers, strict=True):
+                self._tasks.pop(execution, None)
+                self._answer(execution, answer)
+        finally:
+            for execution in executions:
+                self._together.pop(execution, None)
+
+    def _answer(self, execution: Execution, answer: bytes | Exception) -> None:
+        """Give one of several requests its answer."""
+        try:
+            if isinstance(answer, Exception):
+                raise answer
+            reply = self._check_reply(answer, execution)
+        except Exception as exc:
+            self._fail(execution, exc)
+        else:
+            self._reply_with_room(execution, reply)
+
     async def _answer_traced(
         self, tracing: Tracing, execution: Execution, request: Request, function: _Function
     ) -> bytes | None:
@@ -243,6 +320,20 @@ class Server:
                 result = function(request)
             return self._check_reply(await result if inspect.isawaitable(result) else result, execution)
 
+    async def _answer_together_traced(
+        self, tracing: Tracing, executions: Sequence[Execution], requests: Sequence[Request], function: _FunctionOfMany
+    ) -> Sequence[bytes | Exception]:
+        """Answer in a span of each, for each belongs to another trace; what the handler does itself is in the last one."""
+        with ExitStack() as stack:
+            spans = [self._span(tracing, *each) for each in zip(executions, requests, strict=True)]
+            for span in spans:
+                stack.enter_context(span)
+            answers = _check_answers(await function(requests), len(executions))
+            for span, answer in zip(spans, answers, strict=True):
+                if isinstance(answer, Exception):
+                    span.fail(answer)
+        return answers
+
     def _span(self, tracing: Tracing, execution: Execution, request: Request) -> Handling:
         operation = "survey" if execution.surveyed else "request"
         return tracing.serve(operation, request.cluster, request.source, request)
@@ -251,6 +342,12 @@ class Server:
         future = self._in_threads[execution] = self._loop.run_in_executor(threads, function)
         future.add_done_callback(lambda _future: self._in_threads.pop(execution))
         return await asyncio.shield(future)
+
+    def _reply_with_room(self, execution: Execution, reply: bytes | None) -> None:
+        if reply is not None and len(reply) >= LARGE_REPLY_BYTES and execution.peer.is_congested:
+            self._tasks[execution] = self._loop.create_task(self._reply_later(execution, reply))
+        else:
+            self._reply(execution, reply)
 
     async def _reply_later(self, execution: Execution, reply: bytes) -> None:
         try:
@@ -276,7 +373,8 @@ class Server:
         else:
             self._transmit_now()
 
-    def _handle_cancelled(self, execution: Execution) -> None:
+    def _handle_cancelled(self, execution: Execution, _task: object = None) -> None:
+        self._together.pop(execution, None)
         if self._tasks.pop(execution, None) is None:  # it has ended otherwise, or said so itself
             return
         in_thread = self._in_threads.get(execution)
@@ -321,10 +419,16 @@ class Server:
         self._wake()
 
     def _fail(self, execution: Execution, error: BaseException) -> None:
+        self._log_failure(execution, error)
+        self._tell_failure(execution, error)
+
+    def _log_failure(self, execution: Execution, error: BaseException) -> None:
         if not isinstance(error, asyncio.CancelledError):
             cluster = execution.registration.group.name
             logger.warning("the handler of %r failed: %s: %s", cluster, type(error).__qualname__, error)
             logger.debug("traceback of the handler's failure", exc_info=error)
+
+    def _tell_failure(self, execution: Execution, error: BaseException) -> None:
         self._core.service.fail(execution, error, self._loop.time())
         self._wake()
 
@@ -348,9 +452,25 @@ def serves_tunnels(handler: Handler | RequestFunction) -> bool:
     return isinstance(handler, Handler) and type(handler).on_tunnel is not Handler.on_tunnel
 
 
+def answers_together(handler: Handler) -> bool:
+    """Tell whether a handler is to be given several requests with one call."""
+    return type(handler).on_requests is not Handler.on_requests
+
+
 def default_concurrency(handler: Handler | RequestFunction) -> int:
     """Return how many requests a handler runs at once unless it is told otherwise."""
     return CONCURRENCY if isinstance(handler, Handler) or is_async_function(handler) else THREADS
+
+
+def _check_answers(answers: Sequence[bytes | Exception], count: int) -> Sequence[bytes | Exception]:
+    """Return what a handler of several requests returned, if it is a sequence with an answer for each."""
+    if not isinstance(answers, Sequence) or isinstance(answers, bytes | bytearray | memoryview | str):
+        raise TypeError(
+            f"on_requests returned {type(answers).__qualname__}, but it must be a list with a reply to each request"
+        )
+    if len(answers) != count:
+        raise ValueError(f"on_requests returned {len(answers)} replies to {count} requests")
+    return answers
 
 
 def _call(function: _Function, request: Request) -> object:

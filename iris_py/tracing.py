@@ -109,6 +109,10 @@ class Handling:
 
         self._token = attach(self._context)
 
+    def fail(self, error: Exception) -> None:
+        """Note what the caller gets, though nothing was raised."""
+        _note(self._span, error)
+
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:

@@ -11,7 +11,7 @@ from iris_py.sync.documented import documented_as
 from iris_py.sync.tunnel import Tunnel
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Sequence
 
     from iris_py.messages import Message, Request
     from iris_py.serving import RequestFunction
@@ -38,7 +38,16 @@ class Handler:
         What this raises reaches the caller as a :exc:`~iris_py.RemoteError`. When the caller gives up nobody is told, as
         threads cannot be cancelled; ``request.time_left_s`` says how long he waits.
         """
-        raise NotImplementedError(f"{type(self).__qualname__} does not answer requests")
+        if type(self).on_requests is Handler.on_requests:
+            raise NotImplementedError(f"{type(self).__qualname__} does not answer requests")
+        (reply,) = self.on_requests([request])
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    @documented_as(serving.Handler.on_requests)
+    def on_requests(self, requests: Sequence[Request]) -> Sequence[bytes | Exception]:
+        raise NotImplementedError(f"{type(self).__qualname__} does not answer requests together")
 
     def on_survey(self, request: Request) -> bytes | None:
         """Answer a survey, as every other member does; None says that this one has no answer. By default as a request.
@@ -76,6 +85,13 @@ class InThreads(serving.Handler):
         await self._background.in_thread(self._handler.on_broadcast, message)
 
 
+class InThreadsTogether(InThreads):
+    """The same for a handler that answers several requests with one call."""
+
+    async def on_requests(self, requests: Sequence[Request]) -> Sequence[bytes | Exception]:
+        return await self._background.in_thread(self._handler.on_requests, requests)
+
+
 class InThreadsWithTunnels(InThreads):
     """The same for a handler that serves tunnels."""
 
@@ -83,11 +99,17 @@ class InThreadsWithTunnels(InThreads):
         await self._background.in_thread(self._handler.on_tunnel, Tunnel(tunnel, self._background))
 
 
+class InThreadsTogetherWithTunnels(InThreadsTogether, InThreadsWithTunnels):
+    """The same for a handler that does both."""
+
+
 def adapt(handler: AnyHandler, loop: Background, *, inline: bool) -> serving.Handler | RequestFunction:
     """Return a handler that the event loop can run; what it cannot is left to it, which says so."""
     if isinstance(handler, Handler):
-        serves_tunnels = type(handler).on_tunnel is not Handler.on_tunnel
-        return InThreadsWithTunnels(handler, loop) if serves_tunnels else InThreads(handler, loop)
+        answers_together = type(handler).on_requests is not Handler.on_requests
+        if type(handler).on_tunnel is Handler.on_tunnel:
+            return InThreadsTogether(handler, loop) if answers_together else InThreads(handler, loop)
+        return InThreadsTogetherWithTunnels(handler, loop) if answers_together else InThreadsWithTunnels(handler, loop)
     if isinstance(handler, serving.Handler) or not callable(handler) or inline or serving.is_async_function(handler):
         return handler
     function = handler

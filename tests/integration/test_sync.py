@@ -18,7 +18,7 @@ import iris_py.sync as iris
 from iris_py.sync.background import Background, Call, background
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 #: Only a failing test takes so long.
@@ -56,6 +56,44 @@ class Notes(iris.Handler):
         self.threads.add(threading.current_thread())
         self.broadcasts.append(message.payload)
         self.told.release()
+
+
+class Together(iris.Handler):
+    """Answers what comes together, in a thread."""
+
+    def on_requests(self, requests: Sequence[iris.Request]) -> Sequence[bytes | Exception]:
+        assert threading.current_thread() is not threading.main_thread()
+        return [ValueError("as you wish") if each.payload == b"fail" else each.payload.upper() for each in requests]
+
+
+class TogetherWithTunnels(Together):
+    """The same, and sends every message of a tunnel back."""
+
+    def on_tunnel(self, tunnel: iris.Tunnel) -> None:
+        for message in tunnel:
+            tunnel.send(message)
+
+
+@pytest.mark.parametrize("kind", [Together, TogetherWithTunnels])
+def test_requests_are_answered_together(pair: Pair, kind: type[Together]) -> None:
+    with pair.first.join("together", kind()):
+        futures = {payload: pair.second.request_future("together", payload) for payload in (b"a", b"b", b"fail", b"c")}
+        failed = futures.pop(b"fail")
+        assert {payload: future.result(PATIENCE_S) for payload, future in futures.items()} == {
+            b"a": b"A",
+            b"b": b"B",
+            b"c": b"C",
+        }
+        with pytest.raises(iris_py.RemoteError, match="ValueError: as you wish"):
+            failed.result(PATIENCE_S)
+        (answer,) = pair.second.survey("together", b"who")
+        assert answer.payload == b"WHO"
+        with pytest.raises(iris_py.RemoteError, match="ValueError: as you wish"):
+            pair.second.request("together", b"fail")
+        if kind is TogetherWithTunnels:
+            with pair.second.tunnel("together") as tunnel:
+                tunnel.send(b"back")
+                assert tunnel.receive() == b"back"
 
 
 def test_what_a_node_is(pair: Pair) -> None:

@@ -20,7 +20,7 @@ from iris_py.testing import VirtualNetwork, run
 from iris_py.tracing import context_of, find_tracing
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -111,6 +111,33 @@ def test_who_asks_and_who_answers_are_client_and_server(kind: str) -> None:
     assert theirs.attributes["rpc.method"] == f"working/{kind}"
     assert working.spans == [theirs.context.span_id]
     assert (ours.status.status_code, theirs.status.status_code) == (StatusCode.UNSET, StatusCode.UNSET)
+
+
+class WorkingTogether(Working):
+    """Answers what comes together; fails for what it is told to."""
+
+    async def on_requests(self, requests: Sequence[iris.Request]) -> Sequence[bytes | Exception]:
+        self._note()
+        return [LookupError("as you wish") if request.payload == b"fail" else b"reply" for request in requests]
+
+
+def test_of_those_that_are_answered_together_each_has_its_own_span() -> None:
+    working = WorkingTogether()
+
+    async def scenario(network: VirtualNetwork, caller: Node, member: Node, traces: Traces) -> None:
+        await member.join("working", working)
+        asked = [caller.request("working", payload) for payload in (b"alone", b"one", b"fail", b"two")]
+        await asyncio.gather(*asked, return_exceptions=True)
+        await network.until(lambda: len(traces.of("member")) == 4)
+
+    traces = simulate(scenario)
+    ours = {span.context.span_id: span for span in traces.of("caller")}
+    theirs = {span.parent.span_id: span for span in traces.of("member") if span.parent is not None}
+    assert theirs.keys() == ours.keys()
+    assert len({span.context.trace_id for span in theirs.values()}) == 4
+    states = [(ours[each].status.status_code, theirs[each].status.status_code) for each in ours]
+    assert sorted(states, key=str) == [(StatusCode.ERROR, StatusCode.ERROR), *[(StatusCode.UNSET, StatusCode.UNSET)] * 3]
+    assert len(working.spans) < 4
 
 
 def test_who_tells_and_who_is_told_are_producer_and_consumer() -> None:
