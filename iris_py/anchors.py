@@ -24,19 +24,25 @@ if TYPE_CHECKING:
 #: Keys fall into so many slots, of which each has a member: to work that out takes 1 us for each member, to look it up 0.1 us.
 #: Too few: with 32 members some would have a third more of them than others; too many: nothing is found.
 SLOTS = 4096
-#: Slots that are kept, of all placements, until the view changes. Beyond it all are forgotten.
+#: Slots that are kept of placements until the view changes. Beyond it they are all forgotten.
 KEPT_MAX = 4 * SLOTS
 
 
 class Anchors:
-    """Who has which keys, in the view of one cluster."""
+    """Who has which keys, in the view of one cluster.
+
+    Attributes:
+        usual: Who has a slot of the requests without a placement: of those that were looked for since the view has changed.
+    """
 
     def __init__(self) -> None:
-        self._members: dict[tuple[Placement | None, int], Member] = {}
+        self.usual: dict[int, Member] = {}
+        self._placed: dict[tuple[Placement, int], Member] = {}
 
     def clear(self) -> None:
         """The view has changed."""
-        self._members.clear()
+        self.usual.clear()
+        self._placed.clear()
 
     def member_of(
         self, group: Group, anchor: bytes, placement: Placement | None, tried: Sequence[Member] | None
@@ -49,17 +55,26 @@ class Anchors:
             placement: Where it wants to go.
             tried: Who did not take it.
         """
-        slot = int.from_bytes(anchor[:2], "big") % SLOTS
+        slot = slot_of(anchor)
         if tried:
             untried = [member for member in group.candidates(placement) if member not in tried]
             return first_of(group.order(untried, placement)[0], slot) if untried else None
-        found = self._members.get((placement, slot))
+        if placement is None:
+            found = self.usual.get(slot)
+            if found is None:
+                found = self.usual[slot] = first_of(group.levels[0], slot)
+            return found
+        found = self._placed.get((placement, slot))
         if found is None:
-            if len(self._members) >= KEPT_MAX:
-                self._members.clear()
-            levels = group.levels if placement is None else group.placed_levels(placement)
-            found = self._members[placement, slot] = first_of(levels[0], slot)
+            if len(self._placed) >= KEPT_MAX:
+                self._placed.clear()
+            found = self._placed[placement, slot] = first_of(group.placed_levels(placement)[0], slot)
         return found
+
+
+def slot_of(anchor: bytes) -> int:
+    """Return the slot of a key, of which it has the identity."""
+    return (anchor[0] << 8 | anchor[1]) % SLOTS
 
 
 def first_of(members: Sequence[Member], slot: int) -> Member:

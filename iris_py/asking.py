@@ -64,42 +64,33 @@ class Asker(Generic[Question]):
         self._cluster = cluster
         self._timeout = timeout
         self._on_outcomes = on_outcomes
-        self._receive_outcome = self.receive_outcome  # bound once, and not for each question
-        self._ids: dict[Question, int] = {}  # of what is under way
         self._calls: dict[Question, Call] = {}  # their spans
         self._outcomes: list[tuple[Question, bytes | IrisError]] = []
 
     def ask(self, questions: Sequence[Question]) -> None:
         """Ask, all at once. Each question is asked once at a time."""
-        node, receive = self._node, self._receive_outcome
+        node = self._node
         if node._tracing is None and node._closing is None:
             try:
-                asked = [((receive, question), question.key, as_bytes(question.payload)) for question in questions]
-                ids = node._core.request_many(self._cluster, asked, self._timeout, node._loop.time())
+                asked = [((self, question), question.key, as_bytes(question.payload)) for question in questions]
+                node._core.request_many(self._cluster, asked, self._timeout, node._loop.time())
             except (IrisError, ValueError, TypeError, OverlayError):
                 self._ask_one_by_one(questions)  # which finds out whose error it is
-            else:
-                self._ids.update(zip(questions, ids, strict=True))
         else:
             self._ask_one_by_one(questions)
         node._driver.transmit_now()
 
     def cancel(self) -> None:
         """Forget everything that is under way, and tell members; nothing is told about it any more."""
-        requester = self._node._core.requester
-        ids, self._ids = self._ids, {}
-        for request_id in ids.values():
-            requester.cancel(request_id)
+        self._node._core.requester.cancel_all(lambda token: type(token) is tuple and token[0] is self)
         self._outcomes.clear()
         for call in self._calls.values():
             call.end(asyncio.CancelledError())
         self._calls.clear()
-        if ids:
-            self._node._driver.wake()
+        self._node._driver.wake()
 
     def receive_outcome(self, question: Question, outcome: bytes | IrisError) -> None:
         """Note what became of a question; for the node."""
-        self._ids.pop(question, None)
         if not self._outcomes:
             self._node._loop.call_soon(self._tell)
         self._outcomes.append((question, outcome))
@@ -107,7 +98,7 @@ class Asker(Generic[Question]):
     # --
 
     def _ask_one_by_one(self, questions: Sequence[Question]) -> None:
-        node, now, receive = self._node, self._node._loop.time(), self._receive_outcome
+        node, now = self._node, self._node._loop.time()
         for question in questions:
             headers = NO_HEADERS
             try:
@@ -116,13 +107,13 @@ class Asker(Generic[Question]):
                 if node._tracing is not None:
                     call = self._calls[question] = node._tracing.call("request", self._cluster, NO_HEADERS)
                     headers = call.headers
-                self._ids[question] = node._core.request(
-                    self._cluster, content, self._timeout, True, (receive, question), now, question.key, None, headers
+                node._core.request(
+                    self._cluster, content, self._timeout, True, (self, question), now, question.key, None, headers
                 )
             except IrisError as exc:
-                receive(question, exc)
+                self.receive_outcome(question, exc)
             except (ValueError, TypeError, OverlayError) as exc:
-                receive(question, ConfigurationError(str(exc)))
+                self.receive_outcome(question, ConfigurationError(str(exc)))
 
     def _tell(self) -> None:
         outcomes, self._outcomes = self._outcomes, []

@@ -387,8 +387,8 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         """Resolve the futures of requests that have ended; tell who asked many things at once (:mod:`iris_py.asking`)."""
         for future, outcome in outcomes:
             if type(future) is tuple:
-                receive, question = future
-                receive(question, outcome)
+                asker, question = future
+                asker.receive_outcome(question, outcome)
                 continue
             assert isinstance(future, asyncio.Future)
             if future.done():

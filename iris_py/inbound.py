@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from iris_py.headers import Headers
     from iris_py.link import Link, Packet
     from iris_py.patterns.pubsub import PubSub
-    from iris_py.patterns.request import Requester
+    from iris_py.patterns.request_many import ManyRequester
     from iris_py.patterns.service import Service
     from iris_py.patterns.survey import Surveyor
     from iris_py.patterns.tunnel_table import Tunnels
@@ -49,7 +49,7 @@ class Inbound:
     def __init__(
         self,
         groups: Mapping[bytes, Group],
-        requester: Requester,
+        requester: ManyRequester,
         surveyor: Surveyor,
         service: Service,
         pubsub: PubSub,
@@ -174,7 +174,7 @@ class Inbound:
     def _receive_body(self, receivers: list[Receiver], group: Group, peer: Peer, body: bytes, now: float) -> None:
         offset, end, unpack = 0, len(body), packets.MESSAGE.unpack_from
         is_whole = receivers is self.receivers
-        # Of the two kinds that come in hundreds, those that follow one another; nothing else passes the requests.
+        # Of the two kinds that come in hundreds, those that follow one another; nothing else passes them.
         requests: list[tuple[int, int, bytes, bytes, Headers]] = []
         replies: list[tuple[int, bytes]] = []
         while end - offset >= packets.MESSAGE_BYTES:
@@ -203,6 +203,9 @@ class Inbound:
                 if requests:
                     self._service.receive_requests_once(group, peer, requests, now)
                     requests = []
+                if replies:
+                    self._requester.receive_replies(peer, replies, now)
+                    replies = []
                 receivers[kind](group, peer, message_id, argument, body[start:offset], now, headers)
             else:
                 self._count_drop("unknown_kind")

@@ -228,14 +228,10 @@ class NodeCore(Commands):
                 outgoing += self._send_surveys(now)
             if self.tunnels.is_used and self.tunnels.has_news:
                 outgoing += self._fill_tunnels(now)
-            is_answered = False
-            for group, peer, kind, request_id, argument, payload, headers in outgoing:
-                if peer is self._local:
-                    receivers[kind](group, peer, request_id, argument, payload, now, headers)
-                    is_answered = True
-                else:
-                    outbound.gather(group, peer, kind, request_id, argument, payload, now, headers)
-            if is_answered or (outgoing and (self.surveyor.has_news or (self.tunnels.is_used and self.tunnels.has_news))):
+            local = outbound.gather_all(outgoing, now)
+            for group, peer, kind, request_id, argument, payload, headers in local:
+                receivers[kind](group, peer, request_id, argument, payload, now, headers)
+            if local or (outgoing and (self.surveyor.has_news or (self.tunnels.is_used and self.tunnels.has_news))):
                 continue
             outbound.seal(now)
             if self.requester.wanted:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from iris_py.group import Group, Peer, Run
     from iris_py.link import Link
+    from iris_py.patterns.request import Outgoing
     from overlay.ids import GroupId, NodeId
     from overlay.messages import NodeInfo
 
@@ -93,6 +94,29 @@ class Outbound:
         return bool(self._open_channels or self._open_broadcasts or self._open_routes or self.has_news)
 
     # -- the hot path
+
+    def gather_all(self, outgoing: list[Outgoing], now: float) -> list[Outgoing]:
+        """Send messages to other nodes, in order; returns those for this node itself."""
+        local: list[Outgoing] = []
+        group: Group | None = None  # of the message before, if it went into this channel, and to whom
+        peer: Peer | None = None
+        channel: Channel | None = None
+        pack, overhead = packets.MESSAGE.pack, packets.MESSAGE_BYTES
+        for message in outgoing:
+            to_group, to, kind, message_id, argument, payload, headers = message
+            head = headers.encoded
+            size = overhead + len(head) + len(payload)
+            if channel is not None and to is peer and to_group is group and channel.parts_bytes + size <= BODY_BYTES:
+                channel.parts += (pack(kind, 0, len(head), len(payload), message_id, argument) + head, payload)
+                channel.parts_bytes += size
+            elif to is self._local:
+                local.append(message)
+            else:
+                self.gather(to_group, to, kind, message_id, argument, payload, now, headers)
+                group, peer, channel = to_group, to, to_group.channels.get(to.id)
+                if channel is None or channel.peer is not to or not channel.parts:
+                    channel = None
+        return local
 
     def gather(
         self,

@@ -182,9 +182,13 @@ class Window(Generic[Rows]):
             return
         is_done = False
         for question, outcome in outcomes:
-            if isinstance(outcome, bytes):
+            if isinstance(outcome, bytes):  # the usual case, without a call
                 question.outcome = outcome
-                is_done |= self._end(question)
+                group, question.group = question.group, None
+                assert group is not None
+                group.left -= 1
+                is_done |= not group.left
+                self._running -= 1
             else:
                 task = asyncio.get_running_loop().create_task(self._work(question, outcome))
                 self._tasks.add(task)

@@ -54,19 +54,25 @@ def identity_of_key(cluster: str, key: str | bytes) -> bytes:
         raise TypeError(f"a key is text or bytes, not {type(key).__qualname__}")
     if not key:
         raise ValueError("key= is empty. Give each logical request a key of its own, or leave it out.")
-    content = key.encode() if isinstance(key, str) else key
-    return hashlib.sha256(key_prefix(cluster) + content).digest()[: packets.IDENTITY_BYTES]
+    hashed = hash_of_keys(cluster)
+    hashed.update(key.encode() if isinstance(key, str) else key)
+    return hashed.digest()
 
 
-def key_prefix(cluster: str) -> bytes:
-    """Return what is before a key where the two are hashed."""
+def hash_of_keys(cluster: str) -> hashlib.blake2b:
+    """Return the hash whose digest is an identity as soon as it is updated with a key: copy it, where there are many.
+
+    BLAKE2b, for of a short key it takes half as long as SHA-256, and a third where it is copied.
+    """
     name = cluster.encode()
-    return b"iris key\x00" + len(name).to_bytes(2, "big") + name
+    prefix = len(name).to_bytes(2, "big") + name
+    return hashlib.blake2b(prefix, digest_size=packets.IDENTITY_BYTES, person=b"iris key")
 
 
 def identity_of_request(node: bytes, number: int) -> bytes:
     """Return the identity of a request without a key: nobody else's, for node ids are random and numbers count up."""
-    return hashlib.sha256(b"iris request\x00" + node + number.to_bytes(8, "big")).digest()[: packets.IDENTITY_BYTES]
+    content = node + number.to_bytes(8, "big")
+    return hashlib.blake2b(content, digest_size=packets.IDENTITY_BYTES, person=b"iris request").digest()
 
 
 class Deduplicator(Generic[Work]):

@@ -12,19 +12,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, TypeAlias
 
+import msgspec
+
 from iris_py import packets
 from iris_py.balancer import choose_near
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
-from iris_py.headers import NO_HEADERS
+from iris_py.group import Group, Member, Peer, Placement
+from iris_py.headers import NO_HEADERS, Headers
+from iris_py.patterns.tunnel_offer import Offer
 from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Container
 
     from iris_py.balancer import Rng
-    from iris_py.group import Group, Member, Peer, Placement
-    from iris_py.headers import Headers
-    from iris_py.patterns.tunnel_offer import Offer
 
 #: An idempotent request that found every member full or gone is tried again after this time (seconds), doubling up to the
 #: second value. Too small: a full cluster is hammered; too large: a restarted member idles.
@@ -40,65 +41,52 @@ TIMEOUT_S_MAX = 10 * 365 * 86400.0
 Outgoing: TypeAlias = tuple["Group", "Peer", int, int, int, bytes, "Headers"]
 
 
-class Pending:
-    """One request that has no outcome yet."""
+class Pending(msgspec.Struct, eq=False):
+    """One request that has no outcome yet.
 
-    __slots__ = (
-        "anchor",
-        "attempts",
-        "deadline",
-        "group",
-        "headers",
-        "idempotent",
-        "is_parked",
-        "is_routed",
-        "kind",
-        "lost",
-        "member",
-        "offer",
-        "payload",
-        "placement",
-        "rejected",
-        "sent_at",
-        "timeout_s",
-        "token",
-        "tried",
-        "tried_count",
-    )
+    Attributes:
+        token: What its outcome comes with.
+        group: Whom it asks.
+        kind: Of the message.
+        payload: Of the message.
+        timeout_s: How long its caller waits, from the beginning.
+        deadline: Until when.
+        idempotent: Whether it may be given to another member though one may have executed it.
+        placement: Which zones it prefers and requires; None for the usual.
+        headers: What travels beside the payload.
+        anchor: Chooses the member; empty: the balancer does.
+        offer: It asks for a tunnel, with this.
+        member: Who has it.
+        sent_at: Since when.
+        attempts: How often it was given to a member.
+        tried: Who did not take it since the last pause.
+        tried_count: The most of these at once.
+        is_parked: Whether it waits for a member or for a time: only then it is among those.
+        is_routed: Whether it went through the ring: it may have been executed although no link says so.
+        lost: Who went away with the request, so that it may have been executed.
+        rejected: The last :class:`~iris_py.packets.Rejection`, 0 for none.
+    """
 
-    def __init__(
-        self,
-        token: object,
-        group: Group,
-        kind: int,
-        payload: bytes,
-        timeout_s: float,
-        deadline: float,
-        idempotent: bool,
-        placement: Placement | None,
-        headers: Headers,
-        anchor: bytes = b"",
-    ) -> None:
-        self.token = token
-        self.group = group
-        self.kind = kind
-        self.payload = payload
-        self.timeout_s = timeout_s
-        self.deadline = deadline
-        self.idempotent = idempotent
-        self.placement = placement  # None for the usual one
-        self.headers = headers
-        self.anchor = anchor  # chooses the member; empty: the balancer does
-        self.offer: Offer | None = None  # it asks for a tunnel
-        self.member: Member | None = None
-        self.sent_at = 0.0
-        self.attempts = 0
-        self.tried: list[Member] | None = None  # since the last pause
-        self.tried_count = 0  # the most at once
-        self.is_parked = False  # it waits for a member or for a time; only then it is in _waiting or _retry_times
-        self.is_routed = False  # went through the ring: it may have been executed although no link says so
-        self.lost: Member | None = None  # went away with the request, so that it may have been executed
-        self.rejected: int = 0  # the last packets.Rejection, 0 for none
+    token: object
+    group: Group
+    kind: int
+    payload: bytes
+    timeout_s: float
+    deadline: float
+    idempotent: bool
+    placement: Placement | None
+    headers: Headers
+    anchor: bytes = b""
+    offer: Offer | None = None
+    member: Member | None = None
+    sent_at: float = 0.0
+    attempts: int = 0
+    tried: list[Member] | None = None
+    tried_count: int = 0
+    is_parked: bool = False
+    is_routed: bool = False
+    lost: Member | None = None
+    rejected: int = 0
 
 
 class Requester:
@@ -216,6 +204,11 @@ class Requester:
         pending.member.observe(now - pending.sent_at)
         return pending.token
 
+    def cancel_all(self, is_meant: Callable[[object], bool]) -> None:
+        """Forget the requests whose tokens are meant, and tell the members that hold them; no outcomes follow."""
+        for request_id in [id_ for id_, pending in self._pending.items() if is_meant(pending.token)]:
+            self.cancel(request_id)
+
     def cancel(self, request_id: int) -> None:
         """Forget a request, and tell the member that holds it; no outcome follows. Harmless if it has ended."""
         pending = self._pending.get(request_id)
@@ -239,11 +232,6 @@ class Requester:
             pending.member.observe(now - pending.sent_at)
             self.replied += 1
             self.outcomes.append((pending.token, payload))
-
-    def receive_replies(self, peer: Peer, replies: Sequence[tuple[int, bytes]], now: float) -> None:
-        """A member answered several: (id, payload) of each."""
-        for request_id, payload in replies:
-            self.receive_reply(peer, request_id, payload, now)
 
     def receive_failure(self, peer: Peer, request_id: int, payload: bytes) -> None:
         """The handler at a member raised."""

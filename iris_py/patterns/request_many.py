@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from iris_py import packets
+from iris_py.anchors import slot_of
 from iris_py.headers import NO_HEADERS
-from iris_py.patterns.deduplication import identity_of_key, key_prefix
+from iris_py.patterns.deduplication import hash_of_keys, identity_of_key
 from iris_py.patterns.request import TIMEOUT_S_MAX, Pending, Requester
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from iris_py.group import Group
+    from iris_py.group import Group, Peer
 
 
 class ManyRequester(Requester):
@@ -37,13 +37,15 @@ class ManyRequester(Requester):
             ValueError: A key is empty or cannot be said in UTF-8. Then none is started.
             TypeError: A key is neither text nor bytes. Then none is started.
         """
-        sha256, prefix, size = hashlib.sha256, key_prefix(group.name), packets.IDENTITY_BYTES
-        identified = [
-            (token, sha256(prefix + key.encode()).digest()[:size], payload)
-            if type(key) is str and key
-            else (token, identity_of_key(group.name, key), payload)
-            for token, key, payload in asked
-        ]
+        name, beginning = group.name, hash_of_keys(group.name)
+        identified = []
+        for token, key, payload in asked:
+            if type(key) is str and key:
+                hashed = beginning.copy()
+                hashed.update(key.encode())
+                identified.append((token, hashed.digest(), payload))
+            else:
+                identified.append((token, identity_of_key(name, key), payload))
         deadline = now + min(timeout_s, TIMEOUT_S_MAX)
         if identified and deadline < self._earliest:
             self.has_new_deadline = True
@@ -52,19 +54,36 @@ class ManyRequester(Requester):
         self._last_id += len(ids)
         self.sent += len(ids)
         self._deadlines.set_many(ids, deadline)
-        kind, pending_by_id, out, member_of = packets.REQUEST_ONCE, self._pending, self.out, group.anchors.member_of
+        kind, pending_by_id, out, who_has = packets.REQUEST_ONCE, self._pending, self.out, group.anchors.usual
         for request_id, (token, identity, payload) in zip(ids, identified, strict=True):
             content = identity + payload
             pending = Pending(token, group, kind, content, timeout_s, deadline, True, None, NO_HEADERS, identity)
             pending_by_id[request_id] = pending
-            member = member_of(group, identity, None, None) if group.levels else None
-            if member is None or not member.peer.has_room_for(len(content)):
+            member = who_has.get(slot_of(identity))  # after the first request of a slot
+            if member is None or (peer := member.peer).is_full or peer.link is None or peer.link.congested:
                 self._dispatch(request_id, pending, now)
                 continue
             pending.attempts = 1
             pending.member = member
             pending.sent_at = now
             member.in_flight += 1
-            member.peer.awaited += 1
-            out.append((group, member.peer, kind, request_id, time_left, content, NO_HEADERS))
+            peer.awaited += 1
+            out.append((group, peer, kind, request_id, time_left, content, NO_HEADERS))
         return ids
+
+    def receive_replies(self, peer: Peer, replies: Sequence[tuple[int, bytes]], now: float) -> None:
+        """A member answered several, as :meth:`receive_reply`: (id, payload) of each."""
+        pending_by_id, outcomes, forget_deadline = self._pending, self.outcomes, self._deadlines.cancel
+        for request_id, payload in replies:
+            pending = pending_by_id.get(request_id)
+            member = None if pending is None else pending.member
+            if pending is None or member is None or member.peer is not peer or pending.is_routed:
+                self.receive_reply(peer, request_id, payload, now)
+                continue
+            del pending_by_id[request_id]
+            forget_deadline(request_id)
+            member.in_flight -= 1
+            peer.awaited -= 1
+            member.observe(now - pending.sent_at)
+            self.replied += 1
+            outcomes.append((pending.token, payload))

@@ -8,7 +8,7 @@ import pytest
 
 from iris_py import anchors
 from iris_py.anchors import SLOTS, first_of, score_of
-from iris_py.group import Group, Member, Peer
+from iris_py.group import Group, Member, Peer, Placement
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 from security import Keyring, Secret
@@ -30,8 +30,8 @@ def anchor(slot: int) -> bytes:
     return slot.to_bytes(2, "big") + bytes(14)
 
 
-def owners(group: Group) -> list[Member | None]:
-    return [group.anchors.member_of(group, anchor(slot), None, None) for slot in range(SLOTS)]
+def owners(group: Group, placement: Placement | None = None) -> list[Member | None]:
+    return [group.anchors.member_of(group, anchor(slot), placement, None) for slot in range(SLOTS)]
 
 
 def test_scores_are_the_same_everywhere() -> None:
@@ -98,6 +98,8 @@ def test_who_did_not_take_it_is_left_out() -> None:
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(anchors, "KEPT_MAX", 10)
     group = cluster([member(1), member(2)])
-    found = owners(group)
-    assert len(group.anchors._members) <= 10
-    assert owners(group) == found
+    found = owners(group, ("eu", ""))
+    assert 0 < len(group.anchors._placed) <= 10
+    assert owners(group, ("eu", "")) == found
+    owners(group)
+    assert len(group.anchors.usual) == anchors.SLOTS

@@ -55,12 +55,13 @@ class Caller:
     def state(self) -> dict[str, Any]:
         """Return everything that there is to compare."""
         requester = self.requester
-        loads = [(member.in_flight, member.peer.awaited) for member in self.group.members or ()]
+        members = self.group.members or ()
+        loads = [(member.in_flight, member.peer.awaited, member.service_time_s) for member in members]
         pending = {number: _describe(each) for number, each in requester._pending.items()}
         return {
             "pending": pending,
             "loads": loads,
-            "sent": requester.sent,
+            "sent": (requester.sent, requester.replied, requester.late),
             "waiting": list(requester._waiting),
             "new deadline": requester.has_new_deadline,
             "deadline": requester.deadline(),
@@ -70,7 +71,7 @@ class Caller:
 
 
 def _describe(pending: Pending) -> dict[str, Any]:
-    values = {name: getattr(pending, name) for name in Pending.__slots__ if name != "group"}
+    values = {name: getattr(pending, name) for name in Pending.__struct_fields__ if name != "group"}
     return {**values, "member": pending.member and pending.member.peer.id}
 
 
@@ -94,6 +95,17 @@ def test_many_at_once_do_what_one_after_the_other_would(
         assert many.requester.request_many(many.group, asked, timeout_s, now) == single.one_by_one(asked, timeout_s, now)
         assert many.state() == single.state()
         now += 1.0
+    for number, caller in enumerate((many, single)):
+        held = [(id_, each.member.peer) for id_, each in caller.requester._pending.items() if each.member is not None]
+        for peer in [member.peer for member in caller.group.members or ()]:
+            replies = [(id_, b"reply") for id_, holder in held if holder is peer and id_ % 3]
+            replies += [(id_, b"of another") for id_, holder in held if holder is not peer] + replies[:1]
+            if number:
+                for id_, payload in replies:
+                    caller.requester.receive_reply(peer, id_, payload, now)
+            else:
+                caller.requester.receive_replies(peer, replies, now)
+    assert many.state() == single.state()
     for caller in (many, single):
         caller.requester.handle_timeout(now + 3 * TIMEOUT_S_MAX)
     assert many.state() == single.state()
