@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from iris_py.link import Link
     from iris_py.node import NodeCore
-    from iris_py.patterns.service import BroadcastReceived
+    from iris_py.patterns.service_events import BroadcastReceived
     from iris_py.tracing import Tracing
 
 logger = logging.getLogger("iris_py")

@@ -23,14 +23,8 @@ from iris_py.net.sockets import SocketNetwork
 from iris_py.node import NodeCore
 from iris_py.node_events import DialRefused, RoomMade, SubscriptionReady, SubscriptionTold, ViewKnown
 from iris_py.opening import Opening
-from iris_py.patterns.service import (
-    QUEUE_BYTES,
-    BroadcastReceived,
-    Registration,
-    RegistrationDrained,
-    RequestCancelled,
-    RequestsStarted,
-)
+from iris_py.patterns.registration import QUEUE_BYTES, Registration
+from iris_py.patterns.service_events import BroadcastReceived, RegistrationDrained, RequestCancelled, RequestsStarted
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.patterns.tunnel import WINDOW_BYTES
 from iris_py.patterns.tunnel_table import TunnelChanged, TunnelOpened, TunnelStarted

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from iris_py.headers import Headers
     from iris_py.outbound import Outbound
     from iris_py.patterns.pubsub import PubSub
+    from iris_py.patterns.registration import Registration
     from iris_py.patterns.request_many import ManyRequester
-    from iris_py.patterns.service import Registration, Service
+    from iris_py.patterns.service import Service
     from iris_py.patterns.subscribing import SubscriptionQueue
     from iris_py.patterns.survey import Surveyor
     from iris_py.patterns.tunnel_table import Tunnels

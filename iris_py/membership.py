@@ -10,7 +10,7 @@ from iris_py.opening import Closable
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from iris_py.patterns.service import Registration
+    from iris_py.patterns.registration import Registration
     from iris_py.serving import Server
 
 #: How long leaving and closing wait for running handlers before they are cancelled. Too small: work is cut off; too large: a

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from iris_py.patterns.service import ServiceEvent
+from iris_py.patterns.service_events import ServiceEvent
 from iris_py.patterns.survey import SurveyEvent
 from iris_py.patterns.tunnel_table import TunnelEvent
 from overlay.events import Departed, DialRequested, GroupJoined, GroupLeft, Settled

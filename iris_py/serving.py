@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from iris_py.link import Link
     from iris_py.node import NodeCore
-    from iris_py.patterns.service import BroadcastReceived
+    from iris_py.patterns.service_events import BroadcastReceived
     from iris_py.patterns.tunnel import TunnelEnd
     from iris_py.tracing import Handling, Tracing
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import iris_py
 import iris_py.sync as iris
 from iris_py import ConfigurationError, IrisError, MemberLost, MessageTooLarge, NodeClosed, NoMembers, RemoteError
-from iris_py.patterns.service import QUEUE_BYTES
+from iris_py.patterns.registration import QUEUE_BYTES
 from iris_py.patterns.tunnel import WINDOW_BYTES
 from iris_py.requesting import TIMEOUT_S
 from iris_py.serving import QUEUE_MESSAGES

@@ -12,20 +12,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, TypeAlias
 
-import msgspec
-
 from iris_py import packets
 from iris_py.balancer import choose_near
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
-from iris_py.group import Group, Member, Peer, Placement
-from iris_py.headers import NO_HEADERS, Headers
-from iris_py.patterns.tunnel_offer import Offer
+from iris_py.headers import NO_HEADERS
+from iris_py.patterns.pending import Pending
 from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from iris_py.balancer import Rng
+    from iris_py.group import Group, Member, Peer, Placement
+    from iris_py.headers import Headers
+    from iris_py.patterns.tunnel_offer import Offer
 
 #: An idempotent request that found every member full or gone is tried again after this time (seconds), doubling up to the
 #: second value. Too small: a full cluster is hammered; too large: a restarted member idles.
@@ -39,54 +39,6 @@ TIMEOUT_S_MAX = 10 * 365 * 86400.0
 
 #: (group, peer, kind, id, argument, payload, headers): what the node is to send.
 Outgoing: TypeAlias = tuple["Group", "Peer", int, int, int, bytes, "Headers"]
-
-
-class Pending(msgspec.Struct, eq=False):
-    """One request that has no outcome yet.
-
-    Attributes:
-        token: What its outcome comes with.
-        group: Whom it asks.
-        kind: Of the message.
-        payload: Of the message.
-        timeout_s: How long its caller waits, from the beginning.
-        deadline: Until when.
-        idempotent: Whether it may be given to another member though one may have executed it.
-        placement: Which zones it prefers and requires; None for the usual.
-        headers: What travels beside the payload.
-        anchor: Chooses the member; empty: the balancer does.
-        offer: It asks for a tunnel, with this.
-        member: Who has it.
-        sent_at: Since when.
-        attempts: How often it was given to a member.
-        tried: Who did not take it since the last pause.
-        tried_count: The most of these at once.
-        is_parked: Whether it waits for a member or for a time: only then it is among those.
-        is_routed: Whether it went through the ring: it may have been executed although no link says so.
-        lost: Who went away with the request, so that it may have been executed.
-        rejected: The last :class:`~iris_py.packets.Rejection`, 0 for none.
-    """
-
-    token: object
-    group: Group
-    kind: int
-    payload: bytes
-    timeout_s: float
-    deadline: float
-    idempotent: bool
-    placement: Placement | None
-    headers: Headers
-    anchor: bytes = b""
-    offer: Offer | None = None
-    member: Member | None = None
-    sent_at: float = 0.0
-    attempts: int = 0
-    tried: list[Member] | None = None
-    tried_count: int = 0
-    is_parked: bool = False
-    is_routed: bool = False
-    lost: Member | None = None
-    rejected: int = 0
 
 
 class Requester:

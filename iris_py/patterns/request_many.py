@@ -8,7 +8,8 @@ from iris_py import packets
 from iris_py.anchors import slot_of
 from iris_py.headers import NO_HEADERS
 from iris_py.patterns.deduplication import hash_of_keys, identity_of_key
-from iris_py.patterns.request import TIMEOUT_S_MAX, Pending, Requester
+from iris_py.patterns.pending import Pending
+from iris_py.patterns.request import TIMEOUT_S_MAX, Requester
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,16 +6,19 @@ beyond that the caller hears at once that this member is full, which is what let
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from iris_py import packets
 from iris_py.headers import NO_HEADERS
 from iris_py.patterns.deduplication import Deduplicator
-from iris_py.patterns.registration import QUEUE_BYTES as QUEUE_BYTES
-from iris_py.patterns.registration import Execution as Execution
-from iris_py.patterns.registration import Registration as Registration
-from iris_py.patterns.registration import least_loaded
+from iris_py.patterns.registration import Execution, Registration, least_loaded
+from iris_py.patterns.service_events import (
+    BroadcastReceived,
+    RegistrationDrained,
+    RequestCancelled,
+    RequestsStarted,
+    ServiceEvent,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,45 +32,6 @@ if TYPE_CHECKING:
 #: Cancellations that came before their request and are remembered: a small CANCEL passes a large REQUEST on the link. Most of
 #: what is remembered had been answered before; forgetting one that mattered costs an execution that nobody waits for.
 EARLY_CANCELS_MAX = 1024
-
-
-@dataclass(slots=True)
-class RequestsStarted:
-    """For each run the handler, then call :meth:`Service.reply`, :meth:`Service.fail` or, of a survey, :meth:`Service.decline`.
-
-    They are of one registration, and have come together.
-    """
-
-    registration: Registration
-    executions: list[Execution]
-
-
-@dataclass(slots=True)
-class RequestCancelled:
-    """Nobody waits for the answer of a running request any more."""
-
-    execution: Execution
-
-
-@dataclass(slots=True)
-class BroadcastReceived:
-    """Hand the message to the handler; in the order of these events."""
-
-    registration: Registration
-    source: Peer
-    sequence: int
-    payload: bytes
-    headers: Headers = NO_HEADERS
-
-
-@dataclass(slots=True)
-class RegistrationDrained:
-    """A closed registration has answered everything."""
-
-    registration: Registration
-
-
-ServiceEvent: TypeAlias = RequestsStarted | RequestCancelled | BroadcastReceived | RegistrationDrained
 
 
 class Service:
@@ -257,14 +221,18 @@ class Service:
 
         As :meth:`receive_request_once` does; what is the same for all of them is worked out once.
         """
-        registrations, group_id, repetitions = self._registrations.get(group, ()), group.id, self.repetitions
-        registration = registrations[0] if len(registrations) == 1 and not self._early_cancels else None
+        registrations, group_id = self._registrations.get(group, ()), group.id
+        repetitions, early_cancels = self.repetitions, self._early_cancels
+        registration = registrations[0] if len(registrations) == 1 else None
         started: list[Execution] = []
         for request_id, time_left_ms, identity, payload, headers in requests:
-            if registration is not None and time_left_ms and registration.running < registration.concurrency:
+            caller = peer, request_id
+            has_place = registration is not None and registration.running < registration.concurrency
+            if has_place and time_left_ms and caller not in early_cancels:
+                assert registration is not None
                 key = group_id + identity
                 execution = Execution(registration, peer, request_id, payload, now + time_left_ms / 1000, 0, key, headers)
-                if repetitions.begin(key, execution, (peer, request_id)):
+                if repetitions.begin(key, execution, caller):
                     registration.running += 1
                     started.append(execution)
                     continue

@@ -27,7 +27,7 @@ from security import RecordOpener, RecordSealer
 if TYPE_CHECKING:
     from iris_py.group import Group, Peer
     from iris_py.headers import Headers
-    from iris_py.patterns.service import Registration
+    from iris_py.patterns.registration import Registration
     from security import TransportKeys
 
 #: The frames in a chunk: type, then bytes of its body.

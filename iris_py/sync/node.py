@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from iris_py import client, starting
 from iris_py.membership import DRAIN_TIMEOUT_S
-from iris_py.patterns.service import QUEUE_BYTES as REQUEST_QUEUE_BYTES
+from iris_py.patterns.registration import QUEUE_BYTES as REQUEST_QUEUE_BYTES
 from iris_py.patterns.subscribing import QUEUE_BYTES
 from iris_py.patterns.subscribing import QUEUE_MESSAGES as SUBSCRIPTION_QUEUE_MESSAGES
 from iris_py.patterns.tunnel import WINDOW_BYTES

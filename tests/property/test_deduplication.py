@@ -13,7 +13,9 @@ from iris_py.headers import NO_HEADERS
 from iris_py.packets import FAILURE, REJECTION, REPLY, Rejection
 from iris_py.patterns import deduplication
 from iris_py.patterns.deduplication import ENTRY_BYTES, WINDOW_S
-from iris_py.patterns.service import Execution, Registration, RequestCancelled, RequestsStarted, Service
+from iris_py.patterns.registration import Execution, Registration
+from iris_py.patterns.service import Service
+from iris_py.patterns.service_events import RequestCancelled, RequestsStarted
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 from security import Keyring, Secret

@@ -8,7 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from iris_py.group import Group, Peer
 from iris_py.packets import DECLINE, FAILURE, REJECTION, REPLY, SURVEY_IDS, decode_answer
-from iris_py.patterns.service import Execution, Registration, RegistrationDrained, RequestCancelled, RequestsStarted, Service
+from iris_py.patterns.registration import Execution, Registration
+from iris_py.patterns.service import Service
+from iris_py.patterns.service_events import RegistrationDrained, RequestCancelled, RequestsStarted
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 from security import Keyring, Secret

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from iris_py.node import NodeCore
 from iris_py.packets import MAX_MESSAGE_BYTES
-from iris_py.patterns.service import BroadcastReceived, Execution, Registration, RequestsStarted
+from iris_py.patterns.registration import Execution, Registration
+from iris_py.patterns.service_events import BroadcastReceived, RequestsStarted
 from iris_py.testing.pair import NodeCores
 from overlay.events import GroupJoined
 from overlay.ids import NodeId

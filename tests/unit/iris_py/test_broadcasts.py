@@ -11,7 +11,8 @@ from iris_py import broadcasts
 from iris_py.broadcasts import PAUSE_S_MAX, QUEUE_HIGH, BroadcastQueue
 from iris_py.group import Group, Peer
 from iris_py.headers import encode_headers
-from iris_py.patterns.service import BroadcastReceived, Registration
+from iris_py.patterns.registration import Registration
+from iris_py.patterns.service_events import BroadcastReceived
 from iris_py.testing.clock import run
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo

@@ -18,11 +18,8 @@ from iris_py.link import LinkState
 from iris_py.link_config import LinkConfig
 from iris_py.node_events import DialRefused, RoomMade
 from iris_py.packets import MAX_MESSAGE_BYTES, MESSAGE, MESSAGE_BYTES_LIMIT, check_size
-from iris_py.patterns.service import (
-    Registration,
-    RegistrationDrained,
-    RequestCancelled,
-)
+from iris_py.patterns.registration import Registration
+from iris_py.patterns.service_events import RegistrationDrained, RequestCancelled
 from iris_py.peers import HANDSHAKES_MAX, Peers
 from overlay.errors import OverlayError, TooManyGroupsError
 from overlay.events import Departed, GroupLeft

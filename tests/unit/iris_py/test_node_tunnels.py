@@ -10,7 +10,7 @@ import pytest
 from iris_py.errors import IrisError, RequestTimeout
 from iris_py.lanes import TUNNEL
 from iris_py.node import LINK_IDLE_S, NodeCore
-from iris_py.patterns.service import Registration
+from iris_py.patterns.registration import Registration
 from iris_py.patterns.tunnel_ring import HEADER, LINGER_S, PROBE, SILENCE_S
 from iris_py.patterns.tunnel_table import TunnelChanged, TunnelOpened, TunnelStarted
 from overlay.events import LinkReleased, PeerDied

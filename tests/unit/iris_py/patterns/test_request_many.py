@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from iris_py.group import Group, Member, Peer
 from iris_py.patterns.deduplication import identity_of_key
-from iris_py.patterns.request import TIMEOUT_S_MAX, Pending
+from iris_py.patterns.pending import Pending
+from iris_py.patterns.request import TIMEOUT_S_MAX
 from iris_py.patterns.request_many import ManyRequester
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo

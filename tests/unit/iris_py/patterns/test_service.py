@@ -9,15 +9,13 @@ from iris_py.group import Group, Peer
 from iris_py.headers import NO_HEADERS
 from iris_py.packets import DECLINE, FAILURE, REJECTION, REPLY, SURVEY_IDS, Rejection, encode_answer
 from iris_py.patterns.deduplication import CALLERS_MAX
-from iris_py.patterns.service import (
-    EARLY_CANCELS_MAX,
+from iris_py.patterns.registration import Execution, Registration
+from iris_py.patterns.service import EARLY_CANCELS_MAX, Service
+from iris_py.patterns.service_events import (
     BroadcastReceived,
-    Execution,
-    Registration,
     RegistrationDrained,
     RequestCancelled,
     RequestsStarted,
-    Service,
     ServiceEvent,
 )
 from overlay.ids import NodeId
@@ -748,4 +746,32 @@ def test_what_took_too_long_is_abandoned() -> None:
     ]
     member.service.fail(running, ValueError(), 31.0)
     assert only(member.service.events_received()) == RegistrationDrained(member.registration)
+    member.check_idle()
+
+
+def test_of_those_that_come_together_each_has_its_own_fate() -> None:
+    """One was cancelled before it came, one has no time left, one is there twice, one finds no place."""
+    member = Member((3, 1))
+    member.service.receive_cancel(member.peer, 2)
+    together = [
+        (1, 1000, b"1" * 16, b"first", NO_HEADERS),
+        (2, 1000, b"2" * 16, b"cancelled", NO_HEADERS),
+        (3, 0, b"3" * 16, b"expired", NO_HEADERS),
+        (4, 1000, b"4" * 16, b"second", NO_HEADERS),
+        (5, 1000, b"1" * 16, b"first again", NO_HEADERS),
+        (6, 1000, b"6" * 16, b"third", NO_HEADERS),
+        (7, 1000, b"7" * 16, b"waits", NO_HEADERS),
+        (8, 1000, b"8" * 16, b"too many", NO_HEADERS),
+    ]
+    member.service.receive_requests_once(member.group, member.peer, together, 0.0)
+    running = member.started()
+    assert [execution.payload for execution in running] == [b"first", b"second", b"third"]
+    assert member.sent() == [(REJECTION, 3, Rejection.EXPIRED), (REJECTION, 8, Rejection.OVERLOADED)]
+    for execution in running:
+        member.service.reply(execution, b"", 0.0)
+    (waited,) = member.started()
+    assert waited.payload == b"waits"
+    member.service.reply(waited, b"", 0.0)
+    assert member.sent() == [(REPLY, 1, 0), (REPLY, 5, 0), (REPLY, 4, 0), (REPLY, 6, 0), (REPLY, 7, 0)]
+    assert (member.service.executed, member.service.repetitions.repeated) == (4, 1)
     member.check_idle()

@@ -1,0 +1,57 @@
+"""What a caller knows of one request that is under way."""
+
+from __future__ import annotations
+
+import msgspec
+
+from iris_py.group import Group, Member, Placement
+from iris_py.headers import Headers
+from iris_py.patterns.tunnel_offer import Offer
+
+
+class Pending(msgspec.Struct, eq=False):
+    """One request that has no outcome yet.
+
+    Attributes:
+        token: What its outcome comes with.
+        group: Whom it asks.
+        kind: Of the message.
+        payload: Of the message.
+        timeout_s: How long its caller waits, from the beginning.
+        deadline: Until when.
+        idempotent: Whether it may be given to another member though one may have executed it.
+        placement: Which zones it prefers and requires; None for the usual.
+        headers: What travels beside the payload.
+        anchor: Chooses the member; empty: the balancer does.
+        offer: It asks for a tunnel, with this.
+        member: Who has it.
+        sent_at: Since when.
+        attempts: How often it was given to a member.
+        tried: Who did not take it since the last pause.
+        tried_count: The most of these at once.
+        is_parked: Whether it waits for a member or for a time: only then it is among those.
+        is_routed: Whether it went through the ring: it may have been executed although no link says so.
+        lost: Who went away with the request, so that it may have been executed.
+        rejected: The last :class:`~iris_py.packets.Rejection`, 0 for none.
+    """
+
+    token: object
+    group: Group
+    kind: int
+    payload: bytes
+    timeout_s: float
+    deadline: float
+    idempotent: bool
+    placement: Placement | None
+    headers: Headers
+    anchor: bytes = b""
+    offer: Offer | None = None
+    member: Member | None = None
+    sent_at: float = 0.0
+    attempts: int = 0
+    tried: list[Member] | None = None
+    tried_count: int = 0
+    is_parked: bool = False
+    is_routed: bool = False
+    lost: Member | None = None
+    rejected: int = 0
