@@ -15,9 +15,7 @@ result, is the evidence; :class:`Evidence` says what has to hold.
 from __future__ import annotations
 
 import os
-import re
 import signal
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -25,14 +23,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
-import pyspark
 from pyspark.sql import functions as F
 
 import iris_py.sync as iris
-from benchmarks.harness import START_TIMEOUT_S, BenchmarkFailed, Stage
+from benchmarks.harness import START_TIMEOUT_S, Stage
 from benchmarks.spark_session import prepare_environment, start
+from benchmarks.spark_standalone import HOSTS, JAVA_OPTIONS, start_standalone
 from benchmarks.worker import tell
 from spark_connector import Network, dispatch
 
@@ -56,10 +54,7 @@ BATCH_ROWS: Final = 100
 ROWS_MIN: Final = 2 * PARTITIONS * BATCH_ROWS
 #: How long anything may take on a machine that is busy.
 PATIENCE_S: Final = 200.0
-HOSTS: Final = ("127.0.0.1", "127.0.0.2")
 _NETWORK: Final = "evidence"
-#: Of every Java: quick to start, as none of them lives long.
-_JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @dataclass(frozen=True)
@@ -239,20 +234,13 @@ def _session(home: Path) -> Iterator[SparkSession]:
     """Start a standalone Spark with two workers of one slot, and a session; all of it ends with the block."""
     prepare_environment(home)
     with ExitStack() as stack:
-        master = stack.enter_context(_Daemon(home, "master.Master", HOSTS[0]))
-        url = master.wait_for(r"Starting Spark master at (spark://\S+)")
-        workers = []
-        for number, host in enumerate(HOSTS):
-            options = ("--cores", "1", "--memory", "1200m", "--work-dir", str(home / f"work-{number}"), url)
-            workers.append(stack.enter_context(_Daemon(home, "worker.Worker", host, *options)))
-        for worker in workers:
-            worker.wait_for(r"Successfully (registered) with master")
+        url, _workers = start_standalone(stack, home, "--cores", "1", "--memory", "1200m")
         settings = {
             "spark.driver.bindAddress": HOSTS[0],
-            "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} {_JAVA_OPTIONS}",
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} {JAVA_OPTIONS}",
             "spark.driver.host": HOSTS[0],
             "spark.executor.cores": "1",
-            "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
+            "spark.executor.extraJavaOptions": JAVA_OPTIONS,
             "spark.executor.memory": "1g",
             "spark.local.dir": str(home),
             "spark.speculation": "true",
@@ -260,51 +248,3 @@ def _session(home: Path) -> Iterator[SparkSession]:
             "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
         }
         yield start(stack, url, home, settings)
-
-
-class _Daemon:
-    """A process of a standalone Spark, on ports that are free."""
-
-    def __init__(self, home: Path, name: str, host: str, *options: str) -> None:
-        self._log = home / f"{name}-{host}.log"
-        root = Path(pyspark.__file__).parent
-        settings = {
-            "SPARK_HOME": str(root),
-            "SPARK_LOCAL_IP": host,
-            "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": _JAVA_OPTIONS,
-        }
-        with open(self._log, "wb") as log:
-            self._process = subprocess.Popen(
-                (
-                    str(root / "bin" / "spark-class"),
-                    f"org.apache.spark.deploy.{name}",
-                    *("--host", host, "--port", "0", "--webui-port", "0", *options),
-                ),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=home,
-                env={**os.environ, **settings},
-                start_new_session=True,
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self._process.terminate()  # a worker ends its executors
-        try:
-            self._process.wait(START_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def wait_for(self, pattern: str) -> str:
-        """Return what follows in the log."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not (match := re.search(pattern, self._log.read_text(errors="replace"))):
-            if time.monotonic() > deadline or self._process.poll() is not None:
-                raise BenchmarkFailed(f"Spark does not start: {self._log.read_text(errors='replace')[-2000:]}")
-            time.sleep(0.05)
-        return match[1]

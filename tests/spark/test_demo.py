@@ -19,7 +19,7 @@ from tests.spark.driving import PATIENCE_S, ROOT, until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.xdist_group("spark-processes"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark-processes"), pytest.mark.timeout(400)]
 
 FILES = 200
 #: For a whole demo on a machine that is very busy.

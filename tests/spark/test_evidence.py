@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.xdist_group("spark-processes"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark-processes"), pytest.mark.timeout(400)]
 
 ROWS = 4000
 
