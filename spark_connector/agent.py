@@ -105,7 +105,7 @@ class Agent:
 
     async def run(self) -> None:
         """Serve until the end."""
-        directory, is_waiting = self._launch.directory, self._launch.token is None
+        directory = self._launch.directory
         async with self._stack as stack:
             watching = asyncio.create_task(watch(self._launch.executor, self._lose_executor))
             stack.callback(watching.cancel)
@@ -114,9 +114,6 @@ class Agent:
             self._watch_idleness()
             self._write_info()
             self._started()
-            if is_waiting:  # the time until then is for what handlers need, as long as it takes
-                loading = asyncio.create_task(self._background.in_thread(_import, "pyspark.cloudpickle"))
-                stack.callback(loading.cancel)
             await self._ended.wait()
             logger.info("leaving")
         # Whoever tries to talk to it from now on waits until it is gone, and starts another one.
@@ -248,11 +245,6 @@ async def _read_order(reader: asyncio.StreamReader) -> bytes:
     if size > ORDER_BYTES_MAX:
         raise OrderRefused(f"{size} bytes are too many")
     return await reader.readexactly(size)
-
-
-def _import(name: str) -> None:
-    with contextlib.suppress(Exception):  # who needs it is told why
-        importlib.import_module(name)
 
 
 async def watch(executor: ExecutorProcess, ended: Callable[[], object]) -> None:

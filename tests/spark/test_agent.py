@@ -284,6 +284,28 @@ def test_a_handler_of_all_patterns_takes_the_place_of_a_function(place: Place) -
     assert "a broadcast to 'etl' was dropped" in place.log()
 
 
+def test_an_agent_imports_pyspark_only_for_a_handler_that_does(place: Place) -> None:
+    def look(request: iris.Request) -> bytes:
+        import sys
+
+        before = "pyspark" in sys.modules
+        if request.payload:
+            import pyspark.cloudpickle
+            from pyspark.sql import Row
+
+            # What made this function is what the handler gets: it knows the classes that it has made.
+            used = sys.modules["pyspark.cloudpickle.cloudpickle"]
+            again = pyspark.cloudpickle.loads(pyspark.cloudpickle.dumps(lambda: 7))  # type: ignore[no-untyped-call]
+            return repr((before, pyspark.cloudpickle.cloudpickle is used, Row(a=1).a, again())).encode()
+        return repr(before).encode()
+
+    info = place.ensure(replace(place.order, blob=dumps(look)))  # type: ignore[no-untyped-call]
+    assert place.node.request("etl", b"") == b"False"
+    assert place.node.request("etl", b"import it") == b"(False, True, 1, 7)"
+    place.command(UPDATE, info, 2, dumps(lambda request: request.payload[::-1]))  # type: ignore[no-untyped-call]
+    assert place.node.request("etl", b"abc") == b"cba"
+
+
 def test_no_secret_is_in_arguments_environment_or_log(place: Place) -> None:
     info = place.ensure()
     place.command(UPDATE, info, 2, dumps(lambda _request: b"second"))  # type: ignore[no-untyped-call]
