@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -108,8 +110,18 @@ def test_spark_finds_the_data_source_by_the_name_of_its_module() -> None:
 
 
 def test_nothing_else_looks_public() -> None:
-    visible = {name for name, value in vars(iris_py).items() if not name.startswith("_") and not inspect.ismodule(value)}
-    assert visible == PUBLIC
+    names = [name for name in dir(iris_py) if not name.startswith("_")]
+    assert {name for name in names if not inspect.ismodule(getattr(iris_py, name))} == PUBLIC
+
+
+def test_a_name_is_imported_when_it_is_used() -> None:
+    program = (
+        "import sys, iris_py; print(iris_py.NoMembers.__name__, 'asyncio' in sys.modules, 'iris_py.client' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["NoMembers", "False", "False"]
+    with pytest.raises(AttributeError, match="no attribute 'NoSuchName'"):
+        getattr(iris_py, "No" + "SuchName")
 
 
 @pytest.mark.parametrize(
