@@ -19,12 +19,12 @@ until it can be talked to, so tasks wait for it, and the first one adopts it.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import fcntl
 import json
 import os
 import pickle
+import socket
 import stat
 import subprocess
 import sys
@@ -273,7 +273,7 @@ def ensure_agent(token: bytes, order: Order, early: int | None = None) -> dict[s
             pass  # it is about to take the place: who starts another one now only makes both slower
         elif info is not None and is_alive(directory):
             adoption = [seal_adoption(token, [path for path in sys.path if path])] if info["waiting"] else []
-            answer = asyncio.run(_tell(directory / "control", [*adoption, seal_local(token, order)]))
+            answer = _tell(directory / "control", [*adoption, seal_local(token, order)])
             if answer is not None:
                 if "error" in answer:
                     raise AgentFailed(answer["error"])
@@ -397,17 +397,16 @@ def _open_log(executor: ExecutorProcess) -> Iterator[int]:
 # -- telling
 
 
-async def _tell(path: Path, orders: Iterable[bytes]) -> dict[str, Any] | None:
+def _tell(path: Path, orders: Iterable[bytes]) -> dict[str, Any] | None:
     """Give an agent orders; return its answer to the last one, or None if it has just ended."""
     try:
-        async with asyncio.timeout(SERVE_TIMEOUT_S):
-            reader, writer = await asyncio.open_unix_connection(path, limit=ANSWER_BYTES_MAX)
-            try:
-                for order in orders:
-                    writer.write(len(order).to_bytes(8, "big") + order)
-                line = await reader.readline()
-            finally:
-                writer.close()
+        with socket.socket(socket.AF_UNIX) as control:
+            control.settimeout(SERVE_TIMEOUT_S)
+            control.connect(os.fspath(path))
+            for order in orders:
+                control.sendall(len(order).to_bytes(8, "big") + order)
+            with control.makefile("rb") as file:
+                line = file.readline(ANSWER_BYTES_MAX)
     except TimeoutError:
         raise AgentFailed(f"the agent did not serve the cluster within {SERVE_TIMEOUT_S:g} s. See {LOG_NAME}.") from None
     except OSError:

@@ -46,7 +46,7 @@ OUTER_MODULES |= {"asking", "node_base", "publishing", "requesting", "subscripti
 #: Only these touch sockets, and only these know uvloop.
 SOCKET_FOLDER = "iris_py/net"
 #: And between the processes of one executor of Spark.
-LOCAL_SOCKETS = {f"spark_connector/{name}.py" for name in ("doorway", "local_connection", "local_handshake")}
+LOCAL_SOCKETS = {f"spark_connector/{name}.py" for name in ("doorway", "local_connection", "local_handshake", "spawn")}
 UVLOOP_USERS = {"iris_py/runner.py"}
 
 #: Each of these may import only what stands before it, besides modules that are in no layer.
