@@ -238,6 +238,30 @@ def test_the_daemon_imports_next_to_nothing() -> None:
     assert not imported & {"iris_py", "pyspark", "asyncio", "threading", "subprocess", "concurrent", "logging"}
 
 
+def test_pyspark_is_taken_from_its_files_where_sparks_archive_is_a_part_of_them(tmp_path: Path) -> None:
+    package = tmp_path / "site" / "pyspark"
+    archive = package / "python" / "lib" / "pyspark.zip"
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    (package / "__init__.py").touch()
+    (tmp_path / "home").symlink_to(package)
+    linked, other, site = (
+        str(tmp_path / "home/python/lib/pyspark.zip"),
+        str(tmp_path / "other/pyspark.zip"),
+        str(package.parent),
+    )
+
+    assert daemon.search_path([other, "/jars/spark-core_2.13-4.0.0.jar", site]) == [other, site]  # nothing of Python is in it
+    assert daemon.search_path(["first", str(archive), "py4j.zip", linked, site]) == ["first", "py4j.zip", site]
+    for path in (
+        [other, site],  # of another Spark
+        [str(archive), other, site],
+        [str(archive), "elsewhere"],  # nothing is installed
+        ["first", site],
+    ):
+        assert daemon.search_path(path) == path
+
+
 # -- started early, by a task
 
 #: What the driver's task does; it tells the test what came of it, and stays.
