@@ -42,8 +42,9 @@ WRITE_BATCH_BYTES = 128 * 1024
 #: The C library of Linux gives memory at the top of its heap back to the system as soon as 128 KiB of it are free, and every
 #: few records take and free that much: the pages fault in again and again, a fifth of the time of a stream of messages. Once a
 #: block was freed that is larger than its threshold for blocks of their own, it keeps twice that size (mallopt(3), "dynamic
-#: mmap threshold"). Untouched, the block costs microseconds; elsewhere it does nothing.
-HEAP_BLOCK_BYTES = 2 * 1024 * 1024
+#: mmap threshold"). Untouched, the block costs microseconds; elsewhere it does nothing. Too small: the few messages of a
+#: megabyte that a task of Spark has under way fault in 100 to 200 pages each; too large: memory that nobody gets back.
+HEAP_BLOCK_BYTES = 8 * 1024 * 1024
 #: What a link that has ended leaves in its transport must be gone by then, or is dropped: a peer that does not read would hold
 #: the socket until the system gives up, which takes a quarter of an hour.
 LINGER_S = 2.0
