@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Asked", "Asker"]
 
+#: So many leave before the next are made: members work on the first of a full window while the rest of it is being made.
+#: Too few: each list costs a record and a system call; too many: members wait.
+TOGETHER_MAX = 128
+
 
 class Asked(Protocol):
     """What is asked."""
@@ -69,16 +73,8 @@ class Asker(Generic[Question]):
 
     def ask(self, questions: Sequence[Question]) -> None:
         """Ask, all at once. Each question is asked once at a time."""
-        node = self._node
-        if node._tracing is None and node._closing is None:
-            try:
-                asked = [((self, question), question.key, as_bytes(question.payload)) for question in questions]
-                node._core.request_many(self._cluster, asked, self._timeout, node._loop.time())
-            except (IrisError, ValueError, TypeError, OverlayError):
-                self._ask_one_by_one(questions)  # which finds out whose error it is
-        else:
-            self._ask_one_by_one(questions)
-        node._driver.transmit_now()
+        for first in range(0, len(questions), TOGETHER_MAX):
+            self._ask_together(questions[first : first + TOGETHER_MAX])
 
     def cancel(self) -> None:
         """Forget everything that is under way, and tell members; nothing is told about it any more."""
@@ -96,6 +92,18 @@ class Asker(Generic[Question]):
         self._outcomes.append((question, outcome))
 
     # --
+
+    def _ask_together(self, questions: Sequence[Question]) -> None:
+        node = self._node
+        if node._tracing is None and node._closing is None:
+            try:
+                asked = [((self, question), question.key, as_bytes(question.payload)) for question in questions]
+                node._core.request_many(self._cluster, asked, self._timeout, node._loop.time())
+            except (IrisError, ValueError, TypeError, OverlayError):
+                self._ask_one_by_one(questions)  # which finds out whose error it is
+        else:
+            self._ask_one_by_one(questions)
+        node._driver.transmit_now()
 
     def _ask_one_by_one(self, questions: Sequence[Question]) -> None:
         node, now = self._node, self._node._loop.time()
