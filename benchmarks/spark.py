@@ -7,6 +7,7 @@ import signal
 import sys
 from contextlib import ExitStack
 from dataclasses import asdict
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -19,8 +20,18 @@ from benchmarks.spark_session import start_session
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 
+class Part(StrEnum):
+    """A section of ``dispatch``."""
+
+    BATCHES = "batches"
+    ROWS = "rows"
+    NAIVE = "naive"
+
+
 @app.command()
 def dispatch(
+    parts: Annotated[list[Part] | None, typer.Argument(help="What to measure; all by default.")] = None,
+    *,
     runs: Annotated[int, typer.Option(min=1, max=100, help="How often each contender has its turn.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the values of every run.")] = False,
     quick: Annotated[bool, typer.Option(help="Measure next to nothing: shows that everything works.")] = False,
@@ -28,11 +39,8 @@ def dispatch(
     """Measure dispatch beside functions of Spark alone, of HTTP, and of a connection per row."""
     signal.signal(signal.SIGTERM, terminate)  # so that Spark, services and directories are cleared away
     with spark_dispatch.Bench(start_session) as bench:
-        sections: list[Section] = [
-            spark_dispatch.batches(bench, quick=quick),
-            spark_dispatch.rows(bench, quick=quick),
-            spark_dispatch.naive(bench, quick=quick),
-        ]
+        make = {Part.BATCHES: spark_dispatch.batches, Part.ROWS: spark_dispatch.rows, Part.NAIVE: spark_dispatch.naive}
+        sections: list[Section] = [make[part](bench, quick=quick) for part in parts or Part]
         report(sections, runs, as_json=as_json)
 
 

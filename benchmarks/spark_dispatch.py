@@ -119,7 +119,7 @@ def batches(bench: Bench, *, quick: bool) -> Section:
 
 def rows(bench: Bench, *, quick: bool) -> Section:
     """Return requests of a row each, to services that take no time and 5 ms: one for each, and one for what comes together."""
-    count = 2_000 if quick else 60_000
+    count = 2_000 if quick else 240_000
     return _section(
         "dispatch of rows",
         f"{count:,} rows of 100 bytes, a request each, {TASKS} tasks, one member.",
