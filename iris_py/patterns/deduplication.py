@@ -160,7 +160,7 @@ class Deduplicator(Generic[Work]):
         _work, first = self._underway.pop(key)
         callers = [first] if key not in self._callers else list(self._callers.pop(key))
         for caller in callers:
-            del self._waiting[caller]
+            self._waiting.pop(caller, None)  # one that has given an id to two requests waits once
         if reply is not None:
             until = now + WINDOW_S
             self._replies[key] = reply

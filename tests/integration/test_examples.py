@@ -179,6 +179,14 @@ def test_document_sync(environment: dict[str, str]) -> None:
     assert lines[3:] == ["all the same"]
 
 
+def test_scoring_together(environment: dict[str, str]) -> None:
+    lines = run("scoring_together.py", environment, complains="the handler of 'scorers' failed: ValueError").splitlines()
+
+    assert lines[0].startswith("b'144' for 12, and RemoteError(")
+    assert "failed with ValueError: 'seven' is no number" in lines[0]
+    assert lines[1:] == ["201 requests in fewer than 50 calls: True"]
+
+
 def test_work_queue(environment: dict[str, str]) -> None:
     lines = run("work_queue.py", environment, complains="the handler of 'workers' failed: OSError").splitlines()
 

@@ -775,3 +775,18 @@ def test_of_those_that_come_together_each_has_its_own_fate() -> None:
     assert member.sent() == [(REPLY, 1, 0), (REPLY, 5, 0), (REPLY, 4, 0), (REPLY, 6, 0), (REPLY, 7, 0)]
     assert (member.service.executed, member.service.repetitions.repeated) == (4, 1)
     member.check_idle()
+
+
+@pytest.mark.parametrize("last_first", [True, False])
+def test_a_caller_that_gives_two_requests_one_id_harms_nobody(last_first: bool) -> None:
+    member = Member((2, 1))
+    for identity in (b"1" * 16, b"2" * 16):
+        member.service.receive_request_once(member.group, member.peer, 7, 1000, identity, b"", 0.0)
+    running = member.started()
+    other = member.request_once(peer=other_peer())
+    for execution in reversed(running) if last_first else running:
+        member.service.reply(execution, b"", 0.0)
+    (waited,) = member.started()
+    member.service.reply(waited, b"", 0.0)
+    assert member.sent() == [(REPLY, 7, 0), (REPLY, 7, 0), (REPLY, other, 0)]
+    member.check_idle()
