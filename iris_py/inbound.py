@@ -173,7 +173,7 @@ class Inbound:
 
     def _receive_body(self, receivers: list[Receiver], group: Group, peer: Peer, body: bytes, now: float) -> None:
         offset, end, unpack = 0, len(body), packets.MESSAGE.unpack_from
-        is_whole = receivers is self.receivers
+        is_usual = receivers is self.receivers
         # Of the two kinds that come in hundreds, those that follow one another; nothing else passes them.
         requests: list[tuple[int, int, bytes, bytes, Headers]] = []
         replies: list[tuple[int, bytes]] = []
@@ -183,7 +183,7 @@ class Inbound:
             offset = start + length
             if offset > end:
                 break
-            if kind == packets.REPLY and message_id < packets.SURVEY_IDS and is_whole:
+            if kind == packets.REPLY and message_id < packets.SURVEY_IDS and is_usual:
                 replies.append((message_id, body[start:offset]))
                 continue
             if kind == packets.PUBLICATION:
@@ -196,7 +196,7 @@ class Inbound:
                 headers = decode_headers(body[start - head_bytes : start])
             if headers is None:
                 self._count_drop("malformed_headers")
-            elif kind == packets.REQUEST_ONCE and is_whole and length >= packets.IDENTITY_BYTES:
+            elif kind == packets.REQUEST_ONCE and is_usual and length >= packets.IDENTITY_BYTES:
                 payload_at = start + packets.IDENTITY_BYTES
                 requests.append((message_id, argument, body[start:payload_at], body[payload_at:offset], headers))
             elif kind < packets.KINDS:

@@ -244,7 +244,7 @@ class Server:
         task.cancel()
         for work in works:
             if isinstance(work, Execution):  # It tells its own end, but if it has not begun it never will.
-                task.add_done_callback(partial(self._handle_cancelled, work))
+                task.add_done_callback(partial(self._handle_ended, work))
 
     async def _run(self, execution: Execution) -> None:
         request = Request(execution.payload, execution, self._loop.time)
@@ -299,9 +299,10 @@ class Server:
 
     def _answer(self, execution: Execution, answer: bytes | Exception) -> None:
         """Give one of several requests its answer."""
+        if isinstance(answer, Exception):
+            self._fail(execution, answer)
+            return
         try:
-            if isinstance(answer, Exception):
-                raise answer
             reply = self._check_reply(answer, execution)
         except Exception as exc:
             self._fail(execution, exc)
@@ -373,7 +374,12 @@ class Server:
         else:
             self._transmit_now()
 
-    def _handle_cancelled(self, execution: Execution, _task: object = None) -> None:
+    def _handle_ended(self, execution: Execution, task: asyncio.Task[None]) -> None:
+        """A task that was cancelled has ended; it may have answered all the same, and the answer be waiting for room."""
+        if self._tasks.get(execution) is task:
+            self._handle_cancelled(execution)
+
+    def _handle_cancelled(self, execution: Execution) -> None:
         self._together.pop(execution, None)
         if self._tasks.pop(execution, None) is None:  # it has ended otherwise, or said so itself
             return

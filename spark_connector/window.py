@@ -182,13 +182,9 @@ class Window(Generic[Rows]):
             return
         is_done = False
         for question, outcome in outcomes:
-            if isinstance(outcome, bytes):  # the usual case, without a call
+            if isinstance(outcome, bytes):
                 question.outcome = outcome
-                group, question.group = question.group, None
-                assert group is not None
-                group.left -= 1
-                is_done |= not group.left
-                self._running -= 1
+                is_done |= self._end(question)
             else:
                 task = asyncio.get_running_loop().create_task(self._work(question, outcome))
                 self._tasks.add(task)

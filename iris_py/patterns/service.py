@@ -221,15 +221,17 @@ class Service:
 
         As :meth:`receive_request_once` does; what is the same for all of them is worked out once.
         """
-        registrations, group_id = self._registrations.get(group, ()), group.id
-        repetitions, early_cancels = self.repetitions, self._early_cancels
-        registration = registrations[0] if len(registrations) == 1 else None
+        registrations = self._registrations.get(group, ())
+        if len(registrations) != 1:  # each goes to the one that is the least loaded then
+            for request_id, time_left_ms, identity, payload, headers in requests:
+                self.receive_request_once(group, peer, request_id, time_left_ms, identity, payload, now, headers)
+            return
+        (registration,) = registrations
+        group_id, repetitions, early_cancels = group.id, self.repetitions, self._early_cancels
         started: list[Execution] = []
         for request_id, time_left_ms, identity, payload, headers in requests:
             caller = peer, request_id
-            has_place = registration is not None and registration.running < registration.concurrency
-            if has_place and time_left_ms and caller not in early_cancels:
-                assert registration is not None
+            if time_left_ms and registration.running < registration.concurrency and caller not in early_cancels:
                 key = group_id + identity
                 execution = Execution(registration, peer, request_id, payload, now + time_left_ms / 1000, 0, key, headers)
                 if repetitions.begin(key, execution, caller):
@@ -237,7 +239,7 @@ class Service:
                     started.append(execution)
                     continue
             self.receive_request_once(group, peer, request_id, time_left_ms, identity, payload, now, headers)
-        if registration is not None and started:
+        if started:
             self.executed += len(started)
             self.events.append(RequestsStarted(registration, started))
 

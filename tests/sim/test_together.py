@@ -275,3 +275,32 @@ def test_large_replies_wait_for_room() -> None:
             assert server.statistics().drops == {}
 
     run(scenario(), limit_s=120)
+
+
+def test_a_call_that_answers_though_it_was_cancelled_ends_once() -> None:
+    """And what it answers waits for room on a link that is full: the end of its task must not end that as well."""
+
+    async def scenario() -> None:
+        async with start_pair(bandwidth_bytes_s=50e6) as (caller, server):
+            handler = Stubborn()
+            membership = await server.join("work", handler, concurrency=12)
+            await caller.members("work")
+            asking = asyncio.create_task(ask(caller, [b"%d" % number for number in range(12)]))
+            await handler.begun.wait()
+            leaving = asyncio.create_task(membership.leave(timeout=0.1))
+            assert await asking == [bytes((number,)) * 8_000_000 for number in range(12)]
+            await leaving
+
+    run(scenario(), limit_s=120)
+
+
+class Stubborn(Batcher):
+    """Answers when it is cancelled, and only then."""
+
+    async def on_requests(self, requests: Sequence[iris.Request]) -> Sequence[bytes | Exception]:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+        return [bytes((int(request.payload),)) * 8_000_000 for request in requests]
