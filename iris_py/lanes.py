@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST, FRAGMENT, FRAGMENT_END, TUNNEL, TAKEN = range(11)
 PACKET_KINDS = frozenset((UNICAST, MULTICAST))
+FRAGMENT_KINDS = frozenset((FRAGMENT, FRAGMENT_END))
 
 FRAME = struct.Struct(">BI")
 PACKET = struct.Struct(">BI16s12s")
@@ -21,8 +22,12 @@ _PONG_FRAME = FRAME.pack(PONG, 0)
 #: Records are filled to about this size. Too small: what each record costs, some 50 us of both sides, is paid more often; too
 #: large: a message waits for longer behind others, and the buffers of a link no longer stay in the cache.
 RECORD_BYTES = 64 * 1024
-#: A packet over ``RECORD_BYTES`` goes to the bulk lane, in pieces of this size, as does an overlay message over it.
-FRAGMENT_BYTES = 32 * 1024
+#: A packet over ``RECORD_BYTES`` goes to the bulk lane, in pieces of this size, as does an overlay message over it. Too small:
+#: of a megabyte each piece of 32 KiB costs both sides a tenth more than one of 64; too large: as for records.
+FRAGMENT_BYTES = 64 * 1024
+#: A record that has as much takes nothing more from the bulk lane. Too small: what is small there has records of its own; too
+#: large: what is urgent waits for as much.
+BULK_BYTES = 16 * 1024
 #: After this many full records of interactive frames one record of bulk is sent, so that bulk cannot starve.
 BULK_EVERY = 4
 
@@ -131,7 +136,7 @@ class Lanes:
             frames = frames + parts if frames else parts
             size += parts_bytes
             self.queued_bytes -= parts_bytes
-        if (bulk or chunks) and size < FRAGMENT_BYTES // 2:
+        if (bulk or chunks) and size < BULK_BYTES:
             return self._take_bulk(frames, size)
         return frames
 
@@ -139,7 +144,7 @@ class Lanes:
         """Add large frames and chunks to a record, in turns. Small chunks share one."""
         bulk, chunks = self._bulk, self._chunks
         frames = list(frames)
-        while size < FRAGMENT_BYTES // 2:
+        while size < BULK_BYTES:
             is_bulk_ready = bool(bulk) and bulk[0][3] <= self.interactive_sent
             if chunks and (self._is_chunks_turn or not is_bulk_ready):
                 head, sealed = chunks.popleft()

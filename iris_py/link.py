@@ -28,8 +28,8 @@ from iris_py.lanes import (
     CLOSE,
     CONTROL,
     FRAGMENT,
-    FRAGMENT_BYTES,
     FRAGMENT_END,
+    FRAGMENT_KINDS,
     FRAME,
     HELLO,
     PACKET_HEADER_BYTES,
@@ -68,7 +68,9 @@ PACKET_BYTES_MAX = BODY_BYTES_LIMIT
 TUNNEL_ID_BYTES = 8
 #: Chunks of tunnels are acknowledged when as much was read. Too small: frames for nothing; too large: the sender may have less
 #: than this under way, and wait for ever.
-TAKEN_BYTES = FRAGMENT_BYTES // 2
+TAKEN_BYTES = 16 * 1024
+#: Every fragment but the last has at least as much, or a packet could be millions of pieces, which cost more than their bytes.
+FRAGMENT_BYTES_MIN = 4096
 _TOTAL = struct.Struct(">Q")
 #: Up to this size the body of a packet is copied out of its record: for a few KiB that costs less than to refer to it.
 COPIED_BYTES_MAX = 4096
@@ -301,20 +303,22 @@ class Link(LinkBase):
                 self._receive_packet(kind, record, offset, stop)
             elif kind == TUNNEL:
                 self._receive_tunnel(memoryview(record)[offset:stop])
+            elif kind in FRAGMENT_KINDS:
+                self._receive_fragment(kind, record, offset, stop)
             else:
                 self._receive_frame(kind, record[offset:stop], now)
                 if self._peer_closed:
                     return
             offset = stop
 
-    def _receive_packet(self, kind: int, record: bytes | bytearray, start: int, stop: int) -> None:
+    def _receive_packet(self, kind: int, record: bytes, start: int, stop: int) -> None:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
             raise ProtocolError("a packet before the link was open")
         body = start + PACKET_HEADER_BYTES
         if stop - body < _TAG_BYTES:
             raise ProtocolError("a truncated packet")
-        sealed = bytes(record[body:stop]) if stop - body <= COPIED_BYTES_MAX else memoryview(record)[body:stop]
-        self._packets.append((kind, bytes(record[start : start + 16]), bytes(record[start + 16 : body]), sealed))
+        sealed = record[body:stop] if stop - body <= COPIED_BYTES_MAX else memoryview(record)[body:stop]
+        self._packets.append((kind, record[start : start + 16], record[start + 16 : body], sealed))
 
     def _receive_tunnel(self, body: memoryview) -> None:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
@@ -343,24 +347,30 @@ class Link(LinkBase):
             self._lanes.add_pong()
         elif kind == CONTROL:
             self._packets.append((CONTROL, body, b"", b""))
-        elif kind in (FRAGMENT, FRAGMENT_END):
-            self._receive_fragment(kind, body)
         elif kind == TAKEN:
             if len(body) != _TOTAL.size or not self._pace.acknowledge(int.from_bytes(body, "big"), now):
                 raise ProtocolError("chunks acknowledged that were never sent")
         elif kind != PONG:
             raise ProtocolError(f"a frame of unknown type {kind}")
 
-    def _receive_fragment(self, kind: int, body: bytes) -> None:
-        self._whole += body  # not a list of pieces: a million empty ones shall cost nothing
-        if len(self._whole) > PACKET_BYTES_MAX:
+    def _receive_fragment(self, kind: int, record: bytes, start: int, stop: int) -> None:
+        if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
+            raise ProtocolError("a fragment before the link was open")
+        size = stop - start
+        if kind == FRAGMENT and size < FRAGMENT_BYTES_MIN:
+            raise ProtocolError("a fragment under the limit")
+        self._pieces_bytes += size
+        if self._pieces_bytes > PACKET_BYTES_MAX:
             raise ProtocolError("a packet over the limit")
+        # A piece that is referred to keeps all of its record.
+        self._pieces.append(memoryview(record)[start:stop] if 2 * size >= len(record) else record[start:stop])
         if kind == FRAGMENT_END:
-            whole, self._whole = self._whole, bytearray()
+            whole = b"".join(self._pieces)
+            self._pieces, self._pieces_bytes = [], 0
             if whole and whole[0] in PACKET_KINDS:
                 self._receive_packet(whole[0], whole, 1, len(whole))
             elif whole and whole[0] == CONTROL:
-                self._packets.append((CONTROL, bytes(whole[1:]), b"", b""))
+                self._packets.append((CONTROL, whole[1:], b"", b""))
             else:
                 raise ProtocolError("fragments of something that is never fragmented")
 

@@ -74,8 +74,8 @@ class LinkBase:
         self._closing_bytes = 0  # what was queued then
         self._peer_closed = False
         self._is_released = False  # the peer closed it as idle
-        # fragments of the one large frame that is arriving
-        self._whole = bytearray()
+        self._pieces: list[bytes | memoryview] = []  # of the one large frame that is arriving
+        self._pieces_bytes = 0
         self._last_received = now
         self._deadline: float | None = now + config.handshake_timeout_s
 
@@ -153,7 +153,7 @@ class LinkBase:
 
     def is_unused_since(self, moment: float) -> bool:
         """Tell whether no packet has moved since some time, nor is under way as far as this side knows."""
-        return self.is_open and self.is_quiet and not self._lanes.has_frames() and not self._whole and self.active_at <= moment
+        return self.is_open and self.is_quiet and not self._lanes.has_frames() and not self._pieces and self.active_at <= moment
 
     # -- what happened
 
@@ -204,6 +204,6 @@ class LinkBase:
         self.is_open = self.is_quiet = False
         self._deadline = None
         self._lanes.clear()
-        self._raw, self._whole = [], bytearray()
+        self._raw, self._pieces, self._pieces_bytes = [], [], 0
         self.congested = self.is_busy = False
         self._events.append(LinkClosed(clean, reason, refused, duplicate, self._is_released))

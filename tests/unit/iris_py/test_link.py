@@ -2,6 +2,7 @@
 
 import dataclasses
 import struct
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -22,7 +23,15 @@ from iris_py.lanes import (
     RECORD_BYTES,
     UNICAST,
 )
-from iris_py.link import LINK_ID_BYTES, NO_LINK, PACKET_BYTES_MAX, RECORD_BYTES_MAX, Link, LinkState
+from iris_py.link import (
+    FRAGMENT_BYTES_MIN,
+    LINK_ID_BYTES,
+    NO_LINK,
+    PACKET_BYTES_MAX,
+    RECORD_BYTES_MAX,
+    Link,
+    LinkState,
+)
 from iris_py.link_config import LinkConfig
 from iris_py.link_events import CloseReason, LinkClosed, LinkDrained, LinkOpened, PeerIdentified
 from iris_py.testing.pair import End, LinkPair
@@ -570,20 +579,31 @@ def test_a_hostile_peer_cannot_fill_memory_with_fragments() -> None:
     assert "over the limit" in closed(pair.responder).reason
 
 
-def test_empty_fragments_cost_nothing() -> None:
+def test_a_hostile_peer_cannot_cut_a_packet_into_millions_of_pieces() -> None:
     pair = opened()
     rogue = Rogue(pair, pair.initiator)
-    before = memory(pair.responder.link)
-    for _ in range(20):
-        rogue.send(frame(FRAGMENT) * 10_000)
+    rogue.send(frame(FRAGMENT, body(FRAGMENT_BYTES_MIN)))
     pair.drive()
     assert pair.responder.link.state is LinkState.OPEN
-    assert memory(pair.responder.link) - before < 10_000
+    rogue.send(frame(FRAGMENT, body(FRAGMENT_BYTES_MIN - 1)))
+    pair.drive()
+    assert "under the limit" in closed(pair.responder).reason
 
 
-def memory(link: Link) -> int:
-    """Return the bytes of what a link gathers."""
-    return sum(value.__sizeof__() for value in vars(link).values() if isinstance(value, list | bytearray | bytes))
+def test_small_fragments_do_not_keep_the_large_records_that_they_came_in() -> None:
+    pair = opened()
+    rogue = Rogue(pair, pair.initiator)
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            rogue.send(frame(FRAGMENT, body(FRAGMENT_BYTES_MIN)) + frame(UNICAST, body(RECORD_BYTES)))
+            pair.drive()
+            pair.responder.packets.clear()
+            pair.initiator.written.clear()
+        kept, _peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 200 * FRAGMENT_BYTES_MIN
 
 
 def test_pongs_do_not_pile_up_for_who_does_not_read() -> None:
