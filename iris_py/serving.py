@@ -150,7 +150,7 @@ class Server:
         self._threads = None if is_async or inline else DaemonThreads(concurrency, "iris-handler")
         self._is_inline = inline and not is_async
         self._on_requests = handler.on_requests if isinstance(handler, Handler) and answers_together(handler) else None
-        self._together: dict[Execution, set[Execution]] = {}  # of each that runs with others: those somebody waits for
+        self._together: dict[asyncio.Task[None], set[Execution]] = {}  # of a call with several: those somebody waits for
         self._in_threads: dict[Execution, asyncio.Future[object]] = {}
 
     def start(self, executions: Sequence[Execution]) -> None:
@@ -163,9 +163,10 @@ class Server:
         if self._on_requests is not None:
             together = [execution for execution in executions if not execution.surveyed]
             if together:
-                waited_for = set(together)
-                self._together.update(dict.fromkeys(together, waited_for))
-                tasks.update(dict.fromkeys(together, create_task(self._run_together(together, self._on_requests))))
+                task = create_task(self._run_together(together, self._on_requests))
+                self._together[task] = set(together)
+                task.add_done_callback(self._together.pop)
+                tasks.update(dict.fromkeys(together, task))
             executions = [execution for execution in executions if execution.surveyed]
         for execution in executions:
             tasks[execution] = create_task(run(execution))
@@ -175,13 +176,13 @@ class Server:
         task = self._tasks.get(execution)
         if task is None:
             return
-        waited_for = self._together.get(execution)
+        waited_for = self._together.get(task)
         if waited_for is None:
             self._cancel([execution], task)
             return
         waited_for.discard(execution)
         if not waited_for:
-            self._cancel([each for each, others in self._together.items() if others is waited_for], task)
+            self._cancel([each for each, its in self._tasks.items() if its is task], task)
 
     def receive_broadcast(self, event: BroadcastReceived) -> None:
         """Hand a broadcast to the handler."""
@@ -290,12 +291,24 @@ class Server:
                 self._handle_cancelled(execution)
             raise
         else:
-            for execution, answer in zip(executions, answers, strict=True):
-                self._tasks.pop(execution, None)
+            self._answer_together(executions, answers)
+
+    def _answer_together(self, executions: Sequence[Execution], answers: Sequence[bytes | Exception]) -> None:
+        """Give several requests their answers; the usual ones at once."""
+        small_max = min(LARGE_REPLY_BYTES, self._core.max_message_bytes)
+        usual = []
+        for execution, answer in zip(executions, answers, strict=True):
+            self._tasks.pop(execution, None)
+            if type(answer) is bytes and len(answer) < small_max:
+                usual.append((execution, answer))
+            else:
                 self._answer(execution, answer)
-        finally:
-            for execution in executions:
-                self._together.pop(execution, None)
+        if usual:
+            self._core.service.reply_many(usual[0][0].registration, usual, self._loop.time())
+            if self._tasks:
+                self._wake()
+            else:
+                self._transmit_now()
 
     def _answer(self, execution: Execution, answer: bytes | Exception) -> None:
         """Give one of several requests its answer."""
@@ -380,7 +393,6 @@ class Server:
             self._handle_cancelled(execution)
 
     def _handle_cancelled(self, execution: Execution) -> None:
-        self._together.pop(execution, None)
         if self._tasks.pop(execution, None) is None:  # it has ended otherwise, or said so itself
             return
         in_thread = self._in_threads.get(execution)

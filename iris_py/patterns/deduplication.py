@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 from iris_py import packets
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from iris_py.group import Peer
 
 #: How long a reply is remembered (seconds). Longer than any retry of ours: callers give up after seconds, and a task that is
@@ -162,16 +164,25 @@ class Deduplicator(Generic[Work]):
         for caller in callers:
             self._waiting.pop(caller, None)  # one that has given an id to two requests waits once
         if reply is not None:
-            until = now + WINDOW_S
-            self._replies[key] = reply
-            self._ages.append((until, key))
-            if until < self._expires_at:
-                self._expires_at = until
-            self.bytes += ENTRY_BYTES + len(reply)
-            while len(self._ages) > REMEMBERED_MAX or self.bytes > REMEMBERED_BYTES_MAX:
-                self.forgotten += 1
-                self._forget_oldest()
+            self._remember([(key, reply)], now)
         return callers
+
+    def finish_many(self, answered: Sequence[tuple[bytes, bytes]], now: float) -> list[tuple[Caller, bytes]]:
+        """The work on several identities ended with a reply each, as in :meth:`finish`; returns who waits, and for what."""
+        underway, waiting, others = self._underway, self._waiting, self._callers
+        replies = []
+        for key, reply in answered:
+            _work, first = underway.pop(key)
+            if key in others:
+                callers = others.pop(key)
+                replies += [(caller, reply) for caller in callers]
+                for caller in callers:
+                    waiting.pop(caller, None)
+            else:
+                waiting.pop(first, None)
+                replies.append((first, reply))
+        self._remember(answered, now)
+        return replies
 
     def expire(self, now: float) -> None:
         """Forget the replies whose time is over."""
@@ -188,6 +199,19 @@ class Deduplicator(Generic[Work]):
         if callers is None:
             callers = self._callers[key] = {self._underway[key][1]: None}
         return callers
+
+    def _remember(self, answered: Sequence[tuple[bytes, bytes]], now: float) -> None:
+        until, replies, ages, size = now + WINDOW_S, self._replies, self._ages, 0
+        for key, reply in answered:
+            replies[key] = reply
+            ages.append((until, key))
+            size += ENTRY_BYTES + len(reply)
+        if until < self._expires_at:
+            self._expires_at = until
+        self.bytes += size
+        while len(ages) > REMEMBERED_MAX or self.bytes > REMEMBERED_BYTES_MAX:
+            self.forgotten += 1
+            self._forget_oldest()
 
     def _forget_oldest(self) -> None:
         _until, key = self._ages.popleft()

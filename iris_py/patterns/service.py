@@ -135,6 +135,23 @@ class Service:
         if registration.queue or registration.closed:
             self._start_waiting(registration, now)
 
+    def reply_many(self, registration: Registration, answered: Sequence[tuple[Execution, bytes]], now: float) -> None:
+        """Answer several started requests of one registration, as :meth:`reply` does each."""
+        once = []
+        for execution, payload in answered:
+            if execution.identity:
+                once.append((execution.identity, payload))
+            else:
+                self._finish(execution, packets.REPLY, payload, now)
+        registration.running -= len(once)
+        group = registration.group
+        self.out += [
+            (group, peer, packets.REPLY, request_id, 0, payload, NO_HEADERS)
+            for (peer, request_id), payload in self.repetitions.finish_many(once, now)
+        ]
+        if registration.queue or registration.closed:
+            self._start_waiting(registration, now)
+
     def fail(self, execution: Execution, error: BaseException, now: float) -> None:
         """Say that the handler of a started request raised."""
         self._finish(execution, packets.FAILURE, packets.encode_failure(error), now)
