@@ -97,7 +97,10 @@ class Asker(Generic[Question]):
         node = self._node
         if node._tracing is None and node._closing is None:
             try:
-                asked = [((self, question), question.key, as_bytes(question.payload)) for question in questions]
+                asked = []
+                for question in questions:
+                    payload = question.payload
+                    asked.append(((self, question), question.key, payload if type(payload) is bytes else as_bytes(payload)))
                 node._core.request_many(self._cluster, asked, self._timeout, node._loop.time())
             except (IrisError, ValueError, TypeError, OverlayError):
                 self._ask_one_by_one(questions)  # which finds out whose error it is

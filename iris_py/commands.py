@@ -96,7 +96,7 @@ class Commands(ABC):
 
     def request_many(
         self, cluster: str, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float
-    ) -> list[int]:
+    ) -> range:
         """Start idempotent requests with keys; see :class:`~iris_py.patterns.request_many.ManyRequester`.
 
         Raises:

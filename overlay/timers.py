@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
 from typing import Final, Generic, TypeVar
 
@@ -42,17 +42,6 @@ class DeadlineTable(Generic[K]):
         live[key] = entry = (when, sequence, key)
         heap = self._heap
         heappush(heap, entry)
-        if len(heap) > 2 * len(live) + STALE_ENTRIES_FLOOR:
-            self._compact()
-
-    def set_many(self, keys: Iterable[K], when: float) -> None:
-        """Set or move the deadline of many keys, the same for all of them."""
-        sequence, heap, live = self._sequence, self._heap, self._live
-        for key in keys:
-            sequence += 1
-            live[key] = entry = (when, sequence, key)
-            heappush(heap, entry)
-        self._sequence = sequence
         if len(heap) > 2 * len(live) + STALE_ENTRIES_FLOOR:
             self._compact()
 

@@ -13,6 +13,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import msgspec
+
 from iris_py import IrisError, MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
 from spark_connector.errors import DispatchError
 
@@ -43,7 +45,7 @@ AGAIN = (RequestTimeout, NoMembers, Overloaded, MemberLost)
 Rows = TypeVar("Rows")
 
 
-class Question:
+class Question(msgspec.Struct, eq=False):
     """One request.
 
     Attributes:
@@ -54,13 +56,10 @@ class Question:
             each other, and the rows, until Python looks for such cycles.
     """
 
-    __slots__ = ("group", "key", "outcome", "payload")
-
-    def __init__(self, key: str, payload: bytes | None, outcome: DispatchError | None = None) -> None:
-        self.key = key
-        self.payload = payload
-        self.outcome: bytes | DispatchError | None = outcome
-        self.group: Group[Any] | None = None
+    key: str
+    payload: bytes | None
+    outcome: bytes | DispatchError | None = None
+    group: Group[Any] | None = None
 
 
 class Group(Generic[Rows]):

@@ -9,6 +9,18 @@ from iris_py.headers import Headers
 from iris_py.patterns.tunnel_offer import Offer
 
 
+class Together(msgspec.Struct, eq=False):
+    """Requests that were begun at once, and share a deadline.
+
+    Attributes:
+        ids: Theirs.
+        left: How many have no outcome yet.
+    """
+
+    ids: range
+    left: int
+
+
 class Pending(msgspec.Struct, eq=False):
     """One request that has no outcome yet.
 
@@ -23,6 +35,7 @@ class Pending(msgspec.Struct, eq=False):
         placement: Which zones it prefers and requires; None for the usual.
         headers: What travels beside the payload.
         anchor: Chooses the member; empty: the balancer does.
+        together: Those with which it shares its deadline; None if it has its own.
         offer: It asks for a tunnel, with this.
         member: Who has it.
         sent_at: Since when.
@@ -45,6 +58,7 @@ class Pending(msgspec.Struct, eq=False):
     placement: Placement | None
     headers: Headers
     anchor: bytes = b""
+    together: Together | None = None
     offer: Offer | None = None
     member: Member | None = None
     sent_at: float = 0.0

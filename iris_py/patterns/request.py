@@ -16,7 +16,7 @@ from iris_py import packets
 from iris_py.balancer import choose_near
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.headers import NO_HEADERS
-from iris_py.patterns.pending import Pending
+from iris_py.patterns.pending import Pending, Together
 from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Requester:
         self._last_id = 0
         self._pending: dict[int, Pending] = {}
         self._waiting: dict[int, None] = {}  # without a member: the view is unknown or empty, or every link is congested
-        self._deadlines: DeadlineTable[int] = DeadlineTable()
+        self._deadlines: DeadlineTable[int | Together] = DeadlineTable()
         self._retry_times: DeadlineTable[int] = DeadlineTable()
         self.out: list[Outgoing] = []
         self.has_new_deadline = False
@@ -279,20 +279,12 @@ class Requester:
 
     def handle_timeout(self, now: float) -> None:
         """End what is out of time, and try again what waited for that; harmless if early."""
-        for request_id in self._deadlines.expired(now):
-            pending = self._pending[request_id]
-            error: IrisError
-            last = pending.member or pending.lost
-            if last is not None:
-                error = RequestTimeout(pending.group.name, pending.timeout_s, last.peer.id.hex())
-            elif pending.rejected == packets.Rejection.OVERLOADED:
-                error = Overloaded(pending.group.name, pending.tried_count)
-            elif pending.group.members is not None and not pending.group.candidates(pending.placement):
-                error = self._no_members(pending)
-            else:
-                error = RequestTimeout(pending.group.name, pending.timeout_s, None)
-            self._cancel_at_member(request_id, pending)
-            self._finish(request_id, pending, error)
+        for expired in self._deadlines.expired(now):
+            for request_id in (expired,) if isinstance(expired, int) else expired.ids:
+                pending = self._pending.get(request_id)
+                if pending is not None:
+                    self._cancel_at_member(request_id, pending)
+                    self._finish(request_id, pending, self._timeout_of(pending))
         for request_id in self._retry_times.expired(now):
             pending = self._pending[request_id]
             if pending.member is not None:  # it went through the ring
@@ -460,7 +452,7 @@ class Requester:
 
     def _forget(self, request_id: int, pending: Pending) -> None:
         del self._pending[request_id]
-        self._deadlines.cancel(request_id)
+        self._forget_deadline(request_id, pending.together)
         member = pending.member
         if member is not None:
             member.in_flight -= 1
@@ -469,6 +461,25 @@ class Requester:
             self._retry_times.cancel(request_id)
         if pending.is_parked:
             self._unpark(request_id, pending)
+
+    def _forget_deadline(self, request_id: int, together: Together | None) -> None:
+        if together is None:
+            self._deadlines.cancel(request_id)
+            return
+        together.left -= 1
+        if not together.left:
+            self._deadlines.cancel(together)
+
+    def _timeout_of(self, pending: Pending) -> IrisError:
+        """Return what is said of a request that is out of time."""
+        last = pending.member or pending.lost
+        if last is not None:
+            return RequestTimeout(pending.group.name, pending.timeout_s, last.peer.id.hex())
+        if pending.rejected == packets.Rejection.OVERLOADED:
+            return Overloaded(pending.group.name, pending.tried_count)
+        if pending.group.members is not None and not pending.group.candidates(pending.placement):
+            return self._no_members(pending)
+        return RequestTimeout(pending.group.name, pending.timeout_s, None)
 
     def _cancel_at_member(self, request_id: int, pending: Pending) -> None:
         if pending.member is not None:

@@ -8,11 +8,11 @@ from iris_py import packets
 from iris_py.anchors import slot_of
 from iris_py.headers import NO_HEADERS
 from iris_py.patterns.deduplication import hash_of_keys, identity_of_key
-from iris_py.patterns.pending import Pending
+from iris_py.patterns.pending import Pending, Together
 from iris_py.patterns.request import TIMEOUT_S_MAX, Requester
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from iris_py.group import Group, Peer
 
@@ -21,8 +21,8 @@ class ManyRequester(Requester):
     """The requests of one node, with a way to begin many of them. A keyed request costs half as much here as one by one."""
 
     def request_many(
-        self, group: Group, asked: Iterable[tuple[object, str | bytes, bytes]], timeout_s: float, now: float
-    ) -> list[int]:
+        self, group: Group, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float
+    ) -> range:
         """Start idempotent requests, as :meth:`request` does with identities of keys that also choose the member.
 
         Args:
@@ -38,27 +38,30 @@ class ManyRequester(Requester):
             ValueError: A key is empty or cannot be said in UTF-8. Then none is started.
             TypeError: A key is neither text nor bytes. Then none is started.
         """
+        if not asked:
+            return range(0)
         name, beginning = group.name, hash_of_keys(group.name)
-        identified = []
-        for token, key, payload in asked:
+        identities = []
+        for _token, key, _payload in asked:
             if type(key) is str and key:
                 hashed = beginning.copy()
                 hashed.update(key.encode())
-                identified.append((token, hashed.digest(), payload))
+                identities.append(hashed.digest())
             else:
-                identified.append((token, identity_of_key(name, key), payload))
+                identities.append(identity_of_key(name, key))
         deadline = now + min(timeout_s, TIMEOUT_S_MAX)
-        if identified and deadline < self._earliest:
+        if deadline < self._earliest:
             self.has_new_deadline = True
         time_left = packets.encode_time_left(deadline - now)
-        ids = list(range(self._last_id + 1, self._last_id + 1 + len(identified)))
+        ids = range(self._last_id + 1, self._last_id + 1 + len(asked))
         self._last_id += len(ids)
         self.sent += len(ids)
-        self._deadlines.set_many(ids, deadline)
+        together = Together(ids, len(ids))
+        self._deadlines.set(together, deadline)
         kind, pending_by_id, out, who_has = packets.REQUEST_ONCE, self._pending, self.out, group.anchors.usual
-        for request_id, (token, identity, payload) in zip(ids, identified, strict=True):
+        for request_id, identity, (token, _key, payload) in zip(ids, identities, asked, strict=True):
             content = identity + payload
-            pending = Pending(token, group, kind, content, timeout_s, deadline, True, None, NO_HEADERS, identity)
+            pending = Pending(token, group, kind, content, timeout_s, deadline, True, None, NO_HEADERS, identity, together)
             pending_by_id[request_id] = pending
             member = who_has.get(slot_of(identity))  # after the first request of a slot
             if member is None or (peer := member.peer).is_full or peer.link is None or peer.link.congested:
@@ -74,7 +77,7 @@ class ManyRequester(Requester):
 
     def receive_replies(self, peer: Peer, replies: Sequence[tuple[int, bytes]], now: float) -> None:
         """A member answered several, as :meth:`receive_reply`: (id, payload) of each."""
-        pending_by_id, outcomes, forget_deadline = self._pending, self.outcomes, self._deadlines.cancel
+        pending_by_id, outcomes, forget_deadline = self._pending, self.outcomes, self._forget_deadline
         for request_id, payload in replies:
             pending = pending_by_id.get(request_id)
             member = None if pending is None else pending.member
@@ -82,7 +85,11 @@ class ManyRequester(Requester):
                 self.receive_reply(peer, request_id, payload, now)
                 continue
             del pending_by_id[request_id]
-            forget_deadline(request_id)
+            together = pending.together
+            if together is None or together.left == 1:
+                forget_deadline(request_id, together)
+            else:
+                together.left -= 1
             member.in_flight -= 1
             peer.awaited -= 1
             member.observe(now - pending.sent_at)

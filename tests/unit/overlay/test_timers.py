@@ -8,7 +8,6 @@ from overlay.timers import STALE_ENTRIES_FLOOR, DeadlineTable
 OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("set"), st.integers(0, 5), st.integers(0, 20)),
-        st.tuples(st.just("set many"), st.integers(0, 5), st.integers(0, 20)),
         st.tuples(st.just("cancel"), st.integers(0, 5), st.just(0)),
         st.tuples(st.just("expire"), st.just(0), st.integers(0, 20)),
         st.tuples(st.just("deadline"), st.just(0), st.just(0)),
@@ -26,10 +25,6 @@ def test_equals_a_table_that_sorts(operations: list[tuple[str, int, int]]) -> No
         if operation == "set":
             table.set(key, when)
             model[key] = (when, order)
-        elif operation == "set many":
-            table.set_many(range(key), when)
-            # Of those that are set at once the first is the earliest.
-            model |= {each: (when, order + each / 10) for each in range(key)}
         elif operation == "cancel":
             table.cancel(key)
             model.pop(key, None)
@@ -57,22 +52,6 @@ def test_memory_follows_the_live_entries() -> None:
     assert len(table._heap) <= STALE_ENTRIES_FLOOR
     assert table.deadline() is None
     assert table.expired(1e9) == []
-
-
-def test_memory_follows_the_live_entries_when_many_are_set() -> None:
-    table: DeadlineTable[int] = DeadlineTable()
-    for when in range(1000):
-        table.set_many(range(100), when)
-        assert len(table._heap) <= 2 * 100 + STALE_ENTRIES_FLOOR
-    assert table.expired(999) == list(range(100))
-
-
-def test_those_that_are_set_at_once_come_before_what_is_set_later() -> None:
-    table: DeadlineTable[int] = DeadlineTable()
-    table.set_many([7, 8, 9], 1.0)
-    table.set(5, 1.0)
-    table.set_many([3], 1.0)
-    assert table.expired(1.0) == [7, 8, 9, 5, 3]
 
 
 def test_keys_are_never_compared() -> None:
