@@ -270,7 +270,7 @@ class Inbound:
         if message_id >= packets.SURVEY_IDS:
             self._surveyor.receive_answer(group, peer, packets.FAILURE, message_id, argument, payload)
         else:
-            self._requester.receive_failure(peer, message_id, payload)
+            self._requester.receive_failure(peer, message_id, payload, now)
 
     def _receive_rejection(
         self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers

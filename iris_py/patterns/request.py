@@ -185,12 +185,16 @@ class Requester:
             self.replied += 1
             self.outcomes.append((pending.token, payload))
 
-    def receive_failure(self, peer: Peer, request_id: int, payload: bytes) -> None:
-        """The handler at a member raised."""
+    def receive_failure(self, peer: Peer, request_id: int, payload: bytes, now: float) -> None:
+        """The handler at a member raised. If the time ran out at both sides at once, that is what became of the request."""
         pending = self._take(peer, request_id)
-        if pending is not None:
-            type_, text = packets.decode_failure(payload)
-            self.outcomes.append((pending.token, RemoteError(pending.group.name, peer.id.hex(), type_, text)))
+        if pending is None:
+            return
+        if now >= pending.deadline:
+            self.outcomes.append((pending.token, self._timeout_of(pending)))
+            return
+        type_, text = packets.decode_failure(payload)
+        self.outcomes.append((pending.token, RemoteError(pending.group.name, peer.id.hex(), type_, text)))
 
     def receive_rejection(self, peer: Peer, request_id: int, reason: int, now: float) -> None:
         """A member surely did not execute the request: another one may."""

@@ -81,7 +81,7 @@ class RequesterMachine(RuleBasedStateMachine):
             if kind == "reply":
                 self.requester.receive_reply(holder.peer, id_, asked.answer, self.now)
             else:
-                self.requester.receive_failure(holder.peer, id_, packets.encode_failure(ValueError()))
+                self.requester.receive_failure(holder.peer, id_, packets.encode_failure(ValueError()), self.now)
         else:
             asked.returns += 1
             asked.holder = None
@@ -94,7 +94,7 @@ class RequesterMachine(RuleBasedStateMachine):
         if strangers:
             peer, late = strangers[index % len(strangers)].peer, self.requester.late
             self.requester.receive_reply(peer, id_, b"stray", self.now)
-            self.requester.receive_failure(peer, id_, b"")
+            self.requester.receive_failure(peer, id_, b"", self.now)
             self.requester.receive_rejection(peer, id_, Rejection.OVERLOADED, self.now)
             assert self.requester.late == late + 3
         self.settle()

@@ -104,18 +104,22 @@ def resolve_to(monkeypatch: pytest.MonkeyPatch, *addresses: tuple[str, int]) -> 
     monkeypatch.setattr(sockets, "_resolve", resolve)
 
 
-def hang_at(monkeypatch: pytest.MonkeyPatch, dead: tuple[str, int]) -> list[str]:
-    """Let dials to an address hang; return what becomes of them."""
+def hang_at(monkeypatch: pytest.MonkeyPatch, dead: tuple[str, int], two_hang: asyncio.Event | None = None) -> list[str]:
+    """Let dials to an address hang; return what becomes of them, and say when there are two."""
     fates: list[str] = []
     original: Callable[..., Awaitable[socket.socket]] = sockets._connect
 
     async def connect(loop: asyncio.AbstractEventLoop, family: int, address: tuple[str, int]) -> socket.socket:
         if address != dead:
             return await original(loop, family, address)
+        number = len(fates)
+        fates.append("hangs")
+        if two_hang is not None and len(fates) == 2:
+            two_hang.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            fates.append("cancelled")
+            fates[number] = "cancelled"
             raise
         raise AssertionError("unreachable")
 
@@ -211,10 +215,13 @@ def test_a_cancelled_dial_cancels_all_its_attempts(run: Run, monkeypatch: pytest
 
     async def main() -> None:
         resolve_to(monkeypatch, ("192.0.2.1", 9), ("192.0.2.1", 9))
-        fates = hang_at(monkeypatch, ("192.0.2.1", 9))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await SocketNetwork().dial(Peer, "example", 0)
+        two_hang = asyncio.Event()
+        fates = hang_at(monkeypatch, ("192.0.2.1", 9), two_hang)
+        dialling = asyncio.create_task(SocketNetwork().dial(Peer, "example", 0))
+        await two_hang.wait()
+        dialling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await dialling
         await asyncio.sleep(0)
         assert fates == ["cancelled", "cancelled"]
 

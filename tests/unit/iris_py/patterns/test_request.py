@@ -124,7 +124,7 @@ def test_a_failure_of_the_handler_is_not_retried(idempotent: bool) -> None:
     caller = Caller(3)
     request_id = caller.request(idempotent=idempotent)
     member = caller.one_sent()
-    caller.requester.receive_failure(member.peer, request_id, packets.encode_failure(KeyError("key")))
+    caller.requester.receive_failure(member.peer, request_id, packets.encode_failure(KeyError("key")), 0.5)
     error = caller.outcome()
     assert isinstance(error, RemoteError)
     assert (error.cluster, error.member, error.type, error.text) == ("cluster", member.peer.id.hex(), "KeyError", "'key'")
@@ -134,8 +134,18 @@ def test_a_failure_of_the_handler_is_not_retried(idempotent: bool) -> None:
 def test_a_malformed_failure_is_a_failure() -> None:
     caller = Caller(1)
     request_id = caller.request()
-    caller.requester.receive_failure(caller.one_sent().peer, request_id, b"\x92\xa1a\xa1\xff")
+    caller.requester.receive_failure(caller.one_sent().peer, request_id, b"\x92\xa1a\xa1\xff", 0.0)
     assert isinstance(caller.outcome(), RemoteError)
+
+
+def test_a_handler_that_sees_the_time_run_out_fails_no_request() -> None:
+    caller = Caller(1)
+    request_id = caller.request(1.0, timeout_s=2.0)
+    member = caller.one_sent()
+    caller.requester.receive_failure(member.peer, request_id, packets.encode_failure(TimeoutError()), 3.0)
+    error = caller.outcome()
+    assert isinstance(error, RequestTimeout)
+    assert (error.cluster, error.timeout_s, error.member) == ("cluster", 2.0, member.peer.id.hex())
 
 
 def test_strays_change_nothing() -> None:
@@ -145,7 +155,7 @@ def test_strays_change_nothing() -> None:
     (other,) = (each for each in caller.all_members() if each is not member)
     requester = caller.requester
     requester.receive_reply(other.peer, request_id, b"not yours", 0.0)
-    requester.receive_failure(other.peer, request_id, b"")
+    requester.receive_failure(other.peer, request_id, b"", 0.0)
     requester.receive_rejection(other.peer, request_id, Rejection.OVERLOADED, 0.0)
     requester.receive_reply(member.peer, request_id + 1, b"never asked", 0.0)
     requester.receive_rejection(member.peer, 0, Rejection.OVERLOADED, 0.0)

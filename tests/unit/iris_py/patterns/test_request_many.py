@@ -72,7 +72,7 @@ class Caller:
 
 
 def _describe(pending: Pending) -> dict[str, Any]:
-    values = {name: getattr(pending, name) for name in Pending.__struct_fields__ if name != "group"}
+    values = {name: getattr(pending, name) for name in Pending.__struct_fields__ if name not in ("group", "together")}
     return {**values, "member": pending.member and pending.member.peer.id}
 
 
