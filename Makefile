@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadgroup
 
-.PHONY: demo simulate test check unit test-spark test-network format bench bench-spark evidence-spark soak fuzz clean help
+.PHONY: demo simulate test check unit test-long test-network format bench bench-spark evidence-spark soak fuzz clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -39,8 +39,8 @@ check: $(READY) ## format, lint with the import layers, strict types
 unit: $(READY) ## all tests that need no root
 	$(BIN)/pytest $(PARALLEL)
 
-test-spark: $(READY) ## the long tests of Spark: a standalone cluster whose processes are killed, the demo, what is executed when everything fails
-	$(BIN)/pytest -m long
+test-long: $(READY) ## the long tests: Spark standalone and under Connect, its demo, what it executes when everything fails; schedules of faults that once failed
+	$(BIN)/pytest $(PARALLEL) -m long
 
 test-network: $(READY) ## two sites of network namespaces with a long and lossy line: partitions, cuts, firewalls (needs root)
 	@test "$$(id -u)" = 0 || { echo "make test-network needs root, for it makes network namespaces of its own: run sudo make test-network"; exit 1; }

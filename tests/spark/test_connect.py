@@ -13,7 +13,7 @@ import pytest
 from tests.spark import connecting, warm_daemon
 from tests.spark.conftest import environment
 
-pytestmark = [pytest.mark.xdist_group("spark-processes"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark-processes"), pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parents[2]
 
