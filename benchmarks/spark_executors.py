@@ -24,10 +24,12 @@ from pyspark.sql import SparkSession
 
 from security import Secret
 from spark_connector import ExecutorCluster, Network, configure, ensure_java
+from spark_connector.application import Application
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+EXECUTORS: Final = 2
 #: Requests that are measured, after some that are not.
 REQUESTS: Final = 2000
 WARM_UP: Final = 200
@@ -112,6 +114,39 @@ def measure_loss(cluster: ExecutorCluster) -> dict[str, float]:
     }
 
 
+def measure_first_task(spark: SparkSession) -> float:
+    """Kill executors of a Spark that has no agents.
+
+    Returns:
+        The median of the seconds from when Spark has a replacement until a Python task has run there. Nothing that is started
+        by a task can be there before.
+    """
+    application = Application(spark)
+    return statistics.median(_time_first_task(application) for _ in range(LOSSES))
+
+
+def _time_first_task(application: Application) -> float:
+    _until(lambda: len(application.executors()) == EXECUTORS)
+    living, processes = application.executors(), set[int]()
+
+    def are_known() -> bool:  # a task may run elsewhere than it was meant to
+        processes.update(application.run(living, _java_of_task, "first task"))
+        return len(processes) == EXECUTORS
+
+    _until(are_known)
+    os.kill(processes.pop(), signal.SIGKILL)
+    _until(lambda: set(application.executors()).difference(living))
+    registered = time.monotonic()
+    replacement = set(application.executors()).difference(living)
+    _until(lambda: set(application.run(replacement, _java_of_task, "first task")).difference(processes))
+    return time.monotonic() - registered
+
+
+def _java_of_task(_rows: Iterable[object]) -> list[int]:
+    """Return the process of the Java that runs a task: the parent of the daemon that is the parent of the worker."""
+    return [int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])]
+
+
 def _until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
@@ -127,7 +162,7 @@ def _resident_mib(pid: int) -> float:
 
 def _start(accelerate: bool) -> SparkSession:
     builder = configure(SparkSession.builder, accelerate=accelerate, fair=False)
-    builder = builder.master("local-cluster[2,1,1024]")
+    builder = builder.master(f"local-cluster[{EXECUTORS},1,1024]")
     for name in ("spark.driver.host", "spark.driver.bindAddress"):
         builder = builder.config(name, "127.0.0.1")
     spark = builder.config("spark.executor.memory", "1g").config("spark.ui.enabled", "false").getOrCreate()
@@ -136,7 +171,8 @@ def _start(accelerate: bool) -> SparkSession:
 
 
 def _with_cluster(accelerate: bool, measured: Callable[[SparkSession, ExecutorCluster], dict[str, float]]) -> dict[str, float]:
-    """Measure something with a session of its own; and ``started_s``, until executors that run Python are members."""
+    """Measure something with a session of its own, and ``started_s``, until executors that run Python are members; then
+    :func:`measure_first_task`, with no cluster any more."""
     spark = _start(accelerate)
     application = spark.sparkContext.applicationId
     network = Network(secret=Secret.generate(os.urandom).text, discovery=False, listen="127.0.0.1:0")
@@ -147,8 +183,9 @@ def _with_cluster(accelerate: bool, measured: Callable[[SparkSession, ExecutorCl
         with ExecutorCluster(
             spark, "benchmark", lambda _request: os.environ["SPARK_EXECUTOR_PID"].encode(), network=network
         ) as cluster:
-            cluster.wait(2, timeout=PATIENCE_S)
-            return {"started_s": time.monotonic() - began, **measured(spark, cluster)}
+            cluster.wait(EXECUTORS, timeout=PATIENCE_S)
+            figures = {"started_s": time.monotonic() - began, **measured(spark, cluster)}
+        return {**figures, "first_task_s": measure_first_task(spark)}
     finally:
         spark.stop()
         shutil.rmtree(Path(pyspark.__file__).parent / "work" / application, ignore_errors=True)
@@ -168,7 +205,7 @@ def main() -> None:
 def _print_figures() -> None:
     figures = _with_cluster(False, measure)
     accelerated = _with_cluster(True, lambda _spark, cluster: measure_losses(cluster))
-    for name in ("started_s", "joined_s"):
+    for name in ("started_s", "joined_s", "first_task_s"):
         figures[f"accelerated_{name}"] = accelerated[name]
     print(json.dumps({name: round(value, 4) for name, value in figures.items()}, indent=2))
 

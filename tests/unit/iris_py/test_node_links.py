@@ -9,7 +9,7 @@ from iris_py.errors import MemberLost, NoMembers, RequestTimeout
 from iris_py.group import DIRECT_MEMBERS_MAX, Group, Member
 from iris_py.link import LinkState
 from iris_py.node import LINK_IDLE_S, NodeCore
-from iris_py.outbound import CONNECT_RETRY_S, HELD_S
+from iris_py.outbound_base import CONNECT_RETRY_S, HELD_S
 from iris_py.packets import ROUTED_BYTES_MAX
 from iris_py.peers import PeerOpened
 from overlay.events import Cast, ConnectFailed, GroupMember, LinkReleased, PeerDied, ViewChanged

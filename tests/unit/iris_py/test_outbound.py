@@ -14,7 +14,8 @@ from iris_py.group import Group, Member, Peer
 from iris_py.headers import NO_HEADERS, encode_headers
 from iris_py.held import HELD_BYTES_HIGH
 from iris_py.lanes import MULTICAST, UNICAST
-from iris_py.outbound import CONNECT_RETRY_S, HELD_S, HELD_S_MAX, Outbound
+from iris_py.outbound import Outbound
+from iris_py.outbound_base import CONNECT_RETRY_S, HELD_S, HELD_S_MAX
 from iris_py.packets import BROADCAST, CANCEL, MESSAGE, REPLY, REQUEST, ROUTED_BYTES_MAX
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
