@@ -29,6 +29,7 @@ from spark_connector.application import Application
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+#: Executors of a session, with one slot each.
 EXECUTORS: Final = 2
 #: Requests that are measured, after some that are not.
 REQUESTS: Final = 2000

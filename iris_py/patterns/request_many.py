@@ -85,11 +85,7 @@ class ManyRequester(Requester):
                 self.receive_reply(peer, request_id, payload, now)
                 continue
             del pending_by_id[request_id]
-            together = pending.together
-            if together is None or together.left == 1:
-                forget_deadline(request_id, together)
-            else:
-                together.left -= 1
+            forget_deadline(request_id, pending.together)
             member.in_flight -= 1
             peer.awaited -= 1
             member.observe(now - pending.sent_at)
