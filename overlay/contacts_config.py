@@ -25,7 +25,7 @@ class ContactsConfig:
     """When a dial that led to no link is taken for failed. Too small: slow but good paths are given up. Too large: messages to
     a black hole wait as long."""
 
-    patience_s: float = 1.0
+    patience_s: float = 0.25
     """How long messages wait for a dial before they are given back, to go another way while it goes on. Too small: under load
     much goes the long way for nothing. Too large: who is behind a firewall hears late."""
 

@@ -1,11 +1,13 @@
 """Getting a link to a node, whoever of the two can dial; and a way for those that can have none.
 
-A node behind a firewall or an address translator can dial, but not be dialled. So who cannot dial a node asks it through the
-ring to dial back (connection reversal, RFC 5128 section 3.2). If neither can dial the other, their packets go through the ring.
+A node behind a firewall or an address translator can dial, but not be dialled. So who cannot dial a node, or has waited for
+`REVERSAL_DELAY_S`, asks it through the ring to dial back (connection reversal, RFC 5128 section 3.2): firewalls swallow dials
+rather than refuse them, and a dial takes seconds to fail. If neither can dial the other, their packets go through the ring.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from overlay.errors import InfoError
@@ -27,6 +29,10 @@ they hold up everybody's control messages on the way."""
 WANTED_MAX: Final = 1024
 """Nodes that a link is wanted to at once; beyond it the oldest has failed."""
 
+REVERSAL_DELAY_S: Final = 0.5
+"""How long a dial may take before the node is asked to dial back meanwhile. Too small: under load both dial, and one of two links
+is thrown away. Too large: the first message to a node behind a firewall waits as long."""
+
 DIAL_BACK_S: Final = 2.0
 """How long a node that was asked to dial back may take. Too small: distant ones are taken for unreachable. Too large: what is
 for them waits as long before it takes the way through the ring."""
@@ -34,6 +40,17 @@ for them waits as long before it takes the way through the ring."""
 # The first byte of what is sent through the ring. Messages of groups are msgpack arrays, and begin with none of these.
 PACKET: Final = b"\x00"
 DIAL_BACK: Final = b"\x01"
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """A node that the owner wants a link to."""
+
+    info: NodeInfo
+    is_dialled: bool = True
+    """Whether a dial from here may still lead there."""
+    is_asked: bool = False
+    """Whether it was asked to dial back."""
 
 
 class Reaching:
@@ -45,8 +62,8 @@ class Reaching:
         self._ring = ring
         self._contacts = contacts
         self._counters = counters
-        # Whom the owner wants a link to; those that were asked to dial back have a deadline.
-        self._wanted: dict[NodeId, NodeInfo] = {}
+        self._wanted: dict[NodeId, _Wanted] = {}
+        # When to ask for a dial back; then, until when that may take.
         self._deadlines: DeadlineTable[NodeId] = DeadlineTable()
 
     def __len__(self) -> int:
@@ -58,7 +75,8 @@ class Reaching:
             return
         if len(self._wanted) >= WANTED_MAX:
             self._fail(next(iter(self._wanted)))
-        self._wanted[info.id] = info
+        self._wanted[info.id] = _Wanted(info)
+        self._deadlines.set(info.id, now + REVERSAL_DELAY_S)
         self._contacts.connect(info, now)
 
     def send(self, info: NodeInfo, payload: bytes, now: float) -> None:
@@ -71,15 +89,14 @@ class Reaching:
     def contact_failed(self, failure: ContactFailed, *, is_dead: bool, now: float) -> None:
         """Handle that a node cannot be dialled."""
         peer = failure.info.id
-        if peer not in self._wanted or peer in self._deadlines:
-            return
-        if failure.is_overflow and failure.undelivered:
+        wanted = self._wanted.get(peer)
+        if wanted is None or (failure.is_overflow and failure.undelivered):
             return  # It is being dialled; only for a message there was no room.
-        if failure.is_overflow or is_dead or not self._local.addresses or not self._ring.is_active:
+        wanted.is_dialled = False
+        if is_dead or (wanted.is_asked and peer not in self._deadlines):
             self._fail(peer)
-            return
-        self._deadlines.set(peer, now + DIAL_BACK_S)
-        self._ring.send(NodeInfo(peer, ()), DIAL_BACK, now)
+        elif not wanted.is_asked and (failure.is_overflow or not self._ask_back(wanted, now)):
+            self._fail(peer)
 
     def link_opened(self, peer: NodeId) -> None:
         """Handle a new link."""
@@ -106,19 +123,35 @@ class Reaching:
         if payload[:1] == PACKET:
             self._counters.packets_undeliverable += 1
         elif payload[:1] == DIAL_BACK:
-            self.peer_dead(peer)
+            self._deadlines.cancel(peer)
+            wanted = self._wanted.get(peer)
+            if wanted is not None and not wanted.is_dialled:
+                self._fail(peer)
         else:
             return False
         return True
 
     def handle_timeout(self, now: float) -> None:
-        """Give up on those that did not dial back; harmless if early."""
+        """Ask those to dial back that a dial has not reached yet, and give up on those that did not; harmless if early."""
         for peer in self._deadlines.expired(now):
-            self._fail(peer)
+            wanted = self._wanted[peer]
+            if not wanted.is_asked:
+                self._ask_back(wanted, now)
+            elif not wanted.is_dialled:
+                self._fail(peer)
 
     def deadline(self) -> float | None:
         """Return the earliest time to call `handle_timeout`."""
         return self._deadlines.deadline()
+
+    def _ask_back(self, wanted: _Wanted, now: float) -> bool:
+        """Ask a node to dial back; return False if that is of no use."""
+        if not self._local.addresses or not self._ring.is_active:
+            return False
+        wanted.is_asked = True
+        self._deadlines.set(wanted.info.id, now + DIAL_BACK_S)
+        self._ring.send(NodeInfo(wanted.info.id, ()), DIAL_BACK, now)
+        return True
 
     def _fail(self, peer: NodeId) -> None:
         del self._wanted[peer]

@@ -19,6 +19,7 @@ from overlay.routing_messages import (
     LeafProbe,
     Leaving,
     Returned,
+    Routed,
     decode_ring_message,
     encode_ring_message,
 )
@@ -59,13 +60,15 @@ class Relaying:
             self._ring.tell(via, Returned(path[:-1], source, data))
 
     def send_another_way(self, peer: NodeId, data: bytes, now: float) -> bool:
-        """Relay what could not be given to a peer, if it is of a kind that nobody else repeats.
+        """Send what could not be given to a peer through others, if it is of a kind that nobody repeats.
 
         Returns:
             Whether it is a probe, which counts its ways itself.
         """
         message = decode_ring_message(data)
-        if isinstance(message, Direct | LeafAck):
+        if isinstance(message, Routed):
+            self._router.hop_refused(message.sequence, now)
+        elif isinstance(message, Direct | LeafAck):
             self.relay(peer, data, now)
         elif isinstance(message, Returned):
             self.relay(message.path[0] if message.path else peer, message.payload, now)

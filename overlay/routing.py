@@ -126,6 +126,13 @@ class Router:
             pending.tried = (*pending.tried, pending.hop.id)
         self._again(pending, now)
 
+    def hop_refused(self, sequence: int, now: float) -> None:
+        """Handle that a message could not be given to its hop: send it another way, to the root through a neighbour of it."""
+        pending = self.hops.take(sequence)
+        if pending is not None and pending.hop is not None:
+            pending.tried = (*pending.tried, pending.hop.id)
+            self._again(pending, now)
+
     def hop_failed(self, node: NodeId, now: float) -> None:
         """Handle that a node is dead, or nothing could be given to it: send what it did not acknowledge another way."""
         for pending in self.hops.take_all(node):

@@ -221,6 +221,22 @@ def test_what_cannot_be_given_to_a_node_is_relayed() -> None:
     assert not any(isinstance(message, Direct) for message in direct)
 
 
+def test_what_waits_too_long_for_a_dial_to_the_root_goes_through_its_neighbour() -> None:
+    wires = make_ring(10, 100, 200)
+    sender, root, other = wires.nodes[wires.infos[10].id], wires.infos[200], wires.infos[100]
+    sender.route(make_key(200), b"x", wires.now)
+    ((to, data),) = sender.messages_to_send()
+    assert to == root
+    sender.give_back(root.id, [data], wires.now)
+    sender.give_back(root.id, [data], wires.now)  # once is enough
+    ((to, data),) = sender.messages_to_send()
+    assert to == other, "without any time that passed"
+    wires.nodes[other.id].receive(wires.infos[10].id, data, wires.now)
+    wires.advance(10.0)
+    assert [event.payload for event in wires.of(200, Delivered)] == [b"x"]
+    assert root in sender.leaves(), "it says nothing about the root"
+
+
 def test_two_hidden_nodes_are_neighbours_by_relay() -> None:
     wires = make_ring(10)
     first = wires.add(100, 10, is_dialable=False)

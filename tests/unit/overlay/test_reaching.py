@@ -16,7 +16,15 @@ from overlay.ids import GroupId, NodeId
 from overlay.messages import NodeInfo
 from overlay.pastry import Pastry
 from overlay.pastry_config import PastryConfig
-from overlay.reaching import DIAL_BACK, DIAL_BACK_S, PACKET, PACKET_BYTES_MAX, WANTED_MAX, Reaching
+from overlay.reaching import (
+    DIAL_BACK,
+    DIAL_BACK_S,
+    PACKET,
+    PACKET_BYTES_MAX,
+    REVERSAL_DELAY_S,
+    WANTED_MAX,
+    Reaching,
+)
 from overlay.routing_messages import PAYLOAD_BYTES_MAX, Direct, LeafProbe, Routed, decode_ring_message, encode_ring_message
 
 
@@ -87,6 +95,49 @@ def test_whom_no_dial_reaches_is_asked_to_dial_back_once() -> None:
     assert harness.events() == [ConnectFailed(TWO.id)]
     harness.reaching.handle_timeout(100.0)
     assert harness.events() == []
+
+
+def test_whom_a_dial_does_not_reach_soon_is_asked_to_dial_back_meanwhile() -> None:
+    harness = Harness()
+    harness.reaching.connect(TWO, 0.0)
+    assert harness.reaching.deadline() == REVERSAL_DELAY_S
+    harness.reaching.handle_timeout(REVERSAL_DELAY_S)
+    assert harness.sent() == [(TWO.id, DIAL_BACK)]
+    harness.fail(TWO, REVERSAL_DELAY_S + 0.1)  # the dial fails first, then nobody has dialled back
+    assert harness.events() == []
+    assert harness.reaching.deadline() == REVERSAL_DELAY_S + DIAL_BACK_S
+    harness.reaching.handle_timeout(REVERSAL_DELAY_S + DIAL_BACK_S)
+    assert harness.events() == [ConnectFailed(TWO.id)]
+    assert harness.sent() == []
+
+
+def test_nobody_dials_back_but_the_dial_goes_on() -> None:
+    harness = Harness()
+    for gives_up in (lambda: harness.reaching.handle_timeout(50.0), lambda: harness.reaching.undeliverable(TWO.id, DIAL_BACK)):
+        for is_reached in (True, False):
+            harness.reaching.connect(TWO, 0.0)
+            harness.reaching.handle_timeout(REVERSAL_DELAY_S)
+            gives_up()
+            assert harness.events() == []
+            assert harness.reaching.deadline() is None
+            if is_reached:
+                harness.reaching.link_opened(TWO.id)
+            harness.fail(TWO, 60.0)
+            assert harness.events() == ([] if is_reached else [ConnectFailed(TWO.id)])
+            assert len(harness.reaching) == 0
+
+
+def test_whom_nobody_could_ask_before_the_dial_failed_is_asked_then() -> None:
+    harness = Harness(is_active=False)
+    harness.reaching.connect(TWO, 0.0)
+    harness.reaching.handle_timeout(REVERSAL_DELAY_S)
+    assert harness.events() == []
+    assert harness.reaching.deadline() is None
+    harness.ring.start_alone(1.0)
+    harness.ring.receive(ONE.id, encode_ring_message(LeafProbe(ONE, [], True)), 1.0)
+    harness.sent()
+    harness.fail(TWO, 1.0)
+    assert harness.sent() == [(TWO.id, DIAL_BACK)]
 
 
 def test_a_link_in_time_and_one_that_comes_too_late() -> None:
