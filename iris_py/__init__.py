@@ -27,10 +27,10 @@ if typing.TYPE_CHECKING:
         TunnelBroken,
         TunnelClosed,
     )
+    from iris_py.handler import Handler
     from iris_py.membership import Membership
     from iris_py.messages import Message, Request
     from iris_py.runner import run
-    from iris_py.serving import Handler
     from iris_py.starting import connect
     from iris_py.subscriptions import Subscription
     from iris_py.surveys import Answers, Survey, SurveyFailure, SurveyReply
@@ -76,7 +76,7 @@ _MODULES = {
     "Answers": "surveys",
     "Config": "config",
     "ConfigurationError": "errors",
-    "Handler": "serving",
+    "Handler": "handler",
     "HandshakeError": "errors",
     "IrisError": "errors",
     "Member": "views",

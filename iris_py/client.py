@@ -13,6 +13,7 @@ from iris_py import packets
 from iris_py.config import user_secret
 from iris_py.errors import ConfigurationError, HandshakeError, IrisError, NodeClosed
 from iris_py.group import WEIGHT_MAX, WEIGHT_MIN
+from iris_py.handler import QUEUE_MESSAGES, Handler, default_concurrency, serves_tunnels
 from iris_py.headers import encode_headers
 from iris_py.membership import DRAIN_TIMEOUT_S, Membership
 from iris_py.net import busy_poll
@@ -30,7 +31,7 @@ from iris_py.patterns.tunnel import WINDOW_BYTES
 from iris_py.patterns.tunnel_table import TunnelChanged, TunnelOpened, TunnelStarted
 from iris_py.publishing import Publishing
 from iris_py.requesting import Requesting
-from iris_py.serving import QUEUE_MESSAGES, Handler, Server, default_concurrency, serves_tunnels
+from iris_py.serving import Server
 from iris_py.surveys import Survey, Surveying
 from iris_py.tracing import find_tracing
 from iris_py.tunneling import TUNNELS, Tunneling, check_window
@@ -45,10 +46,10 @@ if TYPE_CHECKING:
 
     from iris_py.config import Config
     from iris_py.group import Group
+    from iris_py.handler import RequestFunction
     from iris_py.headers import HeaderValue
     from iris_py.net.network import Network
     from iris_py.node_events import NodeEvent
-    from iris_py.serving import RequestFunction
     from overlay.config import Rng
 
 logger = logging.getLogger("iris_py")

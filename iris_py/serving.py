@@ -1,11 +1,10 @@
-"""Handlers, and how the requests, surveys and broadcasts that a node receives are run."""
+"""How handlers are run: for the requests, surveys, broadcasts and tunnels that a member receives."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
-from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from contextvars import copy_context
 from functools import partial
@@ -14,15 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from iris_py.broadcasts import BroadcastQueue
 from iris_py.errors import TunnelBroken
-from iris_py.messages import Message, Request
+from iris_py.handler import Handler, answers_together, check_answers, is_async_function
+from iris_py.messages import Request
 from iris_py.packets import check_size
 from iris_py.patterns.registration import Execution
 from iris_py.threads import DaemonThreads
 from iris_py.tunnels import Tunnel
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from iris_py.handler import RequestFunction
     from iris_py.link import Link
     from iris_py.node import NodeCore
     from iris_py.patterns.service_events import BroadcastReceived
@@ -31,13 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("iris_py")
 
-#: Requests of one registration that run at once, for handlers that await. More only queue in the handler's own resources.
-CONCURRENCY = 128
-#: Requests of one registration that run at once, for plain functions: each has a thread then. As many as thread pools
-#: usually have.
-THREADS = 32
-#: Requests that wait at a registration before it answers that it is full.
-QUEUE_MESSAGES = 1024
 #: How long a handler may take to end after it was cancelled. One that ignores it must not hold up the end of the program.
 CANCEL_TIMEOUT_S = 1.0
 #: After a reply of this size what is to be sent goes to the links at once: they say that they are full before the next one
@@ -46,60 +40,6 @@ LARGE_REPLY_BYTES = 256 * 1024
 
 _NO_SPAN = nullcontext()
 
-
-class Handler:
-    """What a member does. Override what the cluster is asked to do."""
-
-    async def on_request(self, request: Request) -> bytes:
-        """Answer a request.
-
-        What this raises reaches the caller as a :exc:`~iris_py.RemoteError`. It is cancelled when the caller gives up.
-        """
-        if not answers_together(self):
-            raise NotImplementedError(f"{type(self).__qualname__} does not answer requests")
-        (answer,) = _check_answers(await self.on_requests([request]), 1)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    async def on_requests(self, requests: Sequence[Request]) -> Sequence[bytes | Exception]:
-        """Answer several requests with one call: override it, and not :meth:`on_request`, where many cost little more than one.
-
-        So it is with most models and databases. A call gets what came together, or has waited for room together: one request
-        when there is little to do, and at most ``concurrency`` of the registration. While one call runs another one may begin,
-        with what there is room for still.
-
-        It is cancelled when none of the callers waits any more.
-
-        Args:
-            requests: At least one.
-
-        Returns:
-            The reply to each, in their order; for one that has failed, the exception that its caller gets as a
-            :exc:`~iris_py.RemoteError`. What this raises they all get.
-        """
-        raise NotImplementedError(f"{type(self).__qualname__} does not answer requests together")
-
-    async def on_survey(self, request: Request) -> bytes | None:
-        """Answer a survey, as every other member does; None says that this one has no answer. By default as a request.
-
-        What this raises is counted among the failures of the survey. It is cancelled when the survey ends.
-        """
-        return await self.on_request(request)
-
-    async def on_broadcast(self, message: Message) -> None:
-        """Take note of a broadcast. One at a time, in each sender's order; what this raises is logged."""
-
-    async def on_tunnel(self, tunnel: Tunnel) -> None:
-        """Serve a tunnel: when this returns the tunnel is closed, and the caller sees its clean end.
-
-        What this raises breaks the tunnel: the caller sees a :exc:`~iris_py.TunnelBroken` with its type and text. A tunnel that
-        breaks on the way is seen with the next send or receive here; the handler is not cancelled.
-        """
-        raise NotImplementedError(f"{type(self).__qualname__} does not serve tunnels")
-
-
-RequestFunction: TypeAlias = "Callable[[Request], bytes | Awaitable[bytes]]"
 _FunctionOfMany: TypeAlias = "Callable[[Sequence[Request]], Awaitable[Sequence[bytes | Exception]]]"
 _Function: TypeAlias = "Callable[[Request], bytes | Awaitable[bytes | None]]"
 
@@ -278,7 +218,7 @@ class Server:
         requests = [Request(execution.payload, execution, clock) for execution in executions]
         try:
             if self._tracing is None:
-                answers = _check_answers(await function(requests), len(executions))
+                answers = check_answers(await function(requests), len(executions))
             else:
                 answers = await self._answer_together_traced(self._tracing, executions, requests, function)
         except Exception as exc:
@@ -342,7 +282,7 @@ class Server:
             spans = [self._span(tracing, *each) for each in zip(executions, requests, strict=True)]
             for span in spans:
                 stack.enter_context(span)
-            answers = _check_answers(await function(requests), len(executions))
+            answers = check_answers(await function(requests), len(executions))
             for span, answer in zip(spans, answers, strict=True):
                 if isinstance(answer, Exception):
                     span.fail(answer)
@@ -465,40 +405,9 @@ class Server:
         return payload
 
 
-def serves_tunnels(handler: Handler | RequestFunction) -> bool:
-    """Tell whether a handler has something to do with tunnels."""
-    return isinstance(handler, Handler) and type(handler).on_tunnel is not Handler.on_tunnel
-
-
-def answers_together(handler: Handler) -> bool:
-    """Tell whether a handler is to be given several requests with one call."""
-    return type(handler).on_requests is not Handler.on_requests
-
-
-def default_concurrency(handler: Handler | RequestFunction) -> int:
-    """Return how many requests a handler runs at once unless it is told otherwise."""
-    return CONCURRENCY if isinstance(handler, Handler) or is_async_function(handler) else THREADS
-
-
-def _check_answers(answers: Sequence[bytes | Exception], count: int) -> Sequence[bytes | Exception]:
-    """Return what a handler of several requests returned, if it is a sequence with an answer for each."""
-    if not isinstance(answers, Sequence) or isinstance(answers, bytes | bytearray | memoryview | str):
-        raise TypeError(
-            f"on_requests returned {type(answers).__qualname__}, but it must be a list with a reply to each request"
-        )
-    if len(answers) != count:
-        raise ValueError(f"on_requests returned {len(answers)} replies to {count} requests")
-    return answers
-
-
 def _call(function: _Function, request: Request) -> object:
     """Call a function in a thread. A future cannot carry StopIteration: whoever waits for it would wait for ever."""
     try:
         return function(request)
     except StopIteration as exc:
         raise RuntimeError("the handler raised StopIteration") from exc
-
-
-def is_async_function(function: RequestFunction) -> bool:
-    """Tell whether calling a function gives an awaitable."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

@@ -30,8 +30,8 @@ WANTED_MAX: Final = 1024
 """Nodes that a link is wanted to at once; beyond it the oldest has failed."""
 
 REVERSAL_DELAY_S: Final = 0.5
-"""How long a dial may take before the node is asked to dial back meanwhile. Too small: under load both dial, and one of two links
-is thrown away. Too large: the first message to a node behind a firewall waits as long."""
+"""How long a dial may take before the node is asked to dial back meanwhile. Too small: under load both dial, and one of two
+links is thrown away. Too large: the first message to a node behind a firewall waits as long."""
 
 DIAL_BACK_S: Final = 2.0
 """How long a node that was asked to dial back may take. Too small: distant ones are taken for unreachable. Too large: what is
@@ -93,9 +93,11 @@ class Reaching:
         if wanted is None or (failure.is_overflow and failure.undelivered):
             return  # It is being dialled; only for a message there was no room.
         wanted.is_dialled = False
-        if is_dead or (wanted.is_asked and peer not in self._deadlines):
-            self._fail(peer)
-        elif not wanted.is_asked and (failure.is_overflow or not self._ask_back(wanted, now)):
+        if wanted.is_asked:
+            is_hopeless = is_dead or peer not in self._deadlines
+        else:
+            is_hopeless = is_dead or failure.is_overflow or not self._ask_back(wanted, now)
+        if is_hopeless:
             self._fail(peer)
 
     def link_opened(self, peer: NodeId) -> None:

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 import iris_py
 import iris_py.sync as iris
 from iris_py import ConfigurationError, IrisError, MemberLost, MessageTooLarge, NodeClosed, NoMembers, RemoteError
+from iris_py.handler import QUEUE_MESSAGES
 from iris_py.patterns.registration import QUEUE_BYTES
 from iris_py.patterns.tunnel import WINDOW_BYTES
 from iris_py.requesting import TIMEOUT_S
-from iris_py.serving import QUEUE_MESSAGES
 from iris_py.surveys import SURVEY_TIMEOUT_S
 from iris_py.tunneling import OPEN_TIMEOUT_S, TUNNELS
 from spark_connector.application import Application, ensure_task

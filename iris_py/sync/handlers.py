@@ -6,15 +6,15 @@ import inspect
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeAlias
 
-from iris_py import serving
+from iris_py import handler as inner
 from iris_py.sync.documented import documented_as
 from iris_py.sync.tunnel import Tunnel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
+    from iris_py.handler import RequestFunction
     from iris_py.messages import Message, Request
-    from iris_py.serving import RequestFunction
     from iris_py.subscriptions import Callback
     from iris_py.sync.background import Background
     from iris_py.tunnels import Tunnel as InnerTunnel
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: The callback that runs in this context: if it closes its own subscription, it must not wait for its own end.
 current_callback: ContextVar[object] = ContextVar("current_callback", default=None)
 
-AnyHandler: TypeAlias = "Handler | serving.Handler | RequestFunction"
+AnyHandler: TypeAlias = "Handler | inner.Handler | RequestFunction"
 
 
 class Handler:
@@ -45,7 +45,7 @@ class Handler:
             raise reply
         return reply
 
-    @documented_as(serving.Handler.on_requests)
+    @documented_as(inner.Handler.on_requests)
     def on_requests(self, requests: Sequence[Request]) -> Sequence[bytes | Exception]:
         raise NotImplementedError(f"{type(self).__qualname__} does not answer requests together")
 
@@ -56,7 +56,7 @@ class Handler:
         """
         return self.on_request(request)
 
-    @documented_as(serving.Handler.on_broadcast)
+    @documented_as(inner.Handler.on_broadcast)
     def on_broadcast(self, message: Message) -> None: ...
 
     def on_tunnel(self, tunnel: Tunnel) -> None:
@@ -68,7 +68,7 @@ class Handler:
         raise NotImplementedError(f"{type(self).__qualname__} does not serve tunnels")
 
 
-class InThreads(serving.Handler):
+class InThreads(inner.Handler):
     """Calls the methods of a handler in threads."""
 
     def __init__(self, handler: Handler, loop: Background) -> None:
@@ -103,14 +103,14 @@ class InThreadsTogetherWithTunnels(InThreadsTogether, InThreadsWithTunnels):
     """The same for a handler that does both."""
 
 
-def adapt(handler: AnyHandler, loop: Background, *, inline: bool) -> serving.Handler | RequestFunction:
+def adapt(handler: AnyHandler, loop: Background, *, inline: bool) -> inner.Handler | RequestFunction:
     """Return a handler that the event loop can run; what it cannot is left to it, which says so."""
     if isinstance(handler, Handler):
         answers_together = type(handler).on_requests is not Handler.on_requests
         if type(handler).on_tunnel is Handler.on_tunnel:
             return InThreadsTogether(handler, loop) if answers_together else InThreads(handler, loop)
         return InThreadsTogetherWithTunnels(handler, loop) if answers_together else InThreadsWithTunnels(handler, loop)
-    if isinstance(handler, serving.Handler) or not callable(handler) or inline or serving.is_async_function(handler):
+    if isinstance(handler, inner.Handler) or not callable(handler) or inline or inner.is_async_function(handler):
         return handler
     function = handler
 
@@ -137,4 +137,4 @@ def adapt_callback(callback: Callback | None, loop: Background) -> Callback | No
 
 def default_concurrency(handler: AnyHandler) -> int:
     """Return how many requests a handler runs at once unless it is told otherwise."""
-    return serving.default_concurrency(handler.on_request if isinstance(handler, Handler) else handler)
+    return inner.default_concurrency(handler.on_request if isinstance(handler, Handler) else handler)

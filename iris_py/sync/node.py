@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_py import client, starting
+from iris_py.handler import QUEUE_MESSAGES
 from iris_py.membership import DRAIN_TIMEOUT_S
 from iris_py.patterns.registration import QUEUE_BYTES as REQUEST_QUEUE_BYTES
 from iris_py.patterns.subscribing import QUEUE_BYTES
 from iris_py.patterns.subscribing import QUEUE_MESSAGES as SUBSCRIPTION_QUEUE_MESSAGES
 from iris_py.patterns.tunnel import WINDOW_BYTES
 from iris_py.requesting import TIMEOUT_S
-from iris_py.serving import QUEUE_MESSAGES
 from iris_py.surveys import SURVEY_TIMEOUT_S
 from iris_py.sync.background import background
 from iris_py.sync.closing import Closable
