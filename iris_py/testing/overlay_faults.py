@@ -231,10 +231,16 @@ class Run:
         return True
 
     def _start_again(self, fault: Fault) -> bool:
-        gone = [index for index, node in self.simulation.nodes.items() if not node.is_alive]
+        gone = [index for index, node in self.simulation.nodes.items() if not node.is_alive and self._finds_others(node)]
         if gone:
             self._start(gone[fault.numbers[0] % len(gone)])
         return bool(gone)
+
+    def _finds_others(self, node: SimulatedNode) -> bool:
+        """Tell whether a node could find the others if it were started: cut off from all seeds it could not."""
+        simulation = self.simulation
+        seeds = [simulation.nodes[index] for index in range(len(self._seeds)) if index != node.index]
+        return not seeds or any(seed.is_alive and simulation.wires.is_connected(node, seed) for seed in seeds)
 
     def _stop(self, fault: Fault) -> bool:
         node = self._pick(fault.numbers[0])

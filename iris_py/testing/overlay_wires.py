@@ -31,6 +31,10 @@ BACKLOG_DATAGRAMS_MAX: Final = 256
 RESENT_S: Final = 1.0
 """How long after the end of a partition TCP sends what waited, at most."""
 
+SILENCE_S: Final = (1.5, 2.25)
+"""How much longer a link may be silent before its ends give it up: the keep-alive time-out of real ones, less up to an interval
+that has passed already (`iris_py/link_config.py`)."""
+
 PORT: Final = 7000
 
 
@@ -128,7 +132,7 @@ class Item(enum.Enum):
 class SimulatedLink:
     """A stream of messages each way between two nodes; of each pair the first belongs to the one that dialled."""
 
-    __slots__ = ("ends", "ready_at", "stalled_until", "states", "waiting", "was_reset")
+    __slots__ = ("ends", "is_given_up", "ready_at", "signs", "stalled_until", "states", "waiting", "was_reset")
 
     def __init__(self, initiator: SimulatedNode, responder: SimulatedNode) -> None:
         self.ends = (initiator, responder)
@@ -137,6 +141,8 @@ class SimulatedLink:
         self.waiting: tuple[list[tuple[Item, Any]], list[tuple[Item, Any]]] = ([], [])
         self.stalled_until = 0.0
         self.was_reset = False
+        self.signs = 0  # how often a silence has ended
+        self.is_given_up = False
 
     def end_of(self, node: SimulatedNode) -> int:
         """Return the number of the end that is at a node."""
@@ -242,13 +248,16 @@ class Wires:
         """Let no byte pass between these sets of indices; those in none of them are one more set."""
         self.sides = {index: number for number, side in enumerate(sides, 1) for index in side}
         for link in self.links():
-            if not self.is_held_up(link):
+            if self.is_held_up(link):
+                self._watch_silence(link)
+            else:
                 self._heap.schedule(self._heap.now + self._rng.uniform(0.0, RESENT_S), self._release, link)
 
     def stall(self, link: SimulatedLink, duration_s: float) -> None:
         """Let nothing arrive over a link for a while, then all of it."""
         link.stalled_until = max(link.stalled_until, self._heap.now + duration_s)
         self._heap.schedule(link.stalled_until, self._release, link)
+        self._watch_silence(link)
 
     def end_stalls(self) -> None:
         """Let everything that waits on stalled links arrive."""
@@ -263,6 +272,16 @@ class Wires:
             link.waiting[end].clear()
             delay = self._rng.uniform(*self.faults.break_delay_s)
             self._heap.schedule(self._heap.now + delay, self._reach_process, link, end, Item.BREAK, None)
+
+    def stop(self, node: SimulatedNode) -> None:
+        """Let nothing leave a process that stands still."""
+        for link in node.links.values():
+            self._watch_silence(link)
+
+    def resume(self, node: SimulatedNode) -> None:
+        """Let a process go on."""
+        for link in node.links.values():
+            self._end_silence(link)
 
     # The ends of a node
 
@@ -287,7 +306,9 @@ class Wires:
             if item is Item.BREAK:
                 delay = self._rng.uniform(*self.faults.break_delay_s)
                 link.ready_at[1 - end] = max(link.ready_at[1 - end], self._heap.now + delay)
-            if item is not None:
+            if item is None:
+                self._watch_silence(link)
+            else:
                 self._push(link, 1 - end, item, None)
         node.links.clear()
 
@@ -310,11 +331,26 @@ class Wires:
     def _release(self, link: SimulatedLink) -> None:
         if self.is_held_up(link):
             return
+        self._end_silence(link)
         for to in (0, 1):
             waiting = list(link.waiting[to])
             link.waiting[to].clear()
             for item, data in waiting:
                 self._reach_process(link, to, item, data)
+
+    def _watch_silence(self, link: SimulatedLink) -> None:
+        self._heap.schedule(self._heap.now + self._rng.uniform(*SILENCE_S), self._give_up, link, link.signs)
+
+    def _end_silence(self, link: SimulatedLink) -> None:
+        if not self.is_held_up(link) and all(node.is_running for node in link.ends):
+            link.signs += 1
+
+    def _give_up(self, link: SimulatedLink, signs: int) -> None:
+        if link.signs == signs and not link.is_given_up:
+            link.is_given_up = True
+            for end, node in enumerate(link.ends):
+                if link.states[end] is End.OPEN and node.is_alive:
+                    self._post(node, self._handle_item, link, end, Item.BREAK, None)
 
     def _reach_process(self, link: SimulatedLink, to: int, item: Item, data: object) -> None:
         node = link.ends[to]
@@ -402,9 +438,10 @@ class Wires:
 
     def _open_dialled(self, link: SimulatedLink, dial: _Dial) -> None:
         node, peer = link.ends
-        if dial.is_done:
+        if dial.is_done or link.is_given_up:
             link.states[0] = End.CLOSED
             self._push(link, 1, Item.BREAK, None)
+            self._fail_dial(dial, False)
             return
         old = node.links.get(peer.id)
         if old is not None:

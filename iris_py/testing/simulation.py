@@ -141,7 +141,9 @@ class OverlaySimulation:
 
     def stop(self, index: int) -> None:
         """Let a process stand still. What is sent to it waits."""
-        self.nodes[index].is_stopped = True
+        node = self.nodes[index]
+        node.is_stopped = True
+        self._wires.stop(node)
         self.checks.disturb(0.0)
 
     def resume(self, index: int) -> None:
@@ -155,6 +157,7 @@ class OverlaySimulation:
         node.is_stopped = False
         if not node.is_alive:
             return
+        self._wires.resume(node)
         # Some event loops run late timers first, some look at sockets first.
         is_timer_first = self._rng.random() < 0.5
         if is_timer_first:

@@ -57,6 +57,20 @@ def dials(simulation: OverlaySimulation) -> int:
 # Starts
 
 
+def test_silent_links_are_given_up_and_others_take_their_place() -> None:
+    simulation = OverlaySimulation(seed=9)
+    first, second = start_members(simulation, 2)
+    simulation.run_until(simulation.is_converged, 5.0)
+    nodes = [simulation.nodes[index] for index in (first, second)]
+    (link,) = nodes[0].links.values()
+    for silence_s, is_kept in ((1.4, True), (20.0, False)):
+        assert simulation.stall_link(first, second, silence_s)
+        simulation.run_for(silence_s + 5.0)
+        assert all((link in node.links.values()) == is_kept for node in nodes)
+        assert all(len(node.links) == 1 for node in nodes)
+    assert simulation.is_converged()
+
+
 def test_a_node_that_is_surely_alone_settles_at_once() -> None:
     simulation = OverlaySimulation(seed=1)
     index = simulation.start_node(remembered_is_complete=True)
