@@ -16,7 +16,7 @@ share a `Ring` of data.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from overlay.errors import InfoError, MessageError
 from overlay.ids import ID_BYTES, RING, NodeId, clockwise, is_nearer, position
@@ -43,6 +43,11 @@ if TYPE_CHECKING:
     from overlay.pastry_config import PastryConfig
     from overlay.pastry_events import PastryEvent
     from overlay.ring import PastryCounters
+
+
+SIZE_MAX: Final = 1 << 32
+"""The largest estimate of the size of a network. Nodes choose their own ids, and whoever crowds around this one would make it
+believe in more nodes than a message can name."""
 
 
 class Pastry:
@@ -333,10 +338,10 @@ class Pastry:
         The relative standard deviation is about 1 / sqrt(16), a quarter.
         """
         leaves = self._ring.leaves
-        if leaves.is_complete or not leaves.left or not leaves.right:
-            return len(leaves) + 1
+        if leaves.is_complete or not leaves.left or not leaves.right or len(leaves) < self._ring.config.leaf_half:
+            return len(leaves) + 1  # Two that are left of a damaged leaf set may lie side by side.
         span = clockwise(position(leaves.left[-1].id), position(leaves.right[-1].id))
-        return max(len(leaves) + 1, round(len(leaves) * RING / max(1, span)))
+        return min(SIZE_MAX, max(len(leaves) + 1, round(len(leaves) * RING / max(1, span))))
 
     def state_sizes(self) -> dict[str, int]:
         """Return how many entries the tables have that grow with the network or its traffic, by name: for metrics and tests."""
