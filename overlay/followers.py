@@ -106,8 +106,8 @@ class Followers:
             return None
         follower.attempts = 0
         if 0 < version <= follower.sent:
-            # What changed since then is known, but not of a sample: it may be the sample that is still on its way.
-            follower.is_stale |= version < follower.sent and follower.sample is not None
+            # What changed since then is known. But a watcher may have had a sample then, and what it lacks be on its way.
+            follower.is_stale |= version < follower.sent and kind is Kind.WATCHER
             follower.told = follower.sent = version
         else:
             follower.told = follower.sent = -1

@@ -27,11 +27,13 @@ HOP_TIMES_MAX: Final = 256
 class Pending:
     """Remember a message that this node takes care of."""
 
-    __slots__ = ("attempts", "hop", "message", "sent_at", "tried")
+    __slots__ = ("attempts", "held_since", "hop", "message", "refusals", "sent_at", "tried")
 
     def __init__(self, message: Routed, tried: tuple[NodeId, ...] = ()) -> None:
         self.message = message
         self.attempts = 0
+        self.refusals = 0  # In a row: nothing could be given to so many hops.
+        self.held_since: float | None = None  # When it was first held.
         self.tried = tried  # Hops that it could not be given to, or that were silent.
         self.hop: NodeInfo | None = None
         self.sent_at = 0.0

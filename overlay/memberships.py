@@ -169,6 +169,7 @@ class Memberships:
             for group, membership in memberships.items():
                 if membership.root is None or membership.root.id == peer:
                     membership.root = None
+                    membership.attempts = 0  # Many deaths are no long silence.
                     jitter_s = 0.0 if membership.size <= VIEW_MAX else self._config.repair_jitter_s * self._rng.random()
                     self._resend.set(group, now + jitter_s)
 

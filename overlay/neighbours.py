@@ -44,8 +44,12 @@ HIDDEN_UNANSWERED_MAX: Final = 4
 leaf that lives is taken for dead. Too large: as above."""
 
 GIVEN_UP_S: Final = 5.0
-"""When a node that answered no probe is asked once more. While rings zip the way there and back may not be found, though it
+"""When a node that answered no probe is asked again. While rings zip the way there and back may not be found, though it
 lives. Too small: they still do. Too large: it is missing in the leaf set for as long."""
+
+ASKED_AGAIN_MAX: Final = 2
+"""How often it is. Too small: who was asked just before a partition ended is missing until its death is forgotten. Too large:
+the dead whom others still mention are dialled as often."""
 
 NEAR_TOLD: Final = 4
 """Nodes of the table near the prober that an acknowledgement tells, on either side."""
@@ -81,7 +85,8 @@ class Neighbours:
         # Probes that were not answered yet, and how often they went through the ring because nobody could dial.
         self._probes: dict[NodeId, tuple[NodeInfo, int]] = {}
         # Those that did not answer in time: an answer may come late, through the ring, from one that nobody can dial.
-        self._given_up: dict[NodeId, NodeInfo] = {}
+        # With how often that was.
+        self._given_up: dict[NodeId, tuple[NodeInfo, int]] = {}
         # Leaves without an address that are asked through the ring, and how many questions in a row they left unanswered.
         self._unanswered: dict[NodeId, int] = {}
         self._heard: dict[int, NodeInfo] = {}
@@ -264,19 +269,20 @@ class Neighbours:
         ring = self._ring
         if node in self._probes and position(node) not in ring.leaves:
             ring.dead.add(node, now + ring.config.dead_memory_s)
-            if node not in self._given_up:
-                if len(self._given_up) >= HEARD_MAX:
-                    del self._given_up[next(iter(self._given_up))]
-                self._given_up[node] = self._probes[node][0]
+            _, times = self._given_up.get(node, (None, 0))
+            if not times and len(self._given_up) >= HEARD_MAX:
+                del self._given_up[next(iter(self._given_up))]
+            self._given_up[node] = (self._probes[node][0], times + 1)
+            if times < ASKED_AGAIN_MAX:
                 ring.timers.set((Timer.GIVEN_UP, node), now + GIVEN_UP_S)
         self.give_up(node, now)
 
     def ask_again(self, node: NodeId, now: float) -> None:
-        """Probe a node once more that answered none, unless somebody has seen it die."""
-        info = self._given_up.get(node)
-        if info is not None:
+        """Probe a node again that answered none, unless somebody has seen it die."""
+        given_up = self._given_up.get(node)
+        if given_up is not None:
             self._ring.dead.discard(node)
-            self.hear((info,), now)
+            self.hear(given_up[:1], now)
 
     def ask_hidden(self, node: NodeId, now: float) -> bytes | None:
         """Return what to send through the ring to a leaf that there may be no other way to; None if there is no need.
@@ -451,7 +457,8 @@ class Neighbours:
         return best
 
     def _maybe_close(self, now: float) -> None:
-        if self._probes or not self.is_searching:
+        # Those that answered none before are no reason to wait: after a partition there always is one more.
+        if not self.is_searching or any(node not in self._given_up for node in self._probes):
             return
         ring = self._ring
         leaves = ring.leaves

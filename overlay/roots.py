@@ -54,6 +54,10 @@ if TYPE_CHECKING:
 CHECK_S: Final = 0.5
 """A member is looked for in the ring at most so often. Less than the ring takes to repair would not help."""
 
+RECHECK_S: Final = 4.0
+"""When a member that somebody doubted is looked for once more. Who had the question may have died with it, or not have known
+yet that the member is dead."""
+
 ACCUSED_S: Final = 35.0
 """For so long an accused node is told so at each sweep: it may have stood still, and its accusers may be gone."""
 
@@ -81,6 +85,7 @@ _ORPHANS: Final = 7
 _REVIEW: Final = 8
 _ACCUSED: Final = 9
 _UNSURE: Final = 10
+_RECHECK: Final = 11
 
 
 class Roots:
@@ -170,6 +175,8 @@ class Roots:
         member = None if root is None else root.directory.members.get(node)
         if member is not None and (_CHECK, group, node) not in self._timers:
             self._timers.set((_CHECK, group, node), now + CHECK_S)  # All its users may doubt it at once.
+            if (_RECHECK, group, node) not in self._timers:
+                self._timers.set((_RECHECK, group, node), now + RECHECK_S)
             self._outbox.route(node, Check(self._local, Accuse(node, member.record.stamp, group)))
 
     def doubt_everywhere(self, node: NodeId, now: float) -> None:
@@ -182,7 +189,9 @@ class Roots:
         for group, version in message.items:
             root = self._root_for(group, Watch(message.info, message.stamp, [(group, version)]), now)
             expires = now + self._config.expiry_s
-            if root is not None and not root.watch(message.info, message.stamp, version, expires, path):
+            # Who cannot be dialled opens the link itself: without one nothing would tell the watcher that its root is gone.
+            way = path if self._local.addresses else None
+            if root is not None and not root.watch(message.info, message.stamp, version, expires, way):
                 if path is None:
                     self._outbox.send(message.info, root.view_unwatched())
                 else:
@@ -290,8 +299,10 @@ class Roots:
             elif kind == _ACCUSED:
                 root.believe_accusations()
             elif kind == _REVIEW and len(root.directory.members) <= VIEW_MAX:
-                for member in list(root.directory.members):
-                    self.doubt(group, member, now)
+                for each in list(root.directory.members):
+                    self.doubt(group, each, now)
+            elif kind == _RECHECK and (member := root.directory.members.get(node)) is not None:
+                self._outbox.route(node, Check(self._local, Accuse(node, member.record.stamp, group)))
             elif kind < _PENDING and root.note_silence(Kind(kind), node):
                 self.doubt(group, node, now)
         for (group, _), ready in self._orders.expired(now):
@@ -410,8 +421,8 @@ class Roots:
         The members of a large one learn it when they renew: a link to each would be too much.
         """
         group, members = root.directory.group, root.directory.members
+        self._timers.set((_REVIEW, group, _NOBODY), now + REVIEW_S)  # by then half of a large one may have been accused
         if len(members) <= VIEW_MAX:
-            self._timers.set((_REVIEW, group, _NOBODY), now + REVIEW_S)
             for member in members.values():
                 self._wait(root, member.record.info, member.record.stamp, member.version, now)
 

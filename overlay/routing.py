@@ -4,7 +4,8 @@ The leaf set decides when it covers the key; the table brings a message nearer o
 whoever forwarded a message keeps it until then: if the hop fails or is silent, the message goes another way. **The last hop is
 never passed over**: as long as the root may live, nobody else may deliver its keys. It is tried again until it answers or is
 declared dead; only if nothing can be given to it from here (it may be one that nobody can dial) it goes through another leaf.
-What cannot be decided yet, because this node is still joining or a side of its leaf set is gone, is **held**.
+What cannot be decided yet, because this node is still joining, a side of its leaf set is gone, or nothing can be given to
+anybody who comes into question, is **held**.
 """
 
 from __future__ import annotations
@@ -40,6 +41,15 @@ HELD_S_MAX: Final = 30.0
 ROW_ASKED_S: Final = 10.0
 """How often a row of the table is asked for because a message missed an entry: there may be none in the whole ring."""
 
+REFUSALS_MAX: Final = 8
+"""Hops in a row that nothing can be given to, after which a message is held. Too small: it waits although another leaf might
+take it. Too large: work, when all of them are beyond a partition."""
+
+DETOURS_MAX: Final = 4
+"""Leaves that a message has been at already and nothing could be given to its root from, after which it is held. Too small: a
+root that has few links is not reached. Too large: when the root is beyond a partition, and nobody has declared it dead yet,
+the message wanders among the leaves until its path is full."""
+
 RELAY_ATTEMPTS: Final = 3
 """Attempts for a relayed message. Its receiver is probably gone, since it could not be reached directly."""
 
@@ -63,7 +73,7 @@ class Router:
         # What reached its root here and is not for the layer above, for Pastry to take.
         self.arrived: list[Routed] = []
         self.hops = Hops(ring)
-        self._held: list[tuple[float, Pending]] = []
+        self._held: list[Pending] = []
         self._seen = Arrivals()
         # Repairs of the table that a message showed to be needed.
         self._missing_row: int | None = None
@@ -122,6 +132,7 @@ class Router:
         pending = self.hops.take(sequence)
         if pending is None or pending.hop is None:
             return
+        pending.refusals = 0
         if pending.hop.id not in pending.tried and not self._is_root(pending.message, pending.hop):
             pending.tried = (*pending.tried, pending.hop.id)
         self._again(pending, now)
@@ -130,14 +141,12 @@ class Router:
         """Handle that a message could not be given to its hop: send it another way, to the root through a neighbour of it."""
         pending = self.hops.take(sequence)
         if pending is not None and pending.hop is not None:
-            pending.tried = (*pending.tried, pending.hop.id)
-            self._again(pending, now)
+            self._refuse(pending, pending.hop.id, now)
 
     def hop_failed(self, node: NodeId, now: float) -> None:
         """Handle that a node is dead, or nothing could be given to it: send what it did not acknowledge another way."""
         for pending in self.hops.take_all(node):
-            pending.tried = (*pending.tried, node)
-            self._again(pending, now)
+            self._refuse(pending, node, now)
         self.hops.forget(node)
 
     def link_lost(self, node: NodeId, now: float) -> None:
@@ -148,12 +157,12 @@ class Router:
     def release_held(self, now: float) -> None:
         """Try again what waited for this node to know more."""
         held, self._held = self._held, []
-        for since, pending in held:
-            if now - since > HELD_S_MAX:
+        for pending in held:
+            if pending.held_since is not None and now - pending.held_since > HELD_S_MAX:
                 self._drop(pending, "its root was not known in time")
                 self._ring.counters.held_dropped += 1
             else:
-                self._dispatch(pending, now, since)
+                self._dispatch(pending, now)
 
     def has_held(self) -> bool:
         """Return whether something waits to be released."""
@@ -167,7 +176,7 @@ class Router:
         """Forget what arrived long ago."""
         self._seen.purge(now)
 
-    def _dispatch(self, pending: Pending, now: float, held_since: float | None = None) -> None:
+    def _dispatch(self, pending: Pending, now: float) -> None:
         """Deliver, forward or hold a message."""
         ring = self._ring
         message = pending.message
@@ -179,7 +188,7 @@ class Router:
         if not ring.is_active:
             nearest = leaves.nearest(key) if ring.is_left else None
             if nearest is None:
-                self._hold(pending, now, held_since)
+                self._hold(pending, now)
             else:
                 self._forward(pending, nearest, now)
             return
@@ -189,9 +198,9 @@ class Router:
             hop = leaves.nearest(key, (source,))
             if hop is None or is_nearer(key, ring.place, position(hop.id)):
                 if source == ring.place:
-                    self._to_other(pending, hop, now, held_since)
+                    self._to_other(pending, hop, now)
                 elif leaves.is_in_gap(key):
-                    self._hold(pending, now, held_since)
+                    self._hold(pending, now)
                 elif (linked := self._linked(pending, source)) is not None:
                     self._forward(pending, linked, now)
                 else:
@@ -201,16 +210,17 @@ class Router:
                 # Nothing can be given to the root from here. Perhaps from another leaf, unless that has been tried as well.
                 away = {source, *map(position, (hop.id, *pending.tried, *message.path))}
                 other = ring.nearest_reachable(key, away, now)
-                if other is None and hop.id in pending.tried:
+                detours = sum(position(node) in leaves for node in message.path)
+                if detours >= DETOURS_MAX or (other is None and hop.id in pending.tried):
                     pending.tried = ()
-                    self._hold(pending, now, held_since)
+                    self._hold(pending, now)
                     return
                 hop = other or hop
             self._forward(pending, hop, now)
             return
         hop = self._hop_by_table(pending, key, now)
         if hop is None:
-            self._hold(pending, now, held_since)
+            self._hold(pending, now)
         else:
             self._forward(pending, hop, now)
             self._maybe_ask_row(hop, now)
@@ -229,7 +239,7 @@ class Router:
             self._row_asked[row] = now
             self._ring.tell(hop, RowAsk(self._ring.local, row))
 
-    def _to_other(self, pending: Pending, hop: NodeInfo | None, now: float, held_since: float | None) -> None:
+    def _to_other(self, pending: Pending, hop: NodeInfo | None, now: float) -> None:
         """Handle that the local node is the nearest, but sent it to the nearest other one."""
         if hop is not None and hop.id not in pending.tried:
             self._forward(pending, hop, now)
@@ -237,7 +247,7 @@ class Router:
             self._drop(pending, "there is no other node")
         else:
             pending.tried = ()
-            self._hold(pending, now, held_since)
+            self._hold(pending, now)
 
     def _dispatch_relay(self, pending: Pending, key: int, now: float) -> None:
         ring = self._ring
@@ -343,6 +353,24 @@ class Router:
                 known.setdefault(info.id, info)
         return list(known.values())
 
+    def _refuse(self, pending: Pending, node: NodeId, now: float) -> None:
+        """Go another way round a hop that nothing could be given to; that is no attempt. If there is none, wait for repairs.
+
+        In a partition all hops of one side fail at once, faster than anybody is declared dead.
+        """
+        pending.tried = (*pending.tried, node)
+        pending.refusals += 1
+        if pending.message.kind is Kind.RELAY:
+            self._again(pending, now)
+        elif pending.refusals < REFUSALS_MAX:
+            pending.attempts -= 1
+            self._again(pending, now)
+        else:
+            pending.attempts -= 1
+            pending.refusals = 0
+            pending.tried = ()
+            self._hold(pending, now)
+
     def _again(self, pending: Pending, now: float) -> None:
         ring = self._ring
         attempts_max = RELAY_ATTEMPTS if pending.message.kind is Kind.RELAY else ring.config.route_attempts
@@ -364,12 +392,14 @@ class Router:
             if isinstance(relayed, Direct):
                 self._ring.emit(Undeliverable(message.key, relayed.payload, reason))
 
-    def _hold(self, pending: Pending, now: float, since: float | None) -> None:
+    def _hold(self, pending: Pending, now: float) -> None:
         ring = self._ring
         if len(self._held) >= HELD_MAX:
-            self._drop(self._held.pop(0)[1], "too many wait for their root to be known")
+            self._drop(self._held.pop(0), "too many wait for their root to be known")
             ring.counters.held_dropped += 1
-        self._held.append((now if since is None else since, pending))
+        if pending.held_since is None:
+            pending.held_since = now
+        self._held.append(pending)
         key = (Timer.HELD, None)
         if key not in ring.timers:
             ring.timers.set(key, now + ring.config.hop_timeout_s)

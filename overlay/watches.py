@@ -35,6 +35,11 @@ cut off alone returns as the root of an empty directory, and is given the right 
 requests fail for want of members that are there. Too large: after a partition the members of the other side are seen longer."""
 
 
+HIDDEN_ASKED_S: Final = 5.0
+"""How often a root is asked anew if neither it nor this node has an address: there is no link whose end would tell that it is
+gone. Too small: messages. Too large: views are out of date for as long."""
+
+
 class _Watch:
     __slots__ = (
         "answered_at",
@@ -319,10 +324,12 @@ class Watches:
         watch.answered_at = now
         if watch.ask_again_at is not None and now >= watch.ask_again_at:
             watch.ask_again_at = None  # This is the answer to that, or to what was asked for another reason since.
-        if watch.ask_again_at is None:
-            self._resend.cancel(group)
-        else:
+        if watch.ask_again_at is not None:
             self._resend.set(group, watch.ask_again_at)
+        elif not (root.addresses or self._local.addresses):
+            self._resend.set(group, now + HIDDEN_ASKED_S)
+        else:
+            self._resend.cancel(group)
         if watch.is_watched:
             self._outbox.send(root, Told(group, watch.version))
 

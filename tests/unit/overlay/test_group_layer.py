@@ -14,6 +14,7 @@ from overlay.group_io import AnswerTo, HandoverDone, RouteTo, SendTo
 from overlay.group_layer import GroupLayer
 from overlay.group_messages import (
     CAST_BYTES_MAX,
+    VIEW_MAX,
     Accuse,
     Accused,
     Applied,
@@ -21,6 +22,7 @@ from overlay.group_messages import (
     Check,
     Copied,
     Copy,
+    Doubt,
     GroupMessage,
     MemberRecord,
     Register,
@@ -33,7 +35,7 @@ from overlay.group_messages import (
 )
 from overlay.ids import GroupId, NodeId
 from overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo
-from overlay.roots import REVIEW_S
+from overlay.roots import RECHECK_S, REVIEW_S
 from overlay.takeover import ANSWER_S
 from tests.unit.overlay.stub_ring import StubRing
 
@@ -46,10 +48,10 @@ G = GroupId(b"g" * 16)
 class Fixture:
     """A layer on a ring of the test's making."""
 
-    def __init__(self) -> None:
+    def __init__(self, local: NodeInfo = LOCAL) -> None:
         self.ring = StubRing()
         self.counters = Counters()
-        self.layer = GroupLayer(LOCAL, GroupConfig(), random.Random(1), self.ring, self.counters)
+        self.layer = GroupLayer(local, GroupConfig(), random.Random(1), self.ring, self.counters)
         self.layer.activated(0.0)
 
     def receive(self, message: GroupMessage, source: NodeInfo = PEER, now: float = 1.0) -> None:
@@ -210,6 +212,67 @@ def test_a_copy_becomes_the_directory_when_the_root_dies() -> None:
     # The ring of this test takes the question to this node, which is not the member: that one is gone.
     fixture.layer.handle_timeout(2.0 + REVIEW_S)
     assert fixture.layer.directory_of(G) == {}
+
+
+def test_a_large_directory_that_is_taken_over_is_looked_through_when_it_has_become_small() -> None:
+    fixture = Fixture()
+    fixture.ring.is_mine = False
+    infos = [NodeInfo(NodeId(bytes([number]) * 16), ()) for number in range(1, VIEW_MAX + 9)]
+    fixture.receive(Copy(G, 0, 9, True, True, [MemberRecord(info, b"", 1) for info in infos], [], [], []))
+    fixture.ring.is_mine = True
+    fixture.layer.peer_dead(PEER.id, 2.0)
+    fixture.layer.leaves_changed([], [PEER.id], 2.0)
+    for info in infos[10:]:  # the other side of a partition, as far as this one has heard of their deaths
+        fixture.receive(Accuse(info.id, 1, G), now=3.0)
+    assert len(fixture.layer.directory_of(G) or {}) == 10
+    fixture.sent()
+    # The ring of this test takes each question to this node, which is not the member: that one is gone.
+    fixture.layer.handle_timeout(2.0 + REVIEW_S)
+    assert fixture.layer.directory_of(G) == {}
+
+
+def test_a_late_acknowledgement_of_a_sample_is_not_taken_for_one_of_everything() -> None:
+    fixture = Fixture()
+    infos = [NodeInfo(NodeId(bytes([number]) * 16), ()) for number in range(1, VIEW_MAX + 9)]
+    for info in infos:
+        fixture.receive(register(info), info)
+    fixture.receive(Watch(PEER, 0, [(G, 0)]))
+    ((_, sample),) = [post for post in fixture.sent() if isinstance(post[1], View)]
+    assert isinstance(sample, View)
+    assert len(sample.members) == VIEW_MAX
+    for info in infos[20:]:
+        fixture.receive(Accuse(info.id, 1, G))
+    fixture.receive(Watch(PEER, 0, [(G, 0)]))  # it asks again, and is sent everything, which takes its time
+    fixture.sent()
+    fixture.receive(Accuse(infos[0].id, 1, G))
+    fixture.receive(Told(G, sample.version))
+    ((_, view),) = [post for post in fixture.sent() if isinstance(post[1], View | Change) and post[0] == PEER]
+    assert isinstance(view, View)
+    assert {record.info.id for record in view.members} == {info.id for info in infos[1:20]}
+
+
+def test_a_doubted_member_is_looked_for_once_more() -> None:
+    fixture = Fixture()
+    fixture.receive(register(OTHER), OTHER)
+    fixture.ring.is_mine = False  # from now on questions go to other nodes
+    fixture.sent()
+    check = (OTHER.id, Check(LOCAL, Accuse(OTHER.id, 1, G)))
+    for now in (2.0, 2.1):
+        fixture.receive(Doubt(G, OTHER.id), now=now)
+    assert [post for post in fixture.sent() if isinstance(post[1], Check)] == [check]
+    for now in (3.0, 2.0 + RECHECK_S):
+        fixture.layer.handle_timeout(now)
+    assert [post for post in fixture.sent() if isinstance(post[1], Check)] == [check]
+    fixture.layer.handle_timeout(2.0 + 3 * RECHECK_S)
+    assert not any(isinstance(message, Check) for _, message in fixture.sent())
+
+
+def test_a_root_that_nobody_can_dial_answers_watchers_directly() -> None:
+    fixture = Fixture(NodeInfo(LOCAL.id, ()))
+    fixture.layer.delivered(G, encode_group_message(Watch(PEER, 0, [(G, 0)])), PEER, (PEER.id, OTHER.id), 1.0)
+    ((target, view),) = fixture.sent()
+    assert target == PEER, "so it dials, and there is a link whose end tells that it is gone"
+    assert isinstance(view, View)
 
 
 def test_a_directory_is_handed_over_before_it_is_said_to_be() -> None:

@@ -134,6 +134,17 @@ def test_members_of_a_dead_root_register_at_once() -> None:
     assert fixture.sent() == [(A, register(A, 1))]
 
 
+def test_many_deaths_do_not_make_a_registration_wait_for_long() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    for number, peer in enumerate(PEERS[:20]):  # half a network is gone, and any of them may have had it
+        fixture.members.lose_root(peer.id, 0.1 * number)
+        fixture.members.handle_timeout(0.1 * number)
+    fixture.sent()
+    fixture.members.handle_timeout(2.0 + CONFIG.resend_s)
+    assert fixture.sent() == [(A, register(A, 1))]
+
+
 def test_many_members_of_a_dead_root_do_not_all_register_at_the_same_moment() -> None:
     first_s = []
     for seed in range(5):

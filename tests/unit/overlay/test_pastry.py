@@ -12,7 +12,7 @@ from overlay.errors import InfoError
 from overlay.ids import NodeId
 from overlay.messages import NodeInfo
 from overlay.neighbours import GIVEN_UP_S
-from overlay.pastry import Pastry
+from overlay.pastry import SIZE_MAX, Pastry
 from overlay.pastry_events import (
     Activated,
     Delivered,
@@ -26,6 +26,7 @@ from overlay.pastry_events import (
     Received,
     Undeliverable,
 )
+from overlay.routing import DETOURS_MAX, HELD_S_MAX
 from overlay.routing_messages import (
     PAYLOAD_BYTES_MAX,
     Direct,
@@ -154,6 +155,46 @@ def test_a_dead_root_is_replaced_only_when_it_is_dead() -> None:
     wires.settle()
     assert [event.payload for event in wires.of(10, Delivered)] == [b"x"]
     assert pastry.counters.retransmissions > 0
+
+
+def test_what_can_be_given_to_nobody_waits_until_somebody_is_declared_dead() -> None:
+    wires = make_ring(10, 100, 200)
+    lost = [wires.infos[100].id, wires.infos[200].id]
+    wires.refusing.update(lost)  # as beyond a partition: each dial fails at once, and nobody is dead yet
+    sender = wires.nodes[wires.infos[10].id]
+    sender.route(make_key(100), b"x", wires.now)
+    wires.advance(5.0)
+    assert not wires.of(10, Undeliverable)
+    for node in lost:
+        sender.peer_dead(node, wires.now)
+    wires.advance(1.0)
+    assert [event.payload for event in wires.of(10, Delivered)] == [b"x"]
+
+
+def test_what_can_be_given_to_nobody_is_given_up_in_the_end() -> None:
+    wires = make_ring(10, 100)
+    wires.refusing.add(wires.infos[100].id)
+    sender = wires.nodes[wires.infos[10].id]
+    sender.route(make_key(100), b"x", wires.now)
+    wires.advance(HELD_S_MAX + 1.0)
+    assert [event.payload for event in wires.of(10, Undeliverable)] == [b"x"]
+    assert sender.counters.held_dropped == 1
+
+
+def test_a_message_does_not_wander_among_leaves_that_cannot_reach_its_root_either() -> None:
+    wires = make_ring(*range(10, 130, 10))
+    root = wires.infos[60].id
+    wires.refusing.add(root)
+    wires.sent.clear()
+    wires.nodes[wires.infos[10].id].route(make_key(60), b"x", wires.now)
+    wires.settle()
+    given = [to for _, to, message in wires.sent if isinstance(message, Routed) and message.kind is Kind.PAYLOAD and to != root]
+    assert len(given) <= DETOURS_MAX
+    for pastry in wires.nodes.values():
+        pastry.peer_dead(root, wires.now)
+    wires.advance(2.0)
+    delivered = [event.payload for first in wires.infos for event in wires.of(first, Delivered)]
+    assert delivered == [b"x"]
 
 
 def test_a_message_without_hope_is_given_up() -> None:
@@ -323,6 +364,33 @@ def test_who_answered_no_probe_is_asked_once_more(has_died: bool) -> None:
         assert late not in node.leaves()  # Hearsay is not believed.
     wires.advance(GIVEN_UP_S)
     assert (probes() > asked) == (late in node.leaves()) == (not has_died)
+
+
+def test_who_answered_no_probe_is_asked_twice_more_and_holds_up_no_repair() -> None:
+    wires = make_ring(*range(10, 180, 10))  # as many as leaf sets hold
+    node, late = wires.nodes[wires.infos[100].id], make_info(105)
+    wires.down.add(late.id)
+
+    def wait_for_probe() -> float:
+        before = len(wires.sent)
+        while not any(to == late.id and isinstance(message, LeafProbe) for _, to, message in wires.sent[before:]):
+            wires.advance(0.1)
+            assert wires.now < 60.0
+        return wires.now
+
+    node.receive(wires.infos[110].id, encode_ring_message(LeafProbe(wires.infos[110], [late], True)), wires.now)
+    wires.advance(GIVEN_UP_S / 2)
+    first = wait_for_probe()
+    for pastry in wires.nodes.values():
+        pastry.peer_dead(wires.infos[60].id, wires.now)
+    wires.down.add(wires.infos[60].id)
+    wires.advance(0.8 * CONFIG.probe_timeout_s)  # that probe is still under way
+    node.receive(wires.infos[110].id, encode_ring_message(LeafProbe(wires.infos[110], [], True)), wires.now)
+    wires.settle()
+    acks = [message for source, _, message in wires.sent if source == wires.infos[100].id and isinstance(message, LeafAck)]
+    assert acks[-1].is_whole, "it knows that nobody is missing"
+    wires.advance(GIVEN_UP_S / 2)
+    assert wait_for_probe() - first < 3 * GIVEN_UP_S
 
 
 def test_a_leaf_that_another_leaf_lacks_is_doubted() -> None:
@@ -506,6 +574,27 @@ def test_the_size_is_exact_while_leaf_sets_overlap_and_estimated_beyond() -> Non
         assert {pastry.size_estimate() for pastry in wires.nodes.values()} == {count}
     wires = make_ring(*range(0, 250, 5))
     assert all(40 <= pastry.size_estimate() <= 65 for pastry in wires.nodes.values())
+
+
+def test_neither_a_damaged_leaf_set_nor_a_crowd_makes_a_network_seem_endless() -> None:
+    wires = make_ring(*range(10, 250, 10))
+    pastry = wires.nodes[wires.infos[120].id]
+    for first in (*range(10, 110, 10), *range(140, 250, 10)):
+        pastry.peer_dead(wires.infos[first].id, wires.now)
+    assert len(pastry.leaves()) == 2, "one on either side, while repairs are under way"
+    assert pastry.size_estimate() == 3
+    crowd = Wires()
+    for number in range(40):
+        info = NodeInfo(NodeId(bytes(14) + number.to_bytes(2, "big")), (f"192.0.2.{number}:9000",))
+        pastry = Pastry(info, CONFIG, random.Random(number))
+        crowd.infos[number], crowd.events[info.id], crowd.nodes[info.id] = info, [], pastry
+        if number:
+            crowd.link(number, 0)
+            pastry.join_via(crowd.infos[0], 0.0)
+        else:
+            pastry.start_alone(0.0)
+        crowd.settle()
+    assert crowd.nodes[crowd.infos[20].id].size_estimate() == SIZE_MAX
 
 
 def test_who_left_is_remembered_and_who_died_may_come_back() -> None:

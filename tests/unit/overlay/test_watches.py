@@ -13,7 +13,7 @@ from overlay.group_io import Outbox
 from overlay.group_messages import Change, Doubt, GroupMessage, MemberRecord, Told, Unwatch, View, Watch
 from overlay.ids import GroupId, NodeId
 from overlay.messages import NodeInfo
-from overlay.watches import BELIEVE_S, MASK_S, TWO_ROOTS_S, Watches
+from overlay.watches import BELIEVE_S, HIDDEN_ASKED_S, MASK_S, TWO_ROOTS_S, Watches
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
 ROOT = NodeInfo(NodeId(b"root".ljust(16)), ("192.0.2.2:1",))
@@ -34,9 +34,9 @@ def view(version: int, *members: MemberRecord, root: NodeInfo = ROOT, is_watched
 class Fixture:
     """A watch side and what it sends."""
 
-    def __init__(self) -> None:
+    def __init__(self, local: NodeInfo = LOCAL) -> None:
         self.outbox = Outbox()
-        self.watches = Watches(LOCAL, CONFIG, random.Random(1), self.outbox)
+        self.watches = Watches(local, CONFIG, random.Random(1), self.outbox)
         self.watches.activate(0.0)
 
     def sent(self) -> list[tuple[object, GroupMessage]]:
@@ -66,6 +66,24 @@ def test_a_watch_is_routed_answered_and_acknowledged() -> None:
     assert fixture.sent() == [(ROOT, Told(A, 5))]
     assert fixture.watches.views_changed() == [ViewChanged(A, {}, 0, True)]
     assert fixture.watches.needs(ROOT.id)
+
+
+def test_a_root_is_asked_again_if_there_can_be_no_link_to_it() -> None:
+    hidden, hidden_root = NodeInfo(LOCAL.id, ()), NodeInfo(ROOT.id, ())
+    for local, root, is_asked in ((hidden, hidden_root, True), (LOCAL, hidden_root, False), (hidden, ROOT, False)):
+        fixture = Fixture(local)
+        fixture.watches.watch(A, 0.0)
+        fixture.watches.view(view(5, root=root), 0.1)
+        fixture.sent()
+        for _ in range(3):
+            fixture.watches.handle_timeout(fixture.watches.deadline() or 0.0)
+            asked = [message for target, message in fixture.sent() if target == A]
+            assert asked == ([Watch(local, 0, [(A, 0)])] if is_asked else [])
+            if not is_asked:
+                break
+            fixture.watches.view(view(5, root=root), 1.0)
+            fixture.sent()
+            assert fixture.watches.deadline() == 1.0 + HIDDEN_ASKED_S
 
 
 def test_who_answers_with_less_than_another_root_told_is_asked_again() -> None:
