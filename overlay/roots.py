@@ -274,7 +274,9 @@ class Roots:
     def peer_dead(self, peer: NodeId, now: float) -> None:
         """Handle that a node is dead: it follows nothing. Whether it is dead as a member, the ring has to say."""
         for group, root in self.roots.items():
-            root.remove_watcher(peer)
+            if peer in root.followers.members[Kind.WATCHER]:
+                root.remove_watcher(peer)
+                self._outbox.route(peer, Forgotten(group))  # In case it lives: it asks again.
             if root.followers.remove(Kind.COPY, peer) is not None or peer in root.directory.members:
                 self._dirty[group] = None
         self.doubt_everywhere(peer, now)

@@ -23,6 +23,7 @@ from overlay.group_messages import (
     Copied,
     Copy,
     Doubt,
+    Forgotten,
     GroupMessage,
     MemberRecord,
     Register,
@@ -265,6 +266,18 @@ def test_a_doubted_member_is_looked_for_once_more() -> None:
     assert [post for post in fixture.sent() if isinstance(post[1], Check)] == [check]
     fixture.layer.handle_timeout(2.0 + 3 * RECHECK_S)
     assert not any(isinstance(message, Check) for _, message in fixture.sent())
+
+
+def test_a_watcher_that_was_found_dead_is_told_in_case_it_lives() -> None:
+    fixture = Fixture()
+    fixture.receive(Watch(PEER, 0, [(G, 0)]))
+    fixture.receive(register(OTHER), OTHER)
+    fixture.ring.is_mine = False  # of the watcher's id
+    fixture.sent()
+    fixture.layer.peer_dead(PEER.id, 2.0)
+    assert [post for post in fixture.sent() if isinstance(post[1], Forgotten)] == [(PEER.id, Forgotten(G))]
+    fixture.layer.peer_dead(PEER.id, 3.0)
+    assert not any(isinstance(message, Forgotten) for _, message in fixture.sent())
 
 
 def test_a_root_that_nobody_can_dial_answers_watchers_directly() -> None:
