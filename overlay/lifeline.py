@@ -142,8 +142,9 @@ class Lifeline:
         ring = self._ring
         if isinstance(event, Suspected):
             ring.peer_doubtful(event.peer, True, now)
-            # Where a firewall drops datagrams, only the link tells.
-            ring.ask(event.peer, now)
+            # Where a firewall drops datagrams, only the link tells, or the ring. That may not know the peer any more, if there
+            # was an idle link to it; it is asked nevertheless, or the detector would take it for dead.
+            ring.ask(self._info_of(event.peer), now)
         elif isinstance(event, Alive):
             self._checked.pop(event.peer, None)
             ring.peer_doubtful(event.peer, False, now)

@@ -186,15 +186,14 @@ class Pastry:
         self._core.merging.seek(contact, self._core.router, now)
         self._core.finish_turn(now)
 
-    def ask(self, peer: NodeId, now: float) -> None:
-        """Have a peer show over its link that it lives: it answers with its leaf set. Harmless if it is unknown.
+    def ask(self, info: NodeInfo, now: float) -> None:
+        """Have a peer show over its link that it lives: it answers with its leaf set. Harmless if it has left.
 
         Without a link it is asked through the ring as well: to dial it may take longer than it has.
         """
-        ring, neighbours = self._ring, self._core.neighbours
-        info = ring.find(peer)
-        if info is not None and not ring.is_left:
-            neighbours.probe_with_leaves(info, now)
+        ring, neighbours, peer = self._ring, self._core.neighbours, info.id
+        if not (ring.is_left or ring.dead.has_left(peer)):
+            neighbours.probe_with_leaves(ring.find(peer) or info, now)
             self._core.finish_turn(now)  # It is relayed by now if nobody can dial it.
             probe = None if peer in ring.links or neighbours.is_relaying(peer) else neighbours.relayed_probe(peer, now)
             if probe is not None:

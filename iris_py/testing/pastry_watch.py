@@ -324,7 +324,7 @@ class DetectorWatch(Watch):
         pastry, now = probed.node.pastry, self._network.now
         if isinstance(event, Suspected):
             pastry.peer_doubtful(event.peer, True, now)
-            pastry.ask(event.peer, now)
+            pastry.ask(self._network.nodes[event.peer].info, now)
         elif isinstance(event, Alive):
             pastry.peer_doubtful(event.peer, False, now)
             if event.rtt_s is not None:

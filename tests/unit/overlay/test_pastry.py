@@ -294,10 +294,10 @@ def test_who_answers_through_the_ring_is_said_to_live() -> None:
     first = wires.add(100, 10, is_dialable=False)
     wires.add(200, 10, is_dialable=False)
     wires.events[wires.infos[100].id].clear()
-    first.ask(wires.infos[10].id, wires.now)  # there is a link: what comes over it says so itself
+    first.ask(wires.infos[10], wires.now)  # there is a link: what comes over it says so itself
     wires.settle()
     assert not wires.of(100, PeerAnswered)
-    first.ask(wires.infos[200].id, wires.now)
+    first.ask(wires.infos[200], wires.now)
     wires.settle()
     assert {event.peer for event in wires.of(100, PeerAnswered)} == {wires.infos[200].id}
 
@@ -397,7 +397,7 @@ def test_a_leaf_that_another_leaf_lacks_is_doubted() -> None:
     wires = make_ring(10, 100, 150, 200)
     assert not wires.of(10, LeavesDoubted)
     wires.nodes[wires.infos[100].id].peer_dead(wires.infos[200].id, wires.now)
-    wires.nodes[wires.infos[10].id].ask(wires.infos[100].id, wires.now)
+    wires.nodes[wires.infos[10].id].ask(wires.infos[100], wires.now)
     wires.settle()
     assert wires.of(10, LeavesDoubted) == [LeavesDoubted([wires.infos[200].id], wires.infos[100].id)]
 
@@ -615,8 +615,7 @@ def test_asking_is_answered_with_a_leaf_set() -> None:
     wires = make_ring(10, 100, 200)
     pastry = wires.nodes[wires.infos[10].id]
     wires.sent.clear()
-    pastry.ask(wires.infos[100].id, wires.now)
-    pastry.ask(make_info(50).id, wires.now)  # Nobody knows it.
+    pastry.ask(wires.infos[100], wires.now)
     wires.settle()
     assert [(to, type(message)) for _, to, message in wires.sent] == [
         (wires.infos[100].id, LeafProbe),
@@ -625,9 +624,22 @@ def test_asking_is_answered_with_a_leaf_set() -> None:
     pastry.leave(wires.now)
     wires.settle()
     wires.sent.clear()
-    pastry.ask(wires.infos[100].id, wires.now)
+    pastry.ask(wires.infos[100], wires.now)
     wires.settle()
     assert wires.sent == []
+
+
+def test_who_is_known_by_hearsay_is_asked_through_the_ring() -> None:
+    wires = make_ring(*range(10, 250, 10))
+    pastry, far = wires.nodes[wires.infos[10].id], wires.infos[130]
+    pastry.link_closed(far.id, wires.now)
+    wires.refusing.add(far.id)
+    pastry.contact_failed(far.id, [], wires.now)  # it is behind a firewall, and no leaf
+    wires.refusing.clear()
+    assert pastry.find(far.id) is None
+    pastry.ask(far, wires.now)
+    wires.settle()
+    assert PeerAnswered(far.id) in wires.of(10, PeerAnswered)
 
 
 def test_who_stood_still_finds_out_that_it_was_buried() -> None:
