@@ -359,17 +359,15 @@ class Router:
         In a partition all hops of one side fail at once, faster than anybody is declared dead.
         """
         pending.tried = (*pending.tried, node)
-        pending.refusals += 1
-        if pending.message.kind is Kind.RELAY:
-            self._again(pending, now)
-        elif pending.refusals < REFUSALS_MAX:
+        if pending.message.kind is not Kind.RELAY:
             pending.attempts -= 1
-            self._again(pending, now)
-        else:
-            pending.attempts -= 1
-            pending.refusals = 0
-            pending.tried = ()
-            self._hold(pending, now)
+            pending.refusals += 1
+            if pending.refusals >= REFUSALS_MAX:
+                pending.refusals = 0
+                pending.tried = ()
+                self._hold(pending, now)
+                return
+        self._again(pending, now)
 
     def _again(self, pending: Pending, now: float) -> None:
         ring = self._ring
