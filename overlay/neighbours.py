@@ -311,7 +311,8 @@ class Neighbours:
         ring = self._ring
         leaves = ring.leaves
         self._is_doubted = False
-        for is_right in leaves.short_sides:
+        # Whose leaves are all gone is not short, but alone. Others that were too far away to be leaves may be left, too.
+        for is_right in leaves.short_sides or ([True, False] if not leaves else []):
             asked = leaves.edge(is_right=is_right) or self._nearest_known(now, is_right=is_right)
             if asked is None:
                 continue
@@ -449,7 +450,7 @@ class Neighbours:
         """Return the nearest known node in one direction, for a side that has lost everybody."""
         ring = self._ring
         best, best_distance = None, RING
-        for info in (*ring.table.entries(), *ring.leaves.members()):
+        for info in (*ring.table.entries(), *ring.leaves.members(), *ring.links.values()):
             distance = clockwise(ring.place, position(info.id))
             distance = distance if is_right else RING - distance
             if distance < best_distance and not ring.dead.has(info.id, now):

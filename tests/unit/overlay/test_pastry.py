@@ -393,6 +393,23 @@ def test_who_answered_no_probe_is_asked_twice_more_and_holds_up_no_repair() -> N
     assert wait_for_probe() - first < 3 * GIVEN_UP_S
 
 
+def test_who_lost_almost_all_leaves_finds_those_that_it_has_links_to() -> None:
+    wires = make_ring(*range(10, 250, 10))
+    infos = [wires.infos[first] for first in (10, 130)]
+    left = [wires.nodes[info.id] for info in infos]
+    for pastry, other in zip(left, reversed(infos), strict=True):
+        pastry.contact_failed(other.id, [], wires.now)  # so they are in no table
+        assert pastry.find(other.id) is None
+    wires.link(10, 130)
+    lost = [info for first, info in wires.infos.items() if first not in (10, 20, 130, 140)]
+    wires.down.update(info.id for info in (*lost, wires.infos[20], wires.infos[140]))
+    for pastry in left:
+        for info in lost:
+            pastry.peer_dead(info.id, wires.now)
+    wires.advance(2 * CONFIG.probe_timeout_s)
+    assert all(other in pastry.leaves() for pastry, other in zip(left, reversed(infos), strict=True))
+
+
 def test_a_leaf_that_another_leaf_lacks_is_doubted() -> None:
     wires = make_ring(10, 100, 150, 200)
     assert not wires.of(10, LeavesDoubted)
