@@ -60,7 +60,7 @@ class Relaying:
             self._ring.tell(via, Returned(path[:-1], source, data))
 
     def send_another_way(self, peer: NodeId, data: bytes, now: float) -> bool:
-        """Send what could not be given to a peer through others, if it is of a kind that nobody repeats.
+        """Send what could not be given to a peer another way, unless its sender asks anew by itself.
 
         Returns:
             Whether it is a probe, which counts its ways itself.

@@ -172,12 +172,11 @@ class Roots:
     def doubt(self, group: GroupId, node: NodeId, now: float) -> None:
         """Handle that somebody cannot reach a member: ask the ring whether it lives."""
         root = self.roots.get(group)
-        member = None if root is None else root.directory.members.get(node)
-        if member is not None and (_CHECK, group, node) not in self._timers:
+        if root is not None and node in root.directory.members and (_CHECK, group, node) not in self._timers:
             self._timers.set((_CHECK, group, node), now + CHECK_S)  # All its users may doubt it at once.
             if (_RECHECK, group, node) not in self._timers:
                 self._timers.set((_RECHECK, group, node), now + RECHECK_S)
-            self._outbox.route(node, Check(self._local, Accuse(node, member.record.stamp, group)))
+            self._look_for(root, node)
 
     def doubt_everywhere(self, node: NodeId, now: float) -> None:
         """Handle that the local node cannot reach another one."""
@@ -301,10 +300,10 @@ class Roots:
             elif kind == _ACCUSED:
                 root.believe_accusations()
             elif kind == _REVIEW and len(root.directory.members) <= VIEW_MAX:
-                for each in list(root.directory.members):
-                    self.doubt(group, each, now)
-            elif kind == _RECHECK and (member := root.directory.members.get(node)) is not None:
-                self._outbox.route(node, Check(self._local, Accuse(node, member.record.stamp, group)))
+                for member in list(root.directory.members):
+                    self.doubt(group, member, now)
+            elif kind == _RECHECK and node in root.directory.members:
+                self._look_for(root, node)
             elif kind < _PENDING and root.note_silence(Kind(kind), node):
                 self.doubt(group, node, now)
         for (group, _), ready in self._orders.expired(now):
@@ -361,6 +360,11 @@ class Roots:
         return False
 
     # Inside
+
+    def _look_for(self, root: GroupRoot, node: NodeId) -> None:
+        """Ask the ring whether a member lives: whoever is the nearest to its id and is not that node accuses it."""
+        directory = root.directory
+        self._outbox.route(node, Check(self._local, Accuse(node, directory.members[node].record.stamp, directory.group)))
 
     def _root_for(self, group: GroupId, message: object, now: float, *, is_creating: bool = True) -> GroupRoot | None:
         """Return the directory of a group if it is here, and mark it changed; else pass the message on."""
