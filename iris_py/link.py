@@ -150,9 +150,9 @@ class Link(LinkBase):
         if self.state is LinkState.CLOSED:
             return
         if self.state is LinkState.HANDSHAKE and self.initiator:
-            self._end("it ended the connection during the handshake", refused=True)
+            self._end("it ended the connection during the handshake", refused=True, broken=True)
         else:
-            self._end("the connection broke")  # a clean end is one after the peer's CLOSE
+            self._end("the connection broke", broken=True)  # a clean end is one after the peer's CLOSE
 
     # -- commands
 

@@ -197,7 +197,9 @@ class LinkBase:
         self._closing_bytes = self._lanes.queued_bytes
         self._deadline = now + self._config.close_timeout_s
 
-    def _end(self, reason: str, *, clean: bool = False, refused: bool = False, duplicate: bool = False) -> None:
+    def _end(
+        self, reason: str, *, clean: bool = False, refused: bool = False, duplicate: bool = False, broken: bool = False
+    ) -> None:
         if self.state is LinkState.CLOSED:
             return
         self.state = LinkState.CLOSED
@@ -206,4 +208,4 @@ class LinkBase:
         self._lanes.clear()
         self._raw, self._pieces, self._pieces_bytes = [], [], 0
         self.congested = self.is_busy = False
-        self._events.append(LinkClosed(clean, reason, refused, duplicate, self._is_released))
+        self._events.append(LinkClosed(clean, reason, refused, duplicate, broken, self._is_released))

@@ -49,6 +49,8 @@ class LinkClosed:
     "Whether the other side was there but could not be authenticated."
     duplicate: bool = False
     "Whether the peer closed it because there is another link between the two nodes."
+    broken: bool = False
+    "Whether the connection ended, and neither side had said CLOSE."
     released: bool = False
     "Whether the peer closed it as idle: what it has not answered was surely not executed."
 

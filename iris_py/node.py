@@ -459,7 +459,7 @@ class NodeCore(Commands):
         elif isinstance(event, DialSucceeded):
             self.overlay.dial_succeeded(event.address, event.id, now)
         else:
-            self.overlay.dial_failed(event.address, now)
+            self.overlay.dial_failed(event.address, now, is_broken=event.broken)
             if event.refused:
                 self._events.append(DialRefused(event.address, event.reason))
 

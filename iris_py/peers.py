@@ -82,6 +82,8 @@ class DialFailed:
     reason: str
     refused: bool
     "Whether somebody was there but could not be authenticated."
+    broken: bool
+    "Whether the connection ended before anybody had confirmed it."
 
 
 PeersEvent: TypeAlias = PeerOpened | PeerClosed | PeerDrained | DialSucceeded | DialFailed
@@ -271,7 +273,7 @@ class Peers:
             self._dial_succeeded(link, info.id)
         address = self._dialled.pop(link, None)
         if address is not None:
-            self._events.append(DialFailed(address, event.reason, event.refused))
+            self._events.append(DialFailed(address, event.reason, event.refused, event.broken))
         if info is None and not link.initiator:
             self.refused += 1
         self._forget_link(link, event.reason, clean=event.clean, released=event.released)

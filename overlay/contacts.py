@@ -50,6 +50,8 @@ class _Waiting:
     """The address whose dial is under way, or whose link is about to open."""
     is_refused: bool = True
     """Whether nobody listens at the addresses tried so far."""
+    is_again: bool = False
+    """Whether that address is dialled for the second time, or is about to be."""
     is_late: bool = False
     """Whether messages do not wait for it any more."""
 
@@ -62,6 +64,7 @@ class Contacts:
     """
 
     __slots__ = (
+        "_again",
         "_config",
         "_dialling",
         "_events",
@@ -90,6 +93,7 @@ class Contacts:
         self._turn: dict[NodeId, None] = {}  # who waits for a free dial
         self._dialling: dict[str, dict[NodeId, None]] = {}
         self._timeouts: DeadlineTable[NodeId] = DeadlineTable()
+        self._again: DeadlineTable[NodeId] = DeadlineTable()  # of those to be dialled once more
         self._patience: DeadlineTable[NodeId] = DeadlineTable()  # of those with messages
         self._resting: DeadlineTable[NodeId] = DeadlineTable()
         self._last_used: dict[NodeId, float] = {}  # of every open link
@@ -162,10 +166,16 @@ class Contacts:
                 self._try_next(node, now, is_refused=True)  # Another process has that port now.
         self._dial(now)
 
-    def dial_failed(self, address: str, now: float, *, is_refused: bool = False) -> None:
-        """Handle that a dial failed: the next address is tried."""
+    def dial_failed(self, address: str, now: float, *, is_refused: bool = False, is_broken: bool = False) -> None:
+        """Handle that a dial failed: the next address is tried, or once more the same one if the connection broke."""
         for node in list(self._dialling.get(address, ())):
-            self._try_next(node, now, is_refused=is_refused)
+            waiting = self._waiting[node]
+            if is_broken and not waiting.is_again:
+                self._end_dial(node, waiting)
+                waiting.is_again = True
+                self._again.set(node, now + self._config.again_s)
+            else:
+                self._try_next(node, now, is_refused=is_refused)
         self._dial(now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
@@ -179,6 +189,8 @@ class Contacts:
         """Give up dials that led nowhere, and let go of idle links; harmless if early."""
         for node in self._timeouts.expired(now):
             self._try_next(node, now, is_refused=False)
+        for node in self._again.expired(now):
+            self._turn[node] = None
         for node in self._patience.expired(now):
             waiting = self._waiting[node]
             waiting.is_late = True
@@ -214,7 +226,8 @@ class Contacts:
 
     def deadline(self) -> float | None:
         """Return the earliest time to call `handle_timeout`."""
-        deadlines = (self._timeouts.deadline(), self._patience.deadline(), self._idle.deadline(), self._resting.deadline())
+        tables = (self._timeouts, self._again, self._patience, self._idle, self._resting)
+        deadlines = [table.deadline() for table in tables]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     @property
@@ -260,6 +273,7 @@ class Contacts:
         waiting = self._waiting[node]
         self._end_dial(node, waiting)
         waiting.position += 1
+        waiting.is_again = False
         waiting.is_refused &= is_refused
         if waiting.position < len(waiting.addresses):
             self._turn[node] = None
@@ -274,6 +288,7 @@ class Contacts:
 
     def _forget(self, node: NodeId, waiting: _Waiting) -> None:
         del self._waiting[node]
+        self._again.cancel(node)
         self._patience.cancel(node)
         self._turn.pop(node, None)
         self._end_dial(node, waiting)

@@ -25,6 +25,11 @@ class ContactsConfig:
     """When a dial that led to no link is taken for failed. Too small: slow but good paths are given up. Too large: messages to
     a black hole wait as long."""
 
+    again_s: float = 0.02
+    """How long after a dial whose connection ended without a word the same address is dialled again, once. A process that ends
+    may listen a few milliseconds longer than its links live; when nobody listens any more, that is proof of its death. Too
+    small: it still listens, and its death is left to the detector. Too large: it is seen as much later."""
+
     patience_s: float = 0.25
     """How long messages wait for a dial before they are given back, to go another way while it goes on. Too small: under load
     much goes the long way for nothing. Too large: who is behind a firewall hears late."""

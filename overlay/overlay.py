@@ -135,17 +135,18 @@ class Overlay(Composition):
         """Handle that somebody took the connection of a requested dial: who it is will be known soon."""
         self._discovery.dial_connected(now)
 
-    def dial_failed(self, address: str, now: float, *, is_refused: bool = False) -> None:
+    def dial_failed(self, address: str, now: float, *, is_refused: bool = False, is_broken: bool = False) -> None:
         """Handle that a requested dial failed.
 
         Args:
             address: As it was requested.
             now: Monotonic seconds.
             is_refused: Whether the host says that nobody listens there.
+            is_broken: Whether somebody took the connection, which then ended without a word.
         """
         self._dials.end(address)
         self._dialler.dial_failed(address, now)
-        self._contacts.dial_failed(address, now, is_refused=is_refused)
+        self._contacts.dial_failed(address, now, is_refused=is_refused, is_broken=is_broken)
         self._finish_turn(now)
 
     def dial_succeeded(self, address: str, peer: NodeId, now: float) -> None:

@@ -260,6 +260,7 @@ def test_a_dial_that_breaks_or_stalls_failed() -> None:
             if not opened:
                 (event,) = one.events
                 assert isinstance(event, DialFailed)
+                assert event.broken is not stalls
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,24 @@ def test_only_a_peer_that_refuses_at_all_its_addresses_is_refused() -> None:
         assert contacts.events_received() == [ContactFailed(peer, [], is_refused=first and second)]
 
 
+def test_a_connection_that_breaks_is_made_once_more_a_moment_later() -> None:
+    contacts, peer = make(), node(1, "10.0.0.1:1", "10.0.0.1:2")
+    contacts.send(peer, b"1", 0.0)
+    for address, began in (("10.0.0.1:1", 0.0), ("10.0.0.1:2", 10.0)):
+        assert [request.address for request in contacts.requests_to_dial()] == [address]
+        contacts.dial_failed(address, began, is_broken=True)
+        again = contacts.deadline()
+        assert again == began + CONFIG.again_s
+        contacts.handle_timeout(again - 0.001)
+        assert contacts.requests_to_dial() == []
+        contacts.handle_timeout(again)
+        assert [request.address for request in contacts.requests_to_dial()] == [address]
+        assert contacts.events_received() == []
+        contacts.dial_failed(address, 10.0, is_refused=address.endswith("1"), is_broken=address.endswith("2"))
+    assert contacts.events_received() == [ContactFailed(peer, [b"1"])]
+    assert contacts.waiting_count == 0
+
+
 def test_a_peer_declared_dead_halfway_was_not_refused() -> None:
     contacts, peer = make(), node(1, "10.0.0.1:1", "10.0.0.1:2")
     contacts.connect(peer, 0.0)
@@ -259,13 +277,13 @@ class Model(RuleBasedStateMachine):
     def die(self, number: int) -> None:
         self.contacts.peer_dead(node(number).id, self.now)
 
-    @rule(fails=st.booleans(), other=st.booleans(), refused=st.booleans())
-    def end_dial(self, fails: bool, other: bool, refused: bool) -> None:
+    @rule(fails=st.booleans(), other=st.booleans(), refused=st.booleans(), broken=st.booleans())
+    def end_dial(self, fails: bool, other: bool, refused: bool, broken: bool) -> None:
         if self.dials:
             dial = self.dials.pop(0)
             assert dial.peer is not None
             if fails:
-                self.contacts.dial_failed(dial.address, self.now, is_refused=refused)
+                self.contacts.dial_failed(dial.address, self.now, is_refused=refused, is_broken=broken)
             else:
                 self.contacts.dial_succeeded(dial.address, node(50).id if other else dial.peer, self.now)
 

@@ -230,6 +230,16 @@ def test_a_clean_end_is_no_sign_of_death_and_a_break_is_looked_into() -> None:
     assert broken.size_estimate() == 1
 
 
+def test_who_still_listens_while_it_ends_is_dead_a_moment_later() -> None:
+    overlay = with_leaf()
+    overlay.link_lost(ONE.id, 0.5)
+    assert dials(overlay) == [ONE.addresses[0]]
+    overlay.dial_failed(ONE.addresses[0], 0.5, is_broken=True)
+    assert run(overlay, 0.5, 0.6) == [DialRequested(ONE.addresses[0], ONE.id)]
+    overlay.dial_failed(ONE.addresses[0], 0.6, is_refused=True)
+    assert overlay.events_received() == [PeerDied(ONE.id)]
+
+
 def test_a_break_of_a_living_peer_changes_nothing() -> None:
     overlay = with_leaf()
     overlay.link_lost(ONE.id, 0.5)
