@@ -389,6 +389,9 @@ class GroupLayer:
         self._now = now
         while True:
             self._roots.flush(now)
+            moved, self._roots.moved = self._roots.moved, []
+            for group, root in moved:
+                self._memberships.root_moved(group, root)
             outputs, loopback = self._outbox.take(self._local.id, self._ring)
             self._outputs += outputs
             if not loopback:

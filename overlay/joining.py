@@ -69,9 +69,7 @@ class Joining:
         contact = self._contacts.pop(next(iter(self._contacts)))
         self._contacts[contact.id] = contact
         self._asked = contact.id
-        # If the root could not dial this node to answer, let the answer come by the links of the way here.
-        by_path = b"" if self._attempt == 1 else b"\x01"
-        router.originate(Kind.JOIN, ring.local.id, by_path, now, excludes_source=True, first=contact)
+        router.originate(Kind.JOIN, ring.local.id, b"", now, excludes_source=True, first=contact)
 
     def receive_request(self, message: Routed, peer: NodeId) -> None:
         """Handle that another node asks this one, which is joining itself, to let it join."""
@@ -108,13 +106,16 @@ class Joining:
         return contacts
 
     def answer(self, message: Routed, neighbours: Neighbours) -> None:
-        """Answer a join request whose root is the local node."""
+        """Answer a join request whose root is the local node.
+
+        By the links of the way here: they are there, while a dial takes longer, is in vain if a firewall protects the joiner,
+        and dies with this node if it is just leaving.
+        """
         ring = self._ring
         source = message.source
         answer = JoinAnswer(ring.local, neighbours.told_leaves(), [info for info in message.nodes if info.id != source.id])
         via = ring.find(message.path[-1])
-        if (source.addresses and not message.payload) or len(message.path) == 1 or via is None:
-            # It needs a link to this node anyway.
+        if len(message.path) == 1 or via is None:
             ring.tell(source, answer)
         else:
             ring.tell(via, Returned(message.path[:-1], ring.local, encode_ring_message(answer)))

@@ -173,6 +173,15 @@ class Memberships:
                     jitter_s = 0.0 if membership.size <= VIEW_MAX else self._config.repair_jitter_s * self._rng.random()
                     self._resend.set(group, now + jitter_s)
 
+    def root_moved(self, group: GroupId, root: NodeInfo) -> None:
+        """Handle that this node handed a directory over.
+
+        As its own root it would not notice that the new one is gone, if that dies before it has told the members of itself.
+        """
+        membership = self.groups.get(group) or self._leaving.get(group)
+        if membership is not None and membership.root is not None and membership.root.id == self._local.id:
+            membership.root = root
+
     def handle_timeout(self, now: float) -> None:
         """Send again, renew, and complete what waited for too long."""
         for group in self._resend.expired(now):

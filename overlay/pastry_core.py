@@ -85,6 +85,10 @@ class Core:
 
     def _on_ack(self, peer: NodeId, message: LeafAck, now: float) -> None:
         if self._is_sent_by(peer, message.info.id):
+            # Who has this joiner in its leaf set knows as much as the root of its id, which may be joining itself, and waiting
+            # for this one.
+            is_leaf = any(leaf.id == self.ring.local.id for leaf in message.leaves)
+            self._is_answered |= is_leaf and message.is_active and message.is_whole
             self.neighbours.receive_ack(message, now)
 
     def _is_sent_by(self, peer: NodeId, claimed: NodeId) -> bool:
@@ -103,6 +107,9 @@ class Core:
             self._is_answered = True
             ring.timers.set((Timer.JOIN, None), now + ring.config.probe_timeout_s + ring.config.join_retry_s)
         self.neighbours.hear((message.info, *message.leaves), now)
+        if not (ring.is_active or self.neighbours.is_searching):
+            # The answer is late, and all that it names have asked this joiner before, and acknowledged it.
+            self.neighbours.has_closed = True
 
     def _on_join_waiting(self, peer: NodeId, message: JoinWaiting, now: float) -> None:
         if not self.ring.is_active and not self.ring.is_left:

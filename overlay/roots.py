@@ -107,12 +107,15 @@ class Roots:
         "_sweep_at",
         "_timers",
         "copies",
+        "moved",
         "roots",
     )
 
     def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, ring: Ring, outbox: Outbox, counters: Counters) -> None:
         self.roots: dict[GroupId, GroupRoot] = {}
         self.copies = Copies(config.expiry_s)
+        # Directories that were handed over, and to whom: for the owner to take.
+        self.moved: list[tuple[GroupId, NodeInfo]] = []
         self._passing = Passing(local, self.copies, ring, outbox)
         self._changed_at = float("-inf")
         self._local = local
@@ -470,6 +473,7 @@ class Roots:
         for _, info, cast in root.held:
             self._outbox.route(group, CastUp(info, group, cast.sequence, cast.sequence, cast.payload))
         del self.roots[group]
+        self.moved.append((group, successor.info))
         for info in root.set_copies(()):
             if info.id != successor.info.id:
                 self._outbox.send(info, Drop(group))

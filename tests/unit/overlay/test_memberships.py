@@ -134,6 +134,20 @@ def test_members_of_a_dead_root_register_at_once() -> None:
     assert fixture.sent() == [(A, register(A, 1))]
 
 
+def test_who_handed_the_directory_over_misses_the_new_root() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.join(B, b"", 0.0)
+    fixture.members.applied(Applied(LOCAL, [(A, 1, 1, True)]))
+    fixture.members.applied(Applied(PEERS[0], [(B, 2, 1, True)]))
+    fixture.members.root_moved(A, ROOT)
+    fixture.members.root_moved(B, ROOT)  # which had told that it has the directory before that was known here
+    fixture.sent()
+    fixture.members.lose_root(ROOT.id, 5.0)
+    fixture.members.handle_timeout(5.0)
+    assert fixture.sent() == [(A, register(A, 1))]
+
+
 def test_many_deaths_do_not_make_a_registration_wait_for_long() -> None:
     fixture = Fixture()
     fixture.members.join(A, b"", 0.0)

@@ -30,6 +30,7 @@ from overlay.routing import DETOURS_MAX, HELD_S_MAX
 from overlay.routing_messages import (
     PAYLOAD_BYTES_MAX,
     Direct,
+    JoinAnswer,
     JoinWaiting,
     Kind,
     LeafAck,
@@ -443,6 +444,49 @@ def test_two_that_join_through_each_other_start_a_ring() -> None:
     assert wires.of(10, Activated)
     assert wires.of(100, Activated)
     assert wires.nodes[wires.infos[10].id].leaves() == [wires.infos[100]]
+
+
+class Joiner:
+    """A node whose requests to join nobody answers, and one that it has a link to and speaks for."""
+
+    def __init__(self) -> None:
+        self.info, self.other = make_info(100), make_info(10)
+        self.pastry = Pastry(self.info, CONFIG, random.Random(1))
+        self.pastry.link_opened(self.other, 0.0)
+        self.pastry.join_via(self.other, 0.0)
+
+    def hear(self, message: LeafProbe | LeafAck | JoinAnswer) -> None:
+        self.pastry.receive(self.other.id, encode_ring_message(message), 0.0)
+
+    def is_leaf_of(self, *, is_active: bool, leaves: list[NodeInfo], is_whole: bool = True) -> bool:
+        """Say that the other node has these leaves; return whether the joiner is active then."""
+        self.hear(LeafProbe(self.other, [], is_active))
+        self.hear(LeafAck(self.other, leaves, is_active, is_whole))
+        return self.pastry.is_active
+
+
+def test_who_is_in_the_leaf_set_of_an_active_node_needs_no_answer() -> None:
+    """The root of its id may be joining too, and wait for the answer of this one."""
+    assert Joiner().is_leaf_of(is_active=True, leaves=[make_info(100)])
+    assert not Joiner().is_leaf_of(is_active=False, leaves=[make_info(100)])
+    assert not Joiner().is_leaf_of(is_active=True, leaves=[])
+    assert not Joiner().is_leaf_of(is_active=True, leaves=[make_info(100)], is_whole=False)
+
+
+def test_an_answer_that_comes_after_the_acknowledgements_counts() -> None:
+    joiner = Joiner()
+    assert not joiner.is_leaf_of(is_active=False, leaves=[joiner.info])
+    joiner.hear(JoinAnswer(joiner.other, [joiner.info], []))
+    assert joiner.pastry.is_active
+
+
+def test_a_joiner_is_answered_by_the_way_that_it_asked() -> None:
+    """A dial takes longer, and the root may be about to leave."""
+    wires = make_ring(10, 200)
+    assert wires.add(201, 10).is_active
+    way = [(sender[0], receiver[0]) for sender, receiver, message in wires.sent if isinstance(message, Returned)]
+    assert way == [(200, 10), (10, 201)]
+    assert wires.count(JoinAnswer) == 1  # the one for 200
 
 
 def test_two_rings_become_one() -> None:
