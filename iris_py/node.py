@@ -146,15 +146,16 @@ class NodeCore(Commands):
         self._handle_link(link, now)
         return link
 
-    def dial_failed(self, address: str, now: float, *, is_refused: bool = False) -> None:
+    def dial_failed(self, address: str, now: float, *, is_refused: bool = False, is_broken: bool = False) -> None:
         """No connection to an address could be made.
 
         Args:
             address: As it was requested.
             now: The time.
             is_refused: Whether the host says that nobody listens there.
+            is_broken: Whether it took the connection, which then ended at once.
         """
-        self.overlay.dial_failed(address, now, is_refused=is_refused)
+        self.overlay.dial_failed(address, now, is_refused=is_refused, is_broken=is_broken)
         self._advance(now)
 
     def accepted(self, now: float) -> Link | None:

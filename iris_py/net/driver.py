@@ -28,6 +28,9 @@ logger = logging.getLogger("iris_py.net")
 
 #: A dial that takes longer is a black hole; nodes on other continents answer in a tenth of this.
 DIAL_TIMEOUT_S = 3.0
+#: How a dial fails that the system of the other side took, for a process that was just ending: before the end of connect(2), or
+#: before the address of the peer was asked for.
+_BROKEN = (errno.ECONNRESET, errno.ENOTCONN)
 #: Ports that are tried until one is free for streams and for datagrams, where any will do. Each try fails only as often as a
 #: port of the ephemeral range is in use: with half of them taken, all tries fail once in 65,000 times.
 PORT_ATTEMPTS_MAX = 16
@@ -428,10 +431,11 @@ class Driver:
                 await self._network.dial(lambda: Connection(self, address), host, port)
         except (OSError, IrisError) as exc:  # a TimeoutError is an OSError; an IrisError, that a peer told us nonsense
             is_refused = isinstance(exc, ConnectionRefusedError)
+            is_broken = getattr(exc, "errno", None) in _BROKEN
             if is_refused and self._on_refused is not None:
                 self._on_refused(address)
             logger.debug("dialling %s failed: %s", address, exc)
-            self._core.dial_failed(address, self.loop.time(), is_refused=is_refused)
+            self._core.dial_failed(address, self.loop.time(), is_refused=is_refused, is_broken=is_broken)
             self.wake()
 
     async def _receive_datagrams(self, datagrams: DatagramSocket) -> None:
