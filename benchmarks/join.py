@@ -3,7 +3,8 @@
 Measured, each in a fresh process that has imported Iris and runs its event loop: ``await iris_py.connect()``; there
 ``await node.join()`` of a cluster that others serve; and a request to a name that nobody serves, until :exc:`NoMembers`. In the
 zero-configuration network nodes find each other by the files of remembered peers; "beacons only" has an explicit secret and a
-state directory that is empty. The note says so if ``connect()`` returned before all other nodes were known.
+state directory that is empty. The note says so if ``connect()`` returned before all other nodes were known. "Visitors" are
+processes beside one member, which connect, ask it once, close their nodes and begin again at once: the ring is never at rest.
 
 Not measured: the start of the interpreter and its imports, and other machines.
 """
@@ -11,6 +12,7 @@ Not measured: the start of the interpreter and its imports, and other machines.
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 #: Processes in the network that is joined.
 NODES = 3
+#: Processes that come and go at the same time, and how often each: 160 connects a run.
+VISITORS = 4
+VISITS = 40
 _CLUSTER = "crew"
 _FOREVER_S = 3600.0  # the parent ends a worker that stays
 _KNOWN_TIMEOUT_S = 10.0
@@ -40,6 +45,7 @@ def section(*, quick: bool) -> Section:
             Trial("lone node", partial(_measure_lone, True)),
             Trial("zero configuration", partial(_measure_joiners, joiners, False)),
             Trial("secret, beacons only", partial(_measure_joiners, joiners, True)),
+            Trial("visitors", partial(_measure_visitors, VISITS // 10 if quick else VISITS)),
         ],
     )
 
@@ -69,6 +75,25 @@ def _measure_joiners(joiners: int, beacons_only: bool) -> Sequence[Sample]:
                 joiner.begin({"secret": secret, "others": NODES})
                 samples += _samples(joiner.listen(START_TIMEOUT_S + MEASURE_TIMEOUT_S), NODES)
     return samples
+
+
+def _measure_visitors(visits: int) -> Sequence[Sample]:
+    with Stage() as stage:
+        secret = stage.home.secret
+        member = stage.start(stay)
+        member.begin({"secret": secret, "others": 0})
+        member.listen(START_TIMEOUT_S)
+        visitors = [stage.start(visit, f"state-{number}") for number in range(VISITORS)]
+        for visitor in visitors:
+            visitor.begin({"secret": secret, "visits": visits})
+        found = [visitor.listen(START_TIMEOUT_S + MEASURE_TIMEOUT_S) for visitor in visitors]
+    took = sorted(ms for each in found for ms in each["connect_ms"])
+    failed = sum(each["failed"] for each in found)
+    return [
+        Sample("connect, median", statistics.median(took), "ms", f"{failed} of {len(took)} requests failed" if failed else ""),
+        Sample("connect, 99th percentile", took[len(took) * 99 // 100], "ms"),
+        Sample("connect, worst", took[-1], "ms"),
+    ]
 
 
 def _samples(found: Parameters, others: int) -> list[Sample]:
@@ -134,5 +159,24 @@ def join(parameters: Parameters) -> None:
             async with node.join(_CLUSTER, _Member()):
                 found["join_ms"] = (time.perf_counter() - started) * 1e3
         tell(**found)
+
+    iris_py.run(main())
+
+
+def visit(parameters: Parameters) -> None:
+    """Connect, ask the member, and go, again and again."""
+    connect = iris_py.connect  # imported by its first use, which is not to be measured
+
+    async def main() -> None:
+        took, failed = [], 0
+        for _ in range(parameters["visits"]):
+            started = time.perf_counter()
+            async with connect(secret=parameters["secret"]) as node:
+                took.append((time.perf_counter() - started) * 1e3)
+                try:
+                    await node.request(_CLUSTER, b"", timeout=_KNOWN_TIMEOUT_S)
+                except iris_py.IrisError:
+                    failed += 1
+        tell(connect_ms=took, failed=failed)
 
     iris_py.run(main())

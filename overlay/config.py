@@ -126,7 +126,7 @@ class OverlayConfig:
     """Answers that a question gets on average. Too small: lost datagrams leave a newcomer alone, and so does chance: of all
     questions a part of about exp(-answers_wanted) gets none. Too large: a storm of starts becomes a storm of answers."""
 
-    answers_per_s_max: int = 20
+    answers_per_s_max: int = 200
     """Answers that a node sends in a second, to all questions together. Too small: starts of many nodes at once take longer.
     Too large: replayed questions make us talk."""
 

@@ -94,9 +94,12 @@ class Pastry:
         ring = self._ring
         if ring.is_active or ring.is_left or contact.id == ring.local.id:
             return
-        self._core.joining.add_contact(contact)
-        if (Timer.JOIN, None) not in ring.timers or not self._core.joining.is_asking:
-            self._core.joining.ask(self._core.router, now)
+        joining, router = self._core.joining, self._core.router
+        joining.add_contact(contact)
+        if joining.is_waiting:
+            joining.ask_untried(router, now)
+        elif (Timer.JOIN, None) not in ring.timers or not joining.is_asking:
+            joining.ask(router, now)
 
     def receive(self, peer: NodeId, message: bytes, now: float) -> None:
         """Handle a link message of a peer. Nothing raises: a malformed one becomes `PeerViolated`."""

@@ -113,7 +113,7 @@ class Core:
 
     def _on_join_waiting(self, peer: NodeId, message: JoinWaiting, now: float) -> None:
         if not self.ring.is_active and not self.ring.is_left:
-            self.joining.receive_waiting(message, now)
+            self.joining.receive_waiting(message, self.router, now)
 
     def _on_row_ask(self, peer: NodeId, message: RowAsk, now: float) -> None:
         ring = self.ring

@@ -37,7 +37,8 @@ PAYLOAD_BYTES_MAX: Final = 512 * 1024
 _NodeId: TypeAlias = Annotated[NodeId, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 _Key: TypeAlias = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 _Number: TypeAlias = Annotated[int, Meta(ge=0, le=SEQUENCE_MAX)]
-_Path: TypeAlias = Annotated[tuple[_NodeId, ...], Meta(max_length=PATH_LENGTH_MAX)]
+_Path: TypeAlias = Annotated[tuple[_NodeId, ...], Meta(min_length=1, max_length=PATH_LENGTH_MAX)]
+_WayBack: TypeAlias = Annotated[tuple[_NodeId, ...], Meta(max_length=PATH_LENGTH_MAX)]
 _Leaves: TypeAlias = Annotated[list[NodeInfo], Meta(max_length=LEAVES_TOLD_MAX)]
 _Rows: TypeAlias = Annotated[list[NodeInfo], Meta(max_length=ROWS_TOLD_MAX)]
 
@@ -121,7 +122,7 @@ class Direct(msgspec.Struct, frozen=True, array_like=True, tag=20):
 class Returned(msgspec.Struct, frozen=True, array_like=True, tag=21):
     """Carry a link message back along the path of a routed one."""
 
-    path: _Path
+    path: _WayBack
     """Who comes after the receiver, in the order of the way there: the last one is next, the first is the destination."""
     source: NodeInfo
     """Who answers."""

@@ -26,7 +26,7 @@ CONTENDERS = {
         "tcp, writes of 32 KiB",
     },
     "small": {"iris publish", "iris publish, batches", "iris publish, callback", "pyzmq", "pyzmq asyncio"},
-    "join": {"lone node, first ever", "lone node", "zero configuration", "secret, beacons only"},
+    "join": {"lone node, first ever", "lone node", "zero configuration", "secret, beacons only", "visitors"},
 }
 
 #: Iris says what was dropped, and a busy machine may make it.

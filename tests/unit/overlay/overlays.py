@@ -55,7 +55,7 @@ def add_leaf(overlay: Overlay, info: NodeInfo, now: float) -> None:
 
 def relayed(message: Direct | LeafProbe, via: NodeInfo, number: int = 1) -> bytes:
     """Return what a peer passes on that another node, says it, sent to the local one."""
-    routed = Routed(number, Kind.RELAY, LOCAL.id, via, number, (), False, encode_ring_message(message))
+    routed = Routed(number, Kind.RELAY, LOCAL.id, via, number, (via.id,), False, encode_ring_message(message))
     return encode_ring_message(routed)
 
 

@@ -455,7 +455,7 @@ class Joiner:
         self.pastry.link_opened(self.other, 0.0)
         self.pastry.join_via(self.other, 0.0)
 
-    def hear(self, message: LeafProbe | LeafAck | JoinAnswer) -> None:
+    def hear(self, message: LeafProbe | LeafAck | JoinAnswer | JoinWaiting) -> None:
         self.pastry.receive(self.other.id, encode_ring_message(message), 0.0)
 
     def is_leaf_of(self, *, is_active: bool, leaves: list[NodeInfo], is_whole: bool = True) -> bool:
@@ -471,6 +471,53 @@ def test_who_is_in_the_leaf_set_of_an_active_node_needs_no_answer() -> None:
     assert not Joiner().is_leaf_of(is_active=False, leaves=[make_info(100)])
     assert not Joiner().is_leaf_of(is_active=True, leaves=[])
     assert not Joiner().is_leaf_of(is_active=True, leaves=[make_info(100)], is_whole=False)
+
+
+def test_who_meets_joiners_only_asks_the_others_at_once() -> None:
+    """The first one says that it is joining; of two more one was known before, and one comes later."""
+    joiner = Joiner()
+    known, later = make_info(20), make_info(30)
+
+    def asked() -> list[NodeInfo]:
+        return [to for to, data in joiner.pastry.messages_to_send() if isinstance(decode_ring_message(data), Routed)]
+
+    assert asked() == [joiner.other]
+    joiner.pastry.link_opened(known, 0.0)
+    joiner.pastry.join_via(known, 0.0)
+    assert asked() == []
+    joiner.hear(JoinWaiting(joiner.other))
+    assert asked() == [known]
+    joiner.pastry.link_opened(later, 0.1)
+    joiner.pastry.join_via(later, 0.1)
+    assert asked() == []
+    joiner.pastry.receive(known.id, encode_ring_message(JoinWaiting(known)), 0.1)
+    assert asked() == [later]
+    joiner.pastry.receive(later.id, encode_ring_message(JoinWaiting(later)), 0.1)
+    another = make_info(40)
+    joiner.pastry.link_opened(another, 0.1)
+    joiner.pastry.join_via(another, 0.1)
+    assert asked() == [another]
+    joiner.pastry.receive(another.id, encode_ring_message(JoinWaiting(another)), 0.1)
+    joiner.pastry.handle_timeout(CONFIG.join_alone_delay_s)
+    assert asked(), "it did not start alone: others are smaller"
+    assert not joiner.pastry.is_active
+
+
+@pytest.mark.parametrize(("others", "is_alone"), [((110, 120), True), ((120, 90), False), ((90, 120), False)])
+def test_the_smallest_of_those_who_wait_for_each_other_starts_a_ring(others: tuple[int, int], is_alone: bool) -> None:
+    info = make_info(100)
+    pastry = Pastry(info, CONFIG, random.Random(1))
+    for other in map(make_info, others):
+        pastry.link_opened(other, 0.0)
+        pastry.join_via(other, 0.0)
+    requester = make_info(130)
+    pastry.link_opened(requester, 0.0)
+    request = Routed(1, Kind.JOIN, requester.id, requester, 1, (requester.id,), excludes_source=True, payload=b"")
+    pastry.receive(requester.id, encode_ring_message(request), 0.0)
+    for other in map(make_info, others):
+        pastry.receive(other.id, encode_ring_message(JoinWaiting(other)), 0.0)
+    pastry.handle_timeout(CONFIG.join_alone_delay_s)
+    assert pastry.is_active is is_alone
 
 
 def test_an_answer_that_comes_after_the_acknowledgements_counts() -> None:

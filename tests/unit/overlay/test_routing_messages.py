@@ -82,9 +82,10 @@ def test_noise_raises_nothing_else(data: bytes) -> None:
     [
         LeafProbe(INFO, [INFO] * (LEAVES_TOLD_MAX + 1), is_active=True),
         Routed(1, Kind.JOIN, KEY, INFO, 2, (INFO.id,) * (PATH_LENGTH_MAX + 1), excludes_source=True, payload=b""),
-        Routed(1, Kind.JOIN, KEY, INFO, 2, (), excludes_source=True, payload=b"", nodes=[INFO] * (ROWS_TOLD_MAX + 1)),
-        Routed(1, Kind.JOIN, KEY[:-1], INFO, 2, (), excludes_source=True, payload=b""),
-        Routed(-1, Kind.JOIN, KEY, INFO, 2, (), excludes_source=True, payload=b""),
+        Routed(1, Kind.JOIN, KEY, INFO, 2, (), excludes_source=True, payload=b""),
+        Routed(1, Kind.JOIN, KEY, INFO, 2, (INFO.id,), excludes_source=True, payload=b"", nodes=[INFO] * (ROWS_TOLD_MAX + 1)),
+        Routed(1, Kind.JOIN, KEY[:-1], INFO, 2, (INFO.id,), excludes_source=True, payload=b""),
+        Routed(-1, Kind.JOIN, KEY, INFO, 2, (INFO.id,), excludes_source=True, payload=b""),
         Got([1] * (ACKNOWLEDGEMENTS_MAX + 1)),
         RowAsk(INFO, 32),
         RowAnswer([INFO] * 17),
