@@ -158,8 +158,10 @@ class LeafSet:
             self.settle(is_right=True)
             self.settle(is_right=False)
         else:
-            self._right.is_short |= was_right
-            self._left.is_short |= was_left
+            if was_right:
+                self._thin(self._right, 1)
+            if was_left:
+                self._thin(self._left, -1)
         return True
 
     def settle(self, *, is_right: bool) -> None:
@@ -235,6 +237,12 @@ class LeafSet:
                 if index < len(side) and len(chosen) < count:
                     chosen.setdefault(side[index].id, side[index])
         return list(chosen.values())
+
+    def _thin(self, side: _Side, sign: int) -> None:
+        """Mark a side as short, and take back who was displaced from it, and was kept for the other one, the long way round."""
+        side.is_short = True
+        distances = ((sign * (place - self._local)) % RING for place in self._infos)
+        side.distances = sorted({*side.distances, *(distance for distance in distances if distance < _FAR)})[: self._half]
 
     def _forget_displaced(self) -> None:
         self.version += 1

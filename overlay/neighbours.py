@@ -121,7 +121,9 @@ class Neighbours:
 
     def probe(self, info: NodeInfo, now: float) -> None:
         """Probe a node, unless that is under way or it is done."""
-        if info.id in self._probes or info.id in self._acknowledged or len(self._probes) >= PROBES_MAX:
+        # Who acknowledged may have been displaced since, by others who then died.
+        is_done = info.id in self._acknowledged and position(info.id) in self._ring.leaves
+        if info.id in self._probes or is_done or len(self._probes) >= PROBES_MAX:
             return
         self._probes[info.id] = (info, 0)
         self.is_searching = True

@@ -106,6 +106,34 @@ def test_a_thinned_side_is_short_and_not_refilled_from_the_other() -> None:
     assert not leaves.is_short
 
 
+def test_who_was_displaced_and_kept_for_the_other_side_takes_the_place_of_the_dead() -> None:
+    leaves = LeafSet(1000, HALF)
+    for place in (960, 970, 980, 990, 1010, 1020):
+        leaves.add(make_info(place))
+    assert places(leaves.right) == [1010, 1020, 960]
+    leaves.remove(make_info(980).id)
+    assert leaves.short_sides == [False], "there may be others between"
+    assert places(leaves.left) == [990, 970, 960]
+    leaves.add(make_info(1030))
+    assert places(leaves.right) == [1010, 1020, 1030]
+    assert places(leaves.left) == [990, 970, 960]
+
+
+@given(PLACES, st.lists(st.tuples(st.booleans(), PLACES), max_size=40))
+def test_a_side_has_the_nearest_of_all_members_that_are_nearer_on_it(local: int, steps: list[tuple[bool, int]]) -> None:
+    leaves = LeafSet(local, HALF)
+    for is_new, place in steps:
+        if is_new:
+            leaves.add(make_info(place))
+        else:
+            leaves.remove(make_info(place).id)
+        members = set(places(leaves.members()))
+        for side, sign in ((leaves.right, 1), (leaves.left, -1)):
+            distances = [sign * (there - local) % RING for there in places(side)]
+            near = sorted(distance for there in members if (distance := sign * (there - local) % RING) < RING // 2)
+            assert [distance for distance in distances if distance < RING // 2] == near[:HALF]
+
+
 def test_a_side_without_anybody_is_a_gap_until_it_is_settled() -> None:
     leaves = make_thick()
     for step in (1, 2, 3):

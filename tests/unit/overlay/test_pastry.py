@@ -527,6 +527,22 @@ def test_an_answer_that_comes_after_the_acknowledgements_counts() -> None:
     assert joiner.pastry.is_active
 
 
+def test_a_joiner_asks_again_who_was_displaced_by_one_that_died() -> None:
+    joiner = Joiner()
+    displaced, dying, *others = [make_info(first) for first in (40, 50, 60, 65, 70, 75, 80, 85, 90, *range(110, 190, 10))]
+    for info in (displaced, dying, *others):
+        joiner.pastry.link_opened(info, 0.0)
+        joiner.pastry.receive(info.id, encode_ring_message(LeafProbe(info, [], True)), 0.0)
+        joiner.pastry.receive(info.id, encode_ring_message(LeafAck(info, [], True, True)), 0.0)
+    assert not joiner.pastry.is_active
+    assert displaced not in joiner.pastry.leaves()
+    joiner.pastry.peer_dead(dying.id, 0.1)
+    joiner.pastry.messages_to_send()
+    joiner.pastry.receive(others[0].id, encode_ring_message(LeafProbe(others[0], [displaced], True)), 0.1)
+    asked = [to for to, data in joiner.pastry.messages_to_send() if isinstance(decode_ring_message(data), LeafProbe)]
+    assert asked == [displaced]
+
+
 def test_a_joiner_is_answered_by_the_way_that_it_asked() -> None:
     """A dial takes longer, and the root may be about to leave."""
     wires = make_ring(10, 200)
