@@ -219,7 +219,9 @@ class Core:
         unwrapped = self.relaying.unwrap(data, source)
         if unwrapped is not None:
             peer, message = unwrapped
-            if not isinstance(message, Leaving) and peer in self.ring.dead and not self.revive(peer, now):
+            # The answer to a joiner is as good if who gave it died meanwhile, and may well come after that.
+            is_life = not isinstance(message, Leaving | JoinAnswer)
+            if is_life and peer in self.ring.dead and not self.revive(peer, now):
                 return
             self.handle(peer, message, now)
             answer = self.neighbours.relayed_ack(message.info) if isinstance(message, LeafProbe) else None

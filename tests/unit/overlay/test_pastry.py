@@ -527,6 +527,16 @@ def test_an_answer_that_comes_after_the_acknowledgements_counts() -> None:
     assert joiner.pastry.is_active
 
 
+def test_an_answer_of_one_that_died_meanwhile_is_no_sign_of_its_life() -> None:
+    joiner = Joiner()
+    root, leaf = make_info(90), make_info(95)
+    joiner.pastry.peer_dead(root.id, 0.0)
+    answer = encode_ring_message(JoinAnswer(root, [joiner.other, leaf], []))
+    joiner.pastry.receive(joiner.other.id, encode_ring_message(Returned((), root, answer)), 0.0)
+    probed = [to for to, data in joiner.pastry.messages_to_send() if isinstance(decode_ring_message(data), LeafProbe)]
+    assert {info.id for info in probed} == {joiner.other.id, leaf.id}
+
+
 def test_a_joiner_asks_again_who_was_displaced_by_one_that_died() -> None:
     joiner = Joiner()
     displaced, dying, *others = [make_info(first) for first in (40, 50, 60, 65, 70, 75, 80, 85, 90, *range(110, 190, 10))]
