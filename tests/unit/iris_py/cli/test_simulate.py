@@ -114,7 +114,7 @@ def test_a_quiet_ring(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     assert 0 < figures["routing"]["hops_mean"] <= figures["routing"]["log16"] + 0.2
     assert figures["routing"]["stretch_mean"] >= 1
     assert 2 < figures["upkeep per node and second"]["datagrams"] < 4.5
-    assert 0 < figures["join"]["messages"] < 60
+    assert 0 < figures["join"]["messages"] < 150  # the mean of two or three joins: 3 to 145 by seed, mostly 50
     assert sum(report["series"]["hops"]) == pytest.approx(1)
 
 

@@ -39,7 +39,8 @@ class Core:
         self.heard: list[tuple[bytes, tuple[str, int]]] = []
         self.changed = asyncio.Event()
 
-    def dial_failed(self, address: str, now: float, *, is_refused: bool) -> None:
+    def dial_failed(self, address: str, now: float, *, is_refused: bool, is_broken: bool) -> None:
+        assert not is_broken
         self.failures.append((address, is_refused))
         self.changed.set()
 
