@@ -85,10 +85,10 @@ class Core:
 
     def _on_ack(self, peer: NodeId, message: LeafAck, now: float) -> None:
         if self._is_sent_by(peer, message.info.id):
-            # Who has this joiner in its leaf set knows as much as the root of its id, which may be joining itself, and waiting
-            # for this one.
-            is_leaf = any(leaf.id == self.ring.local.id for leaf in message.leaves)
-            self._is_answered |= is_leaf and message.is_active and message.is_whole
+            if not self._is_answered and message.is_active and message.is_whole:
+                # Who has this joiner in its leaf set knows as much as the root of its id, which may be joining itself, and
+                # waiting for this one.
+                self._is_answered = any(leaf.id == self.ring.local.id for leaf in message.leaves)
             self.neighbours.receive_ack(message, now)
 
     def _is_sent_by(self, peer: NodeId, claimed: NodeId) -> bool:

@@ -17,8 +17,8 @@ from iris_py.testing import NodeSimulation, run
 CLUSTER = "instant"
 ROUNDS = 12
 PAUSES_S = (0.0, 0.0, 0.001, 0.01, 0.05)
-#: How long a connect may take, in virtual time. Most take 30 ms; one that asks a node which is just dying waits to ask again.
-CONNECT_S_MAX = 2.0
+#: How long a connect may take, in virtual time: less than until a request to join is sent again. Most take 30 ms.
+CONNECT_S_MAX = 0.9
 
 
 async def echo(request: iris.Request) -> bytes:
