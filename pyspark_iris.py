@@ -8,6 +8,6 @@ import warnings
 try:
     from spark_connector.datasource import IrisDataSource as DefaultSource
 except ImportError as exc:
-    warnings.warn(f"there is no format 'iris': {exc}. Run: pip install 'iris-py[spark]'", stacklevel=2)
+    warnings.warn(f"there is no format 'iris': {exc}. Run: pip install 'iris-messaging[spark]'", stacklevel=2)
 else:
     __all__ = ["DefaultSource"]

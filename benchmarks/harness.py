@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from benchmarks.worker import name_of
-from security import Secret
+from iris_security import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,7 +15,7 @@ from iris_py.link import RECORD_BYTES_MAX, Link, LinkState
 from iris_py.link_config import LinkConfig
 from iris_py.link_events import CloseReason, LinkOpened, PeerIdentified
 from iris_py.packets import BROADCAST, MESSAGE, MESSAGE_BYTES
-from security import GroupOpener, GroupSealer, Keyring, Secret, multicast_associated
+from iris_security import GroupOpener, GroupSealer, Keyring, Secret, multicast_associated
 
 if TYPE_CHECKING:
     from collections.abc import Callable

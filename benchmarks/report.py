@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from benchmarks.harness import Sample, Section
 
-_PACKAGES = ("iris-py", "cryptography", "pyzmq", "uvloop")
+_PACKAGES = ("iris-messaging", "cryptography", "pyzmq", "uvloop")
 
 
 @dataclass(frozen=True, slots=True)

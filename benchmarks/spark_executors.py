@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import pyspark
 from pyspark.sql import SparkSession
 
-from security import Secret
+from iris_security import Secret
 from spark_connector import ExecutorCluster, Network, configure, ensure_java
 from spark_connector.application import Application
 

@@ -1,7 +1,7 @@
 """A Spark job that enriches its rows: a cluster holds what is known of customers, and tasks look up those of their rows.
 
-Needs pip install 'iris-py[spark]', nothing else, not even Java. Here the member of the cluster is this process; run more of
-them anywhere in the network, and the look-ups are spread over all.
+Needs pip install 'iris-messaging[spark]', nothing else, not even Java. Here the member of the cluster is this process; run
+more of them anywhere in the network, and the look-ups are spread over all.
 """
 
 import json

@@ -1,7 +1,7 @@
 """A streaming Spark job between two topics: what is published to one is scored by a cluster and published to the other.
 
-Needs pip install 'iris-py[spark]', nothing else, not even Java. Publisher, model and subscriber are this process; they may be
-anywhere in the network.
+Needs pip install 'iris-messaging[spark]', nothing else, not even Java. Publisher, model and subscriber are this process; they
+may be anywhere in the network.
 """
 
 import json

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from iris_overlay.errors import OverlayError
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.headers import NO_HEADERS
 from iris_py.packets import as_bytes
-from overlay.errors import OverlayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from overlay.routing_table import common_zone_parts
+from iris_overlay.routing_table import common_zone_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -9,13 +9,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from iris_overlay.group_messages import CAST_BYTES_MAX
 from iris_py.packets import BODY_BYTES_LIMIT
-from overlay.group_messages import CAST_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from overlay.ids import GroupId, NodeId
+    from iris_overlay.ids import GroupId, NodeId
 
 #: index of the piece, how many there are, nonce of the whole
 PIECE = struct.Struct(">HH12s")

@@ -9,6 +9,9 @@ import random
 from collections import deque
 from typing import TYPE_CHECKING
 
+from iris_overlay.errors import OverlayError
+from iris_overlay.events import Departed, GroupJoined, GroupLeft, Settled
+from iris_overlay.messages import NodeInfo
 from iris_py import packets
 from iris_py.config import user_secret
 from iris_py.errors import ConfigurationError, HandshakeError, IrisError, NodeClosed
@@ -36,21 +39,18 @@ from iris_py.surveys import Survey, Surveying
 from iris_py.tracing import find_tracing
 from iris_py.tunneling import TUNNELS, Tunneling, check_window
 from iris_py.views import Member, Members, Statistics, describe
-from overlay.errors import OverlayError
-from overlay.events import Departed, GroupJoined, GroupLeft, Settled
-from overlay.messages import NodeInfo
-from security import Keyring
+from iris_security import Keyring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from iris_overlay.config import Rng
     from iris_py.config import Config
     from iris_py.group import Group
     from iris_py.handler import RequestFunction
     from iris_py.headers import HeaderValue
     from iris_py.net.network import Network
     from iris_py.node_events import NodeEvent
-    from overlay.config import Rng
 
 logger = logging.getLogger("iris_py")
 

@@ -14,6 +14,9 @@ from iris_py.patterns.deduplication import identity_of_key, identity_of_request
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from iris_overlay.ids import GroupId
+    from iris_overlay.messages import NodeInfo
+    from iris_overlay.overlay import Overlay
     from iris_py.group import Group, Peer, Placement
     from iris_py.groups import Groups
     from iris_py.headers import Headers
@@ -25,9 +28,6 @@ if TYPE_CHECKING:
     from iris_py.patterns.subscribing import SubscriptionQueue
     from iris_py.patterns.survey import Surveyor
     from iris_py.patterns.tunnel_table import Tunnels
-    from overlay.ids import GroupId
-    from overlay.messages import NodeInfo
-    from overlay.overlay import Overlay
 
 
 class Commands(ABC):

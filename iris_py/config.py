@@ -33,7 +33,7 @@ from iris_py.errors import ConfigurationError
 from iris_py.net.addresses import is_loopback, parse_address
 from iris_py.net.secret_file import parse_secret, read_guarded, read_secret_file, user_secret
 from iris_py.packets import MAX_MESSAGE_BYTES, MESSAGE_BYTES_LIMIT
-from security.keyring import NAME_BYTES_MAX, Keyring, Secret
+from iris_security.keyring import NAME_BYTES_MAX, Keyring, Secret
 
 if TYPE_CHECKING:
     from typing import TypeAlias

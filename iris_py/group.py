@@ -10,22 +10,22 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, TypeAlias
 
+from iris_overlay.ids import GroupId
 from iris_py import packets
 from iris_py.anchors import Anchors
 from iris_py.balancer import MemberLoad, by_distance, is_in_zone, zone_distance
-from overlay.ids import GroupId
-from security import GroupOpener, GroupSealer, multicast_associated, unicast_associated
-from security.keyring import PROOF_BYTES
+from iris_security import GroupOpener, GroupSealer, multicast_associated, unicast_associated
+from iris_security.keyring import PROOF_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iris_overlay.events import GroupMember
+    from iris_overlay.ids import NodeId
+    from iris_overlay.messages import NodeInfo
     from iris_py.held import Held
     from iris_py.link import Link
-    from overlay.events import GroupMember
-    from overlay.ids import NodeId
-    from overlay.messages import NodeInfo
-    from security import GroupKeys
+    from iris_security import GroupKeys
 
 #: A body is sealed when it has grown to this, so that packet and frame headers still fit one record of 64 KiB.
 BODY_BYTES = 62 * 1024

@@ -9,8 +9,8 @@ from iris_py.group import Group
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from overlay.ids import NodeId
-    from security import Keyring
+    from iris_overlay.ids import NodeId
+    from iris_security import Keyring
 
 #: Names that the application used and that nothing is registered under are forgotten beyond this number, the longest unused
 #: first. Each costs a few KiB; forgetting one in use costs deriving its keys again.

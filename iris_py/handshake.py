@@ -8,10 +8,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from security import Handshake
+from iris_security import Handshake
 
 if TYPE_CHECKING:
-    from security import Keyring, TransportKeys
+    from iris_security import Keyring, TransportKeys
 
 MAGIC = b"IRIS"
 VERSION = 1

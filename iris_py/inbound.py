@@ -8,11 +8,12 @@ from iris_py import packets
 from iris_py.casts import CastAssembler
 from iris_py.headers import NO_HEADERS, decode_headers
 from iris_py.lanes import CONTROL, MULTICAST, TUNNEL, UNICAST
-from security import AuthenticationError, ReplayError
+from iris_security import AuthenticationError, ReplayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from iris_overlay.ids import GroupId, NodeId
     from iris_py.group import Group, Peer
     from iris_py.headers import Headers
     from iris_py.link import Link, Packet
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from iris_py.patterns.service import Service
     from iris_py.patterns.survey import Surveyor
     from iris_py.patterns.tunnel_table import Tunnels
-    from overlay.ids import GroupId, NodeId
 
 _TUNNEL = bytes((TUNNEL,))
 

@@ -43,7 +43,7 @@ from iris_py.lanes import (
 from iris_py.link_base import LINK_ID_BYTES, NO_LINK, LinkBase, LinkState, Packet
 from iris_py.link_events import CloseReason, LinkDrained, PeerIdentified
 from iris_py.packets import BODY_BYTES_LIMIT
-from security import AuthenticationError, RecordOpener, RecordSealer
+from iris_security import AuthenticationError, RecordOpener, RecordSealer
 
 __all__ = [
     "LINK_ID_BYTES",

@@ -15,7 +15,7 @@ from iris_py.pace import Pace
 
 if TYPE_CHECKING:
     from iris_py.link_config import LinkConfig
-    from security import Keyring, RecordOpener, RecordSealer
+    from iris_security import Keyring, RecordOpener, RecordSealer
 
 #: Bytes of a link id: the first of the handshake hash, which both sides know and nobody can choose.
 LINK_ID_BYTES = 8

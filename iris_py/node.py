@@ -9,6 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from iris_overlay.config import OverlayConfig
+from iris_overlay.events import (
+    Cast,
+    ConnectFailed,
+    GroupJoined,
+    GroupLeft,
+    LinkReleased,
+    PacketReceived,
+    PeerDied,
+    ProtocolViolated,
+    ViewChanged,
+)
+from iris_overlay.messages import NodeInfo
+from iris_overlay.overlay import Overlay
+from iris_overlay.timers import DeadlineTable
 from iris_py import packets
 from iris_py.commands import Commands
 from iris_py.group import Peer
@@ -24,35 +39,20 @@ from iris_py.patterns.service import Service
 from iris_py.patterns.survey import Surveyor
 from iris_py.patterns.tunnel_table import Tunnels
 from iris_py.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers
-from overlay.config import OverlayConfig
-from overlay.events import (
-    Cast,
-    ConnectFailed,
-    GroupJoined,
-    GroupLeft,
-    LinkReleased,
-    PacketReceived,
-    PeerDied,
-    ProtocolViolated,
-    ViewChanged,
-)
-from overlay.messages import NodeInfo
-from overlay.overlay import Overlay
-from overlay.timers import DeadlineTable
-from security import AuthenticationError, DatagramOpener, DatagramSealer
+from iris_security import AuthenticationError, DatagramOpener, DatagramSealer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from iris_overlay.config import Rng
+    from iris_overlay.events import Event
+    from iris_overlay.ids import NodeId
     from iris_py.errors import IrisError
     from iris_py.link import Link, Packet
     from iris_py.node_events import NodeEvent as NodeEvent
     from iris_py.patterns.request import Outgoing
     from iris_py.peers import PeersEvent
-    from overlay.config import Rng
-    from overlay.events import Event
-    from overlay.ids import NodeId
-    from security import Keyring
+    from iris_security import Keyring
 
 #: A link on which packets moved within this time (seconds) is not closed, though the overlay does not need it. Too small: a
 #: conversation with pauses dials again and again. Too large: descriptors.
@@ -135,7 +135,7 @@ class NodeCore(Commands):
     # -- what happened
 
     def start(self, now: float, seeds: Sequence[str], remembered: Sequence[str], *, beacons: bool, complete: bool) -> None:
-        """Begin to look for others; see :meth:`overlay.overlay.Overlay.start`."""
+        """Begin to look for others; see :meth:`iris_overlay.overlay.Overlay.start`."""
         self.overlay.start(now, seeds, remembered, beacons, complete)
         self._advance(now)
 

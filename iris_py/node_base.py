@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from iris_overlay.errors import OverlayError
 from iris_py.errors import ConfigurationError, NodeClosed
 from iris_py.opening import Closable
-from overlay.errors import OverlayError
 
 if TYPE_CHECKING:
     from collections import deque

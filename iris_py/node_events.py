@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from iris_overlay.events import Departed, DialRequested, GroupJoined, GroupLeft, Settled
 from iris_py.patterns.service_events import ServiceEvent
 from iris_py.patterns.survey import SurveyEvent
 from iris_py.patterns.tunnel_table import TunnelEvent
-from overlay.events import Departed, DialRequested, GroupJoined, GroupLeft, Settled
 
 if TYPE_CHECKING:
     from iris_py.group import Group

@@ -29,10 +29,10 @@ from iris_py.outbound_base import OutboundBase
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iris_overlay.ids import NodeId
     from iris_py.group import Group, Peer, Run
     from iris_py.link import Link
     from iris_py.patterns.request import Outgoing
-    from overlay.ids import NodeId
 
 
 class Outbound(OutboundBase):

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from iris_overlay.timers import DeadlineTable
 from iris_py import packets
 from iris_py.group import BODY_BYTES
 from iris_py.held import HELD_BYTES_HIGH, Held, Waiting
 from iris_py.lanes import CONTROL, MULTICAST, UNICAST
-from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iris_overlay.ids import GroupId
+    from iris_overlay.messages import NodeInfo
     from iris_py.group import Channel, Group, Peer
     from iris_py.link import Link
-    from overlay.ids import GroupId
-    from overlay.messages import NodeInfo
 
 #: How long a request waits for a link before a member that has one is given it instead. Too small: a dial across an ocean,
 #: three round trips, is not awaited; too large: the dead and the unreachable cost their callers that much.

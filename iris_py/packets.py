@@ -11,8 +11,8 @@ import struct
 
 import msgspec
 
+from iris_overlay.reaching import PACKET_BYTES_MAX
 from iris_py.errors import MessageTooLarge
-from overlay.reaching import PACKET_BYTES_MAX
 
 #: kind, flags, bytes of headers, bytes of payload, id, argument
 MESSAGE = struct.Struct(">BBHIQI")

@@ -15,18 +15,18 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from iris_overlay.messages import NodeInfo
 from iris_py.group import Peer
 from iris_py.link import NO_LINK, Link, LinkState
 from iris_py.link_events import CloseReason, LinkClosed, LinkDrained, LinkOpened, PeerIdentified
-from overlay.messages import NodeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iris_overlay.ids import NodeId
     from iris_py.link_config import LinkConfig
     from iris_py.link_events import LinkEvent
-    from overlay.ids import NodeId
-    from security import Keyring
+    from iris_security import Keyring
 
 #: Accepted connections that have not proven anything yet, for strangers must not be able to use up descriptors and memory.
 #: Beyond it the one that has waited for longest makes room: honest nodes need milliseconds, and a door that was closed instead

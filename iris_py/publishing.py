@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
+from iris_overlay.errors import OverlayError
 from iris_py import packets
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
 from iris_py.headers import NO_HEADERS, encode_headers
@@ -15,7 +16,6 @@ from iris_py.opening import Opening
 from iris_py.patterns.subscribing import POLICIES, QUEUE_BYTES, QUEUE_MESSAGES, SubscriptionQueue
 from iris_py.subscriptions import Subscription
 from iris_py.topics import literal_prefix, parse_pattern
-from overlay.errors import OverlayError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

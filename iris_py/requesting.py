@@ -6,12 +6,12 @@ import asyncio
 import math
 from typing import TYPE_CHECKING
 
+from iris_overlay.errors import OverlayError
 from iris_py import packets
 from iris_py.config import check_zone
 from iris_py.errors import ConfigurationError
 from iris_py.headers import NO_HEADERS, encode_headers
 from iris_py.node_base import NodeBase
-from overlay.errors import OverlayError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

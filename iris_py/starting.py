@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iris_py.tracing import TracingSetting
-    from security import Keyring, Secret
+    from iris_security import Keyring, Secret
 
 
 def connect(

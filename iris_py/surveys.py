@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
+from iris_overlay.errors import OverlayError
 from iris_py import packets
 from iris_py.errors import ConfigurationError
 from iris_py.headers import encode_headers
 from iris_py.node_base import NodeBase
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked
 from iris_py.views import Member, describe
-from overlay.errors import OverlayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping

@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 #: The tokens of a name, or those that it begins with.
 Tokens: TypeAlias = tuple[str, ...]
 
-#: A topic is the name of a group, which has so many bytes at most (security.keyring).
+#: A topic is the name of a group, which has so many bytes at most (iris_security.keyring).
 TOPIC_BYTES_MAX = 255
 #: A publisher looks after one group for each prefix of a topic, so a deep topic costs more than a shallow one. Nobody needs a
 #: deeper hierarchy than file systems have.

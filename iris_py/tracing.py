@@ -31,7 +31,7 @@ __all__ = ["context_of"]
 TracingSetting: TypeAlias = "TracerProvider | bool | None"
 
 _SYSTEM: Final = "iris"
-_INSTALL: Final = "Install it with: pip install 'iris-py[otel]'"
+_INSTALL: Final = "Install it with: pip install 'iris-messaging[otel]'"
 
 
 class Traced(Protocol):

@@ -6,13 +6,13 @@ import asyncio
 import math
 from typing import TYPE_CHECKING
 
+from iris_overlay.errors import OverlayError
 from iris_py.errors import ConfigurationError
 from iris_py.headers import encode_headers
 from iris_py.node_base import NodeBase
 from iris_py.opening import Opening
 from iris_py.patterns.tunnel import WINDOW_BYTES, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
 from iris_py.tunnels import Tunnel
-from overlay.errors import OverlayError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 
-    from overlay.messages import NodeInfo
+    from iris_overlay.messages import NodeInfo
 
 
 @dataclass(frozen=True, slots=True)

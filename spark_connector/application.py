@@ -167,7 +167,7 @@ def ensure_task(content: bytes) -> Callable[[Iterable[object]], Iterable[Mapping
                 early = None if wanted == local else start_early()
                 from spark_connector.spawn import run_ensure
             except Exception as exc:
-                error = f"{type(exc).__name__}: {exc}. Run on the executors: pip install 'iris-py[spark]'"
+                error = f"{type(exc).__name__}: {exc}. Run on the executors: pip install 'iris-messaging[spark]'"
                 yield {"wanted": wanted, "executor": "", "error": error}
             else:
                 yield {"wanted": wanted, **run_ensure(content, early)}

@@ -61,7 +61,9 @@ def check_version(version: str) -> None:
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
     if numbers < SPARK_MIN:
         needed = ".".join(str(number) for number in SPARK_MIN)
-        raise ConfigurationError(f"this is Spark {version}, and {needed} or newer is needed. Run: pip install 'iris-py[spark]'")
+        raise ConfigurationError(
+            f"this is Spark {version}, and {needed} or newer is needed. Run: pip install 'iris-messaging[spark]'"
+        )
 
 
 def is_whole(value: object, least: int, most: int) -> bool:

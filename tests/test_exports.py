@@ -12,8 +12,8 @@ import pytest
 import iris_py
 import iris_py.sync
 import iris_py.testing
+import iris_security
 import pyspark_iris
-import security
 import spark_connector
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def test_a_name_is_imported_when_it_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [iris_py, iris_py.sync, iris_py.testing, security, spark_connector], ids=lambda module: module.__name__
+    "module", [iris_py, iris_py.sync, iris_py.testing, iris_security, spark_connector], ids=lambda module: module.__name__
 )
 def test_every_public_name_is_documented(module: types.ModuleType) -> None:
     undocumented = []

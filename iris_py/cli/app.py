@@ -65,7 +65,7 @@ def _print_version(is_wanted: bool) -> None:
     if is_wanted:
         from importlib.metadata import version
 
-        print(f"iris {version('iris-py')}")
+        print(f"iris {version('iris-messaging')}")
         raise typer.Exit
 
 

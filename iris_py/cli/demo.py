@@ -21,7 +21,7 @@ from iris_py.cli.demo_progress import make_progress
 from iris_py.cli.demo_report import document, print_report
 from iris_py.cli.lexer import Totals
 from iris_py.cli.outcome import ExitCode, complain
-from security.keyring import Secret
+from iris_security.keyring import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

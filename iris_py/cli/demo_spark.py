@@ -27,7 +27,7 @@ from iris_py.cli.demo_spark_report import document, print_report
 from iris_py.cli.demo_spark_terms import EXECUTORS, MEMBER_PROGRAM, PROGRESS_TOPIC, RESULT_TOPIC, Job
 from iris_py.cli.lexer import Totals
 from iris_py.cli.outcome import ExitCode, complain
-from security.keyring import Secret
+from iris_security.keyring import Secret
 
 if TYPE_CHECKING:
     from pathlib import Path

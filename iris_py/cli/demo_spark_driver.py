@@ -48,7 +48,9 @@ def require_packages() -> None:
     """
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
     if missing:
-        raise ConfigurationError(f"--spark needs Spark ({', '.join(missing)} not installed). Run: pip install 'iris-py[spark]'")
+        raise ConfigurationError(
+            f"--spark needs Spark ({', '.join(missing)} not installed). Run: pip install 'iris-messaging[spark]'"
+        )
 
 
 def environment_of(directory: str) -> dict[str, str]:

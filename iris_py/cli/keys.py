@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from iris_py.config import load_config
 from iris_py.net.secret_file import write_secret_file
-from security.keyring import Secret
+from iris_security.keyring import Secret
 
 if TYPE_CHECKING:
     from pathlib import Path

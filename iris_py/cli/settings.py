@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Concatenate, Final, ParamSpec, Type
 import typer
 
 if TYPE_CHECKING:
-    from security.keyring import Secret
+    from iris_security.keyring import Secret
 
 __all__ = ["Settings", "with_settings"]
 

@@ -6,19 +6,19 @@ import math
 import random
 from typing import TYPE_CHECKING, Final
 
+from iris_overlay.ids import ID_BYTES, GroupId
 from iris_py.cli.simulate_trial import Trial
 from iris_py.testing.overlay_wires import Faults
 from iris_py.testing.simulation import OverlaySimulation
-from overlay.ids import ID_BYTES, GroupId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iris_overlay.ids import NodeId
     from iris_py.cli.simulate_pace import Pace
     from iris_py.cli.simulate_plan import Partition, Plan
     from iris_py.cli.simulate_report import Report
     from iris_py.testing.overlay_wires import SimulatedNode
-    from overlay.ids import NodeId
 
 __all__ = ["run_disaster"]
 

@@ -1,4 +1,4 @@
-"""Plots of what simulations found, as small SVG files. Needs matplotlib: ``pip install 'iris-py[plots]'``."""
+"""Plots of what simulations found, as small SVG files. Needs matplotlib: ``pip install 'iris-messaging[plots]'``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def prepare(folder: Path) -> None:
         ConfigurationError: Matplotlib is not installed, or the folder cannot be made.
     """
     if find_spec("matplotlib") is None:
-        raise ConfigurationError("--plots needs matplotlib: pip install 'iris-py[plots]'")
+        raise ConfigurationError("--plots needs matplotlib: pip install 'iris-messaging[plots]'")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as exc:

@@ -13,10 +13,10 @@ import logging
 import mmap
 from typing import TYPE_CHECKING, Protocol, cast
 
+from iris_overlay.events import DialRequested
 from iris_py.errors import IrisError
 from iris_py.link import RECORD_BYTES_MAX, Link, LinkState
 from iris_py.net.addresses import parse_address
-from overlay.events import DialRequested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

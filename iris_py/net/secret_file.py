@@ -8,7 +8,7 @@ import stat
 from typing import TYPE_CHECKING, Final
 
 from iris_py.errors import ConfigurationError
-from security.keyring import Secret
+from iris_security.keyring import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

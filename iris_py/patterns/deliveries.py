@@ -18,12 +18,12 @@ from iris_py.topics import Tokens, TopicTrie, group_name, parse_topic, prefixes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iris_overlay.ids import NodeId
     from iris_py.group import Group, Peer
     from iris_py.headers import Headers
     from iris_py.node_events import NodeEvent
     from iris_py.outbound import Outbound
     from iris_py.patterns.subscribing import SubscriptionQueue
-    from overlay.ids import NodeId
 
 #: Topics whose subscriptions are remembered. Forgetting one costs looking them up again.
 TOPICS_MAX = 4096

@@ -9,25 +9,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from iris_overlay.timers import DeadlineTable
 from iris_py import packets
 from iris_py.headers import NO_HEADERS
 from iris_py.messages import Message
 from iris_py.node_events import RoomMade
 from iris_py.packets import RUN_MESSAGE_COST
 from iris_py.topics import Tokens, parse_topic, prefixes
-from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iris_overlay.ids import NodeId
+    from iris_overlay.overlay import Overlay
     from iris_py.group import Group, Peer, Run
     from iris_py.headers import Headers
     from iris_py.node_events import NodeEvent
     from iris_py.outbound import Outbound
     from iris_py.patterns.deliveries import Deliveries
     from iris_py.patterns.subscribing import SubscriptionQueue
-    from overlay.ids import NodeId
-    from overlay.overlay import Overlay
 
 #: Topics whose routes are remembered. Forgetting one costs working it out again.
 TOPICS_MAX = 4096

@@ -13,23 +13,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from iris_overlay.errors import OverlayError
 from iris_py.node_events import SubscriptionReady, SubscriptionTold
 from iris_py.patterns.coverage import Coverage
 from iris_py.patterns.deliveries import Deliveries
 from iris_py.patterns.publisher import Publisher
 from iris_py.topics import Tokens, group_name, prefixes
-from overlay.errors import OverlayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iris_overlay.ids import GroupId
+    from iris_overlay.overlay import Overlay
     from iris_py.group import Group, Peer
     from iris_py.groups import Groups
     from iris_py.node_events import NodeEvent
     from iris_py.outbound import Outbound
     from iris_py.patterns.subscribing import SubscriptionQueue
-    from overlay.ids import GroupId
-    from overlay.overlay import Overlay
 
 
 class PubSub:

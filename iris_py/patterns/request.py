@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, TypeAlias
 
+from iris_overlay.timers import DeadlineTable
 from iris_py import packets
 from iris_py.balancer import choose_near
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.headers import NO_HEADERS
 from iris_py.patterns.pending import Pending, Together
-from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container

@@ -10,9 +10,9 @@ from iris_py.headers import NO_HEADERS, Headers
 from iris_py.messages import Message
 
 if TYPE_CHECKING:
+    from iris_overlay.ids import NodeId
     from iris_py.group import Group, Peer
     from iris_py.topics import Tokens
-    from overlay.ids import NodeId
 
 #: What a subscription queues unless it is told otherwise. One read of tiny messages from each of a few publishers fits.
 QUEUE_MESSAGES: Final = 65_536

@@ -13,19 +13,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from iris_overlay.timers import DeadlineTable
 from iris_py import packets
 from iris_py.errors import IrisError, NoMembers, RequestTimeout
 from iris_py.group import DIRECT_MEMBERS_MAX
 from iris_py.headers import NO_HEADERS, Headers
 from iris_py.patterns.request import TIMEOUT_S_MAX
-from overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
+    from iris_overlay.ids import NodeId
     from iris_py.group import Group, Peer
     from iris_py.patterns.request import Outgoing
-    from overlay.ids import NodeId
 
 #: Nodes that a survey down a tree hears. As many as a directory holds, with room for those that come and go meanwhile; what
 #: further ones say is dropped, so that a faulty node inside the network cannot fill the memory.

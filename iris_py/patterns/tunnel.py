@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import packets
 from iris_py.headers import NO_HEADERS
-from security import RecordOpener, RecordSealer
+from iris_security import RecordOpener, RecordSealer
 
 if TYPE_CHECKING:
     from iris_py.group import Group, Peer
     from iris_py.headers import Headers
     from iris_py.patterns.registration import Registration
-    from security import TransportKeys
+    from iris_security import TransportKeys
 
 #: The frames in a chunk: type, then bytes of its body.
 MORE, LAST, CREDIT, END, DONE, RESET = range(6)

@@ -6,14 +6,14 @@ import struct
 from typing import TYPE_CHECKING
 
 from iris_py.headers import NO_HEADERS
-from security import Handshake
+from iris_security import Handshake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iris_overlay.messages import NodeInfo
     from iris_py.group import Group, Peer
     from iris_py.headers import Headers
-    from overlay.messages import NodeInfo
 
 #: What is before the handshake message: the window of the caller.
 OPEN = struct.Struct(">Q")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from iris_py.lanes import TUNNEL
 from iris_py.patterns.tunnel import Failure, Way
-from security import AuthenticationError
+from iris_security import AuthenticationError
 
 if TYPE_CHECKING:
     from iris_py.patterns.tunnel import TunnelEnd

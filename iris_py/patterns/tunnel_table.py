@@ -15,24 +15,24 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from iris_overlay.timers import DeadlineTable
 from iris_py import packets
 from iris_py.headers import NO_HEADERS
 from iris_py.link import NO_LINK
 from iris_py.patterns.tunnel import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, Failure, TunnelEnd, Way
 from iris_py.patterns.tunnel_offer import FROM_MEMBER, OPEN, Offer, make_handshake, prologue_of
 from iris_py.patterns.tunnel_ring import HEADER, LINGER_S, RingWay
-from overlay.timers import DeadlineTable
-from security import AuthenticationError
+from iris_security import AuthenticationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iris_overlay.messages import NodeInfo
     from iris_py.group import Group, Peer
     from iris_py.headers import Headers
     from iris_py.link import Link
     from iris_py.patterns.request import Outgoing, Requester
     from iris_py.patterns.service import Service
-    from overlay.messages import NodeInfo
 
 #: What is before the handshake message of an acceptance: the window of the member, and the link on which the tunnel will live;
 #: ``NO_LINK`` for the ring.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from iris_py.sync.handlers import AnyHandler
     from iris_py.tracing import TracingSetting
     from iris_py.views import Member, Statistics
-    from security import Keyring, Secret
+    from iris_security import Keyring, Secret
 
 
 class Node(Closable):

@@ -12,19 +12,19 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from overlay.counters import Counters
-from overlay.events import Cast, GroupJoined, GroupLeft, ViewChanged
-from overlay.group_config import GroupConfig
-from overlay.group_io import AnswerTo, HandoverDone, RouteTo, SendTo
-from overlay.group_layer import GroupLayer
-from overlay.ids import ID_BYTES, GroupId, NodeId
-from overlay.messages import NodeInfo
+from iris_overlay.counters import Counters
+from iris_overlay.events import Cast, GroupJoined, GroupLeft, ViewChanged
+from iris_overlay.group_config import GroupConfig
+from iris_overlay.group_io import AnswerTo, HandoverDone, RouteTo, SendTo
+from iris_overlay.group_layer import GroupLayer
+from iris_overlay.ids import ID_BYTES, GroupId, NodeId
+from iris_overlay.messages import NodeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from overlay.events import Event
-    from overlay.group_io import GroupOutput, Path
+    from iris_overlay.events import Event
+    from iris_overlay.group_io import GroupOutput, Path
 
 LEAF_HALF = 8
 RING_SIZE = 1 << (8 * ID_BYTES)

@@ -24,11 +24,11 @@ import hashlib
 from random import Random
 from typing import TYPE_CHECKING, Final, Self
 
+from iris_overlay.pastry_config import PastryConfig
 from iris_py.client import start_node
 from iris_py.config import Config
 from iris_py.testing.network import MemoryNetwork
-from overlay.pastry_config import PastryConfig
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

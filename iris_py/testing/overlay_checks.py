@@ -11,10 +11,10 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from overlay import events, executors, group_messages, hops, reaching, ring, routing
-from overlay.copies import GROUPS_MAX
-from overlay.graves import GRAVES_MAX
-from overlay.ids import GroupId, NodeId, is_nearer, position
+from iris_overlay import events, executors, group_messages, hops, reaching, ring, routing
+from iris_overlay.copies import GROUPS_MAX
+from iris_overlay.graves import GRAVES_MAX
+from iris_overlay.ids import GroupId, NodeId, is_nearer, position
 
 if TYPE_CHECKING:
     from iris_py.testing.overlay_wires import SimulatedNode

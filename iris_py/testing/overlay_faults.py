@@ -10,16 +10,16 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from iris_overlay.events import DialRequested
+from iris_overlay.ids import ID_BYTES, GroupId
 from iris_py.testing.overlay_wires import Faults, Reach
 from iris_py.testing.simulation import OverlaySimulation
-from overlay.events import DialRequested
-from overlay.ids import ID_BYTES, GroupId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from iris_overlay.messages import NodeInfo
     from iris_py.testing.overlay_wires import SimulatedNode
-    from overlay.messages import NodeInfo
 
 GROUPS: Final = tuple(GroupId(name.encode().ljust(ID_BYTES)) for name in ("all", "half", "some", "few", "two", "topic"))
 SHARES: Final = (1.0, 0.5, 0.25, 0.1, 0.04, 0.3)

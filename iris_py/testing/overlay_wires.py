@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
-    from overlay import events
-    from overlay.ids import GroupId, NodeId
-    from overlay.messages import NodeInfo
-    from overlay.overlay import Overlay
+    from iris_overlay import events
+    from iris_overlay.ids import GroupId, NodeId
+    from iris_overlay.messages import NodeInfo
+    from iris_overlay.overlay import Overlay
 
 STEPS_MAX: Final = 50_000_000
 """More steps are a loop."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from iris_overlay.events import DialRequested
 from iris_py.link import Link, LinkState
 from iris_py.link_config import LinkConfig
-from overlay.events import DialRequested
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iris_py.link_events import LinkEvent
     from iris_py.node import NodeCore
     from iris_py.node_events import NodeEvent
-    from security import Keyring
+    from iris_security import Keyring
 
 #: More steps than any sensible test takes: what does not come to rest by then never will.
 STEPS_MAX = 100_000

@@ -13,12 +13,12 @@ from collections import Counter
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
+from iris_overlay.ids import ID_BYTES, RING, NodeId, position
+from iris_overlay.messages import NodeInfo
+from iris_overlay.pastry import Pastry
+from iris_overlay.pastry_config import PastryConfig
+from iris_overlay.pastry_events import Activated, HandoverWanted, LeavesChanged, LeavesDoubted, PeerViolated
 from iris_py.testing.pastry_watch import DetectorWatch, ModelledWatch
-from overlay.ids import ID_BYTES, RING, NodeId, position
-from overlay.messages import NodeInfo
-from overlay.pastry import Pastry
-from overlay.pastry_config import PastryConfig
-from overlay.pastry_events import Activated, HandoverWanted, LeavesChanged, LeavesDoubted, PeerViolated
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,14 +15,14 @@ from bisect import bisect_left
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from iris_overlay.ids import ID_BYTES, is_nearer, position
+from iris_overlay.pastry_events import Delivered, Undeliverable
 from iris_py.testing.pastry_network import PastryNetwork
-from overlay.ids import ID_BYTES, is_nearer, position
-from overlay.pastry_events import Delivered, Undeliverable
 
 if TYPE_CHECKING:
+    from iris_overlay.ids import NodeId
+    from iris_overlay.pastry_config import PastryConfig
     from iris_py.testing.pastry_network import SimulatedPastry
-    from overlay.ids import NodeId
-    from overlay.pastry_config import PastryConfig
 
 GROWTH_PER_S: Final = 0.05
 """How fast a ring grows that is brought up quickly: by this part of itself per second, so it doubles in 14 s. Of 10,000 nodes,

@@ -3,8 +3,8 @@
 `ModelledWatch` is a model, cheap enough for 100,000 nodes: those with a link to a process that ends notice within 0.1 s, its
 neighbours on the ring notice a silent one after `silence_s`, and one contact per second is measured, as a detector would.
 
-`DetectorWatch` runs the real thing, an `overlay.detector.Detector` per node over datagrams that may be lost. There a death is
-what the detector says, or a refused dial, as in `overlay.lifeline`; so the living may be taken for dead, which is counted.
+`DetectorWatch` runs the real thing, a `Detector` of the overlay per node over datagrams that may be lost. There a death is what
+the detector says, or a refused dial, as in `Lifeline`; so the living may be taken for dead, which is counted.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from overlay.detector import Detector
-from overlay.detector_events import Alive, Contact, Pinged, Suspected
-from overlay.lookaround import LookAround
+from iris_overlay.detector import Detector
+from iris_overlay.detector_events import Alive, Contact, Pinged, Suspected
+from iris_overlay.lookaround import LookAround
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iris_overlay.detector_events import Address, DetectorEvent
+    from iris_overlay.ids import NodeId
+    from iris_overlay.pastry_events import LeavesDoubted
     from iris_py.testing.pastry_network import SimulatedPastry
-    from overlay.detector_events import Address, DetectorEvent
-    from overlay.ids import NodeId
-    from overlay.pastry_events import LeavesDoubted
 
 REMEMBERED_MAX: Final = 16
 """Peers that a node keeps to look for after a partition; more only cost dials, one that answers is enough."""
 
 SEAL_BYTES: Final = 49
-"""What sealing adds to a datagram (`security.datagram`)."""
+"""What sealing adds to a datagram (`iris_security.datagram`)."""
 
 PROBE_PERIOD_S: Final = 1.0
 """A modelled watch measures one contact in this time, as `DetectorConfig.period_s` says."""
@@ -40,7 +40,7 @@ STUCK_S: Final = 2.25
 """As `iris_py.link.KEEPALIVE_TIMEOUT_S`: a link breaks that says nothing for so long while something is outstanding."""
 
 BURIED_S: Final = 5.0
-"""As `overlay.lifeline.BURIED_S`: for how long a death is not acted on again."""
+"""As `iris_overlay.lifeline.BURIED_S`: for how long a death is not acted on again."""
 
 
 class Network(Protocol):

@@ -18,13 +18,13 @@ import hashlib
 import random
 from typing import TYPE_CHECKING, Any, Final
 
+from iris_overlay import events
+from iris_overlay.config import OverlayConfig
+from iris_overlay.ids import ID_BYTES, GroupId, NodeId
+from iris_overlay.messages import NodeInfo
+from iris_overlay.overlay import Overlay
 from iris_py.testing.overlay_checks import Checks
 from iris_py.testing.overlay_wires import PORT, Faults, Heap, Item, Reach, SimulatedNode, Wires
-from overlay import events
-from overlay.config import OverlayConfig
-from overlay.ids import ID_BYTES, GroupId, NodeId
-from overlay.messages import NodeInfo
-from overlay.overlay import Overlay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -151,7 +151,7 @@ class OverlaySimulation:
         node = self.nodes[index]
         if not node.is_stopped:
             return
-        # Who stood still doubts itself, and the more so the more often: all of its time-outs grow (overlay/detector.py).
+        # Who stood still doubts itself, and the more so the more often: all of its time-outs grow (detector.py of the overlay).
         node.resumed_at = [when for when in node.resumed_at if self.now - when < STOPS_S] + [self.now]
         self.checks.disturb(AFTER_STOP_S * len(node.resumed_at))
         node.is_stopped = False

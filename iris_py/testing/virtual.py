@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from iris_py.client import Node
     from iris_py.tracing import TracingSetting
-    from security import Keyring
+    from iris_security import Keyring
 
     Result = TypeVar("Result")
 

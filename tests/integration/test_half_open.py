@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 import iris_py as iris
-from security import Secret
+from iris_security import Secret
 
 if TYPE_CHECKING:
     from iris_py.opening import Opening

@@ -14,7 +14,7 @@ import pytest
 import iris_py as iris
 from iris_py.handshake import HANDSHAKE_BYTES_MAX
 from iris_py.net.sockets import SocketNetwork
-from security import Secret
+from iris_security import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

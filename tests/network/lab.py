@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from security import Secret
+from iris_security import Secret
 from tests.network.namespaces import Namespace, tool
 from tests.network.wire import DEVICE, Condition, Counts
 

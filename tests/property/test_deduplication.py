@@ -8,6 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py.group import Group, Peer
 from iris_py.headers import NO_HEADERS
 from iris_py.packets import FAILURE, REJECTION, REPLY, Rejection
@@ -16,9 +18,7 @@ from iris_py.patterns.deduplication import ENTRY_BYTES, WINDOW_S
 from iris_py.patterns.registration import Execution, Registration
 from iris_py.patterns.service import Service
 from iris_py.patterns.service_events import RequestCancelled, RequestsStarted
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 from tests.profiles import examples
 
 KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")

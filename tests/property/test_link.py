@@ -14,7 +14,7 @@ from iris_py.lanes import CONTROL, FRAGMENT_BYTES, MULTICAST, UNICAST
 from iris_py.link import RECORD_BYTES_MAX, Link, LinkState
 from iris_py.link_events import CloseReason, LinkClosed
 from iris_py.testing.pair import LinkPair
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 from tests.profiles import examples
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py import packets
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.group import Group, Member, Peer
 from iris_py.packets import CANCEL, REQUEST, Rejection
 from iris_py.patterns.request import ROUTED_RETRY_S, Requester
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 from tests.profiles import examples
 
 if TYPE_CHECKING:

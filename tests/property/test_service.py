@@ -6,14 +6,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py.group import Group, Peer
 from iris_py.packets import DECLINE, FAILURE, REJECTION, REPLY, SURVEY_IDS, decode_answer
 from iris_py.patterns.registration import Execution, Registration
 from iris_py.patterns.service import Service
 from iris_py.patterns.service_events import RegistrationDrained, RequestCancelled, RequestsStarted
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 from tests.profiles import examples
 
 KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")

@@ -9,14 +9,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py import packets
 from iris_py.errors import NoMembers
 from iris_py.group import DIRECT_MEMBERS_MAX, Group, Member, Peer
 from iris_py.packets import CANCEL, DECLINE, FAILURE, REJECTION, REPLY, SURVEY, Rejection
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded, Surveyor
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 from tests.profiles import examples
 
 if TYPE_CHECKING:

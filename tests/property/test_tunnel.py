@@ -14,12 +14,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py.group import Group, Peer
 from iris_py.patterns.tunnel import PIECE_CHARGE, WINDOW_BYTES_MIN, TunnelEnd, Way
 from iris_py.patterns.tunnel_ring import HEADER, RESEND_S_MAX, RingWay
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import Keyring, Secret, TransportKeys
+from iris_security import Keyring, Secret, TransportKeys
 
 KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")
 IDS = NodeId(bytes(16)), NodeId(bytes(15) + b"\x01")

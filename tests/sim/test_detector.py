@@ -17,10 +17,10 @@ from typing import TypeAlias
 
 import pytest
 
-from overlay.detector import Detector
-from overlay.detector_config import DetectorConfig
-from overlay.detector_events import Alive, Contact, Dead, DetectorEvent, Suspected
-from overlay.ids import NodeId
+from iris_overlay.detector import Detector
+from iris_overlay.detector_config import DetectorConfig
+from iris_overlay.detector_events import Alive, Contact, Dead, DetectorEvent, Suspected
+from iris_overlay.ids import NodeId
 
 CONFIG = DetectorConfig()
 SEAL_BYTES = 49

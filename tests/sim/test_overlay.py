@@ -11,11 +11,8 @@ import sys
 
 import pytest
 
-from iris_py.testing.overlay_faults import FaultSchedule, Run, run_schedule
-from iris_py.testing.overlay_wires import Faults, Reach
-from iris_py.testing.simulation import OverlaySimulation
-from overlay.config import OverlayConfig
-from overlay.events import (
+from iris_overlay.config import OverlayConfig
+from iris_overlay.events import (
     ConnectFailed,
     Departed,
     DialRequested,
@@ -26,8 +23,11 @@ from overlay.events import (
     ProtocolViolated,
     Settled,
 )
-from overlay.group_messages import VIEW_MAX
-from overlay.ids import GroupId
+from iris_overlay.group_messages import VIEW_MAX
+from iris_overlay.ids import GroupId
+from iris_py.testing.overlay_faults import FaultSchedule, Run, run_schedule
+from iris_py.testing.overlay_wires import Faults, Reach
+from iris_py.testing.simulation import OverlaySimulation
 
 ECHO = GroupId(b"echo".ljust(16))
 LEAVES = 16
@@ -436,7 +436,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 SMALL_RUN = """
 from iris_py.testing.overlay_wires import Faults
 from iris_py.testing.simulation import OverlaySimulation
-from overlay.ids import GroupId
+from iris_overlay.ids import GroupId
 simulation = OverlaySimulation(seed=5, faults=Faults(datagram_lost=0.2))
 group = GroupId(bytes(16))
 for index in range(12):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import iris_py
 from iris_py import Handler, Message, Request
-from security import Secret
+from iris_security import Secret
 from spark_connector.doorway import Doorway, serve
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import iris_py.sync as iris
-from security import Secret
+from iris_security import Secret
 from spark_connector import Network, ensure_java
 from tests.spark import warm_daemon
 

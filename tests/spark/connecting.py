@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import iris_py.sync as iris
-from security import Secret
+from iris_security import Secret
 from spark_connector import ArrowHandler, Network, dispatch, ensure_java, notify
 from tests.spark import warm_daemon
 from tests.spark.conftest import JAVA_OPTIONS

@@ -25,7 +25,7 @@ from pyspark.cloudpickle import dumps
 
 import iris_py.sync as iris
 from iris_py import ConfigurationError
-from security import Secret
+from iris_security import Secret
 from spark_connector import Network, agent, spawn
 from spark_connector.errors import AgentFailed
 from spark_connector.orders import BYE, GREET, UPDATE, Order, control_name, seal_order

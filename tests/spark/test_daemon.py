@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 import iris_py.sync as iris
 from iris_py import ConfigurationError
 from iris_py.sync.background import background
-from security import Secret
+from iris_security import Secret
 from spark_connector import Network, agent, configure, daemon, spawn
 from spark_connector.errors import AgentFailed, OrderRefused
 from spark_connector.orders import Order, is_adoption, open_adoption, seal_adoption, seal_local

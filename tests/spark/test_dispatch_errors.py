@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 
-from security import Secret
+from iris_security import Secret
 from spark_connector import ArrowHandler, dispatch
 
 if TYPE_CHECKING:

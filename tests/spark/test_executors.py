@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py.sync as iris
-from security import Secret
+from iris_security import Secret
 from spark_connector import ExecutorCluster, Network
 from tests.spark.driving import Driver, DriverFailed, State, start_session, until, work_directory
 

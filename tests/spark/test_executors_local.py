@@ -15,7 +15,7 @@ import pytest
 
 import iris_py.sync as iris
 from iris_py import ConfigurationError
-from security import Secret
+from iris_security import Secret
 from spark_connector import ExecutorCluster, ExecutorsMissing, Network
 from spark_connector.application import Application, ApplicationEnded
 from tests.spark.conftest import JAVA_OPTIONS, environment

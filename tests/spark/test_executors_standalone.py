@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.spark_standalone import HOSTS, start_standalone
-from security import Secret
+from iris_security import Secret
 from spark_connector import ExecutorCluster, Network
 from tests.spark.driving import Driver, State, start_session, until
 

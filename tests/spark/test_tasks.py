@@ -11,7 +11,7 @@ import pytest
 
 import iris_py.sync as iris
 from iris_py import IrisError
-from security import Secret
+from iris_security import Secret
 from spark_connector import DispatchError, Network, tasks, worker
 from spark_connector.keys import Scope
 from spark_connector.notify import Message, notify_rows

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py.sync as iris
-from security import Secret
+from iris_security import Secret
 from spark_connector import Network, worker
 
 if TYPE_CHECKING:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from iris_overlay.events import GroupJoined
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py.node import NodeCore
 from iris_py.packets import MAX_MESSAGE_BYTES
 from iris_py.patterns.registration import Execution, Registration
 from iris_py.patterns.service_events import BroadcastReceived, RequestsStarted
 from iris_py.testing.pair import NodeCores
-from overlay.events import GroupJoined
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py import anchors
 from iris_py.anchors import SLOTS, first_of, score_of
 from iris_py.group import Group, Member, Peer, Placement
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 
 KEYRING = Keyring(Secret(bytes(range(32))), network="test")
 

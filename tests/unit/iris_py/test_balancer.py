@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iris_overlay.ids import ID_BYTES, NodeId
+from iris_overlay.samples import Dealer
 from iris_py.balancer import (
     SERVICE_TIME_KEPT,
     SERVICE_TIME_WEIGHT,
@@ -25,8 +27,6 @@ from iris_py.balancer import (
     is_less_loaded,
     zone_distance,
 )
-from overlay.ids import ID_BYTES, NodeId
-from overlay.samples import Dealer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

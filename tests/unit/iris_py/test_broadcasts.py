@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py import broadcasts
 from iris_py.broadcasts import PAUSE_S_MAX, QUEUE_HIGH, BroadcastQueue
 from iris_py.group import Group, Peer
@@ -14,9 +16,7 @@ from iris_py.headers import encode_headers
 from iris_py.patterns.registration import Registration
 from iris_py.patterns.service_events import BroadcastReceived
 from iris_py.testing.clock import run
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

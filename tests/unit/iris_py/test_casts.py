@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
+from iris_overlay.group_messages import CAST_BYTES_MAX
+from iris_overlay.ids import GroupId, NodeId
 from iris_py import casts
 from iris_py.casts import PIECE, PIECE_BYTES_MAX, CastAssembler, cut
-from overlay.group_messages import CAST_BYTES_MAX
-from overlay.ids import GroupId, NodeId
 
 GROUP = GroupId(b"g" * 16)
 NONCE, OTHER_NONCE = b"n" * 12, b"o" * 12

@@ -16,7 +16,7 @@ from iris_py.config import Config, load_config, user_secret
 from iris_py.errors import ConfigurationError
 from iris_py.net.addresses import format_address, is_loopback, parse_address
 from iris_py.net.secret_file import read_secret_file, write_secret_file
-from security.keyring import Keyring, Secret
+from iris_security.keyring import Keyring, Secret
 
 SECRET = Secret.from_bytes(bytes(range(32)))
 OTHER = Secret.from_bytes(bytes(32))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_py.handshake import HANDSHAKE_BYTES_MAX, MAGIC, SUITE, VERSION, LinkHandshake, ProtocolError
-from security import AuthenticationError, Handshake, Keyring, Secret
+from iris_security import AuthenticationError, Handshake, Keyring, Secret
 
 SECRET = Secret(bytes(range(32)))
 KEYRING = Keyring(SECRET, network="test")

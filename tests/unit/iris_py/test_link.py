@@ -35,7 +35,7 @@ from iris_py.link import (
 from iris_py.link_config import LinkConfig
 from iris_py.link_events import CloseReason, LinkClosed, LinkDrained, LinkOpened, PeerIdentified
 from iris_py.testing.pair import End, LinkPair
-from security import Keyring, RecordOpener, RecordSealer, Secret
+from iris_security import Keyring, RecordOpener, RecordSealer, Secret
 
 SECRET = Secret(bytes(range(32)))
 KEYRING = Keyring(SECRET, network="test")

@@ -11,7 +11,7 @@ from iris_py.link import TAKEN_BYTES, Link, LinkState
 from iris_py.link_events import CloseReason, LinkClosed
 from iris_py.pace import UNDER_WAY_BYTES_MIN
 from iris_py.testing.pair import LinkPair
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 
 KEYRING = Keyring(Secret(bytes(range(32))), network="test")
 ID = bytes(7) + b"\x01"

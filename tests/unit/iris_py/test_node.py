@@ -9,6 +9,10 @@ from unittest.mock import Mock
 
 import pytest
 
+from iris_overlay.errors import OverlayError, TooManyGroupsError
+from iris_overlay.events import Departed, GroupLeft
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py import groups as groups_module
 from iris_py import packets
 from iris_py.errors import ConfigurationError, MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
@@ -21,11 +25,7 @@ from iris_py.packets import MAX_MESSAGE_BYTES, MESSAGE, MESSAGE_BYTES_LIMIT, che
 from iris_py.patterns.registration import Registration
 from iris_py.patterns.service_events import RegistrationDrained, RequestCancelled
 from iris_py.peers import HANDSHAKES_MAX, Peers
-from overlay.errors import OverlayError, TooManyGroupsError
-from overlay.events import Departed, GroupLeft
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import Keyring, Secret, multicast_associated
+from iris_security import Keyring, Secret, multicast_associated
 from tests.unit.iris_py.nodes import SECRET, Net
 
 if TYPE_CHECKING:

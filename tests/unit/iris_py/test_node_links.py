@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from iris_overlay.events import Cast, ConnectFailed, GroupMember, LinkReleased, PeerDied, ViewChanged
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py import casts
 from iris_py.errors import MemberLost, NoMembers, RequestTimeout
 from iris_py.group import DIRECT_MEMBERS_MAX, Group, Member
@@ -12,9 +15,6 @@ from iris_py.node import LINK_IDLE_S, NodeCore
 from iris_py.outbound_base import CONNECT_RETRY_S, HELD_S
 from iris_py.packets import ROUTED_BYTES_MAX
 from iris_py.peers import PeerOpened
-from overlay.events import Cast, ConnectFailed, GroupMember, LinkReleased, PeerDied, ViewChanged
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
 from tests.unit.iris_py.nodes import Net
 
 

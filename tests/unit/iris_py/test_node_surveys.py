@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from iris_overlay.events import ConnectFailed, LinkReleased, PeerDied
 from iris_py.node import LINK_IDLE_S, NodeCore
 from iris_py.packets import DECLINE, REPLY
 from iris_py.patterns.survey import SurveyAnswered, SurveyEnded
-from overlay.events import ConnectFailed, LinkReleased, PeerDied
 from tests.unit.iris_py.nodes import Net
 
 if TYPE_CHECKING:

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from iris_overlay.events import LinkReleased, PeerDied
 from iris_py.errors import IrisError, RequestTimeout
 from iris_py.lanes import TUNNEL
 from iris_py.node import LINK_IDLE_S, NodeCore
 from iris_py.patterns.registration import Registration
 from iris_py.patterns.tunnel_ring import HEADER, LINGER_S, PROBE, SILENCE_S
 from iris_py.patterns.tunnel_table import TunnelChanged, TunnelOpened, TunnelStarted
-from overlay.events import LinkReleased, PeerDied
 from tests.unit.iris_py.nodes import Net
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iris_overlay.messages import NodeInfo
     from iris_py.patterns.tunnel import TunnelEnd
-    from overlay.messages import NodeInfo
 
 WINDOW_BYTES = 100_000
 LARGE = random.Random(1).randbytes(1_000_000)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py import held as held_module
 from iris_py import packets
 from iris_py.group import Group, Member, Peer
@@ -17,9 +19,7 @@ from iris_py.lanes import MULTICAST, UNICAST
 from iris_py.outbound import Outbound
 from iris_py.outbound_base import CONNECT_RETRY_S, HELD_S, HELD_S_MAX
 from iris_py.packets import BROADCAST, CANCEL, MESSAGE, REPLY, REQUEST, ROUTED_BYTES_MAX
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from iris_py.link import Link

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 import pytest
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py.link import NO_LINK, Link, LinkState
 from iris_py.link_config import LinkConfig
 from iris_py.link_events import CloseReason
@@ -22,9 +24,7 @@ from iris_py.peers import (
     PeerOpened,
     Peers,
 )
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

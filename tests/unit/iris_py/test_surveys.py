@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py.errors import NoMembers
 from iris_py.group import Peer
 from iris_py.packets import DECLINE, FAILURE, REJECTION, REPLY, encode_failure
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.surveys import Survey
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from typing import TypeVar
 
-from overlay.config import OverlayConfig
-from overlay.events import DialRequested, Event, LinkReleased, PeerDied, ProtocolViolated
-from overlay.ids import GroupId, NodeId
-from overlay.messages import NodeInfo
-from overlay.overlay import Overlay
-from overlay.routing_messages import Direct, Kind, LeafProbe, Routed, encode_ring_message
+from iris_overlay.config import OverlayConfig
+from iris_overlay.events import DialRequested, Event, LinkReleased, PeerDied, ProtocolViolated
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import NodeInfo
+from iris_overlay.overlay import Overlay
+from iris_overlay.routing_messages import Direct, Kind, LeafProbe, Routed, encode_ring_message
 
 E = TypeVar("E", bound=Event)
 CONFIG = OverlayConfig()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from typing import TypeVar
 
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from overlay.pastry import Pastry
-from overlay.pastry_config import PastryConfig
-from overlay.pastry_events import HandoverWanted, PastryEvent
-from overlay.routing_messages import decode_ring_message
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
+from iris_overlay.pastry import Pastry
+from iris_overlay.pastry_config import PastryConfig
+from iris_overlay.pastry_events import HandoverWanted, PastryEvent
+from iris_overlay.routing_messages import decode_ring_message
 
 E = TypeVar("E", bound=PastryEvent)
 CONFIG = PastryConfig()

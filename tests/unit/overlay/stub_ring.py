@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from overlay.messages import NodeInfo
+    from iris_overlay.messages import NodeInfo
 
 
 class StubRing:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overlay import arrivals
-from overlay.arrivals import REMEMBERED_S, Arrivals
-from overlay.ids import NodeId
+from iris_overlay import arrivals
+from iris_overlay.arrivals import REMEMBERED_S, Arrivals
+from iris_overlay.ids import NodeId
 
 if TYPE_CHECKING:
     import pytest

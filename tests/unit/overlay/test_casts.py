@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from overlay.casts import ATTEMPTS_MAX, OUTGOING_MAX, TARGETS_MAX, Casts
-from overlay.counters import Counters
-from overlay.events import Cast
-from overlay.group_config import GroupConfig
-from overlay.group_io import Outbox
-from overlay.group_messages import STAMP_SHIFT, Adopted, CastDown, CastTaken, CastUp, Children, Doubt, GroupMessage
-from overlay.ids import GroupId, NodeId
-from overlay.messages import NodeInfo
+from iris_overlay.casts import ATTEMPTS_MAX, OUTGOING_MAX, TARGETS_MAX, Casts
+from iris_overlay.counters import Counters
+from iris_overlay.events import Cast
+from iris_overlay.group_config import GroupConfig
+from iris_overlay.group_io import Outbox
+from iris_overlay.group_messages import STAMP_SHIFT, Adopted, CastDown, CastTaken, CastUp, Children, Doubt, GroupMessage
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import NodeInfo
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
 ROOT = NodeInfo(NodeId(b"root".ljust(16)), ("192.0.2.2:1",))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from overlay.contacts import ContactFailed, Contacts
-from overlay.contacts_config import ContactsConfig
-from overlay.events import DialRequested, LinkReleased
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
+from iris_overlay.contacts import ContactFailed, Contacts
+from iris_overlay.contacts_config import ContactsConfig
+from iris_overlay.events import DialRequested, LinkReleased
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 
 CONFIG = ContactsConfig(waiting_messages_max=3, waiting_peers_max=4, dials_max=2, patience_s=30.0, link_idle_s=60.0)
 

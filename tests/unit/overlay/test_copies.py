@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.copies import Copies, copy_parts
-from overlay.directory import Directory, next_epoch
-from overlay.group_messages import (
+from iris_overlay.copies import Copies, copy_parts
+from iris_overlay.directory import Directory, next_epoch
+from iris_overlay.group_messages import (
     COPY_MEMBERS_MAX,
     COPY_REMOVED_MAX,
     Copy,
@@ -14,8 +14,8 @@ from overlay.group_messages import (
     decode_group_message,
     encode_group_message,
 )
-from overlay.ids import GroupId, NodeId
-from overlay.messages import (
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import (
     ADDRESS_LENGTH_MAX,
     ADDRESSES_MAX,
     ATTRIBUTES_BYTES_MAX,
@@ -25,7 +25,7 @@ from overlay.messages import (
     NodeInfo,
     check_info,
 )
-from overlay.routing_messages import PAYLOAD_BYTES_MAX, Direct, encode_ring_message
+from iris_overlay.routing_messages import PAYLOAD_BYTES_MAX, Direct, encode_ring_message
 
 GROUP = GroupId(b"g" * 16)
 OWNER = NodeId(b"o" * 16)

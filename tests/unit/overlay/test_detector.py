@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overlay.detector import Detector
-from overlay.detector_config import CHECKS_MAX, CONTACTS_MAX, RELAYS_MAX, DetectorConfig
-from overlay.detector_events import Alive, Contact, Dead, DetectorEvent, Pinged, Suspected
-from overlay.detector_messages import (
+from iris_overlay.detector import Detector
+from iris_overlay.detector_config import CHECKS_MAX, CONTACTS_MAX, RELAYS_MAX, DetectorConfig
+from iris_overlay.detector_events import Alive, Contact, Dead, DetectorEvent, Pinged, Suspected
+from iris_overlay.detector_messages import (
     DETECTOR_BYTES_MAX,
     INCARNATION_MAX,
     SEQUENCE_MAX,
@@ -26,11 +26,11 @@ from overlay.detector_messages import (
     pack_address,
     unpack_address,
 )
-from overlay.detector_order import ProbeOrder
-from overlay.errors import MessageError
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo, encode_beacon
-from overlay.suspicion import Stage, probe_timeout_s, smooth_rtt, suspicion_s
+from iris_overlay.detector_order import ProbeOrder
+from iris_overlay.errors import MessageError
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo, encode_beacon
+from iris_overlay.suspicion import Stage, probe_timeout_s, smooth_rtt, suspicion_s
 from tests.profiles import examples
 
 CONFIG = DetectorConfig()

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overlay.config import OverlayConfig
-from overlay.counters import Counters
-from overlay.dialling import Dialler, is_dialable, parse_address, redial_delay_s
-from overlay.errors import AddressError
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
+from iris_overlay.config import OverlayConfig
+from iris_overlay.counters import Counters
+from iris_overlay.dialling import Dialler, is_dialable, parse_address, redial_delay_s
+from iris_overlay.errors import AddressError
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 
 CONFIG = OverlayConfig()
 LOCAL = NodeInfo(NodeId(b"l" * 16), ("192.0.2.1:7000", "127.0.0.1:7000"))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overlay.copies import Copies, HeldCopy, copy_parts
-from overlay.directory import LOG_MAX, TOMBSTONES_MAX, Directory, Outcome, accusation_of, is_accusation
-from overlay.group_messages import COPY_MEMBERS_MAX, MemberRecord
-from overlay.ids import GroupId, NodeId
-from overlay.messages import NodeInfo
+from iris_overlay.copies import Copies, HeldCopy, copy_parts
+from iris_overlay.directory import LOG_MAX, TOMBSTONES_MAX, Directory, Outcome, accusation_of, is_accusation
+from iris_overlay.group_messages import COPY_MEMBERS_MAX, MemberRecord
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import NodeInfo
 from tests.profiles import examples
 
 if TYPE_CHECKING:

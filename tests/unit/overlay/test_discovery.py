@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-from overlay.config import OverlayConfig
-from overlay.counters import Counters
-from overlay.dialling import Dialler
-from overlay.discovery import ANSWERS_PENDING_MAX, Discovery, Stranger
-from overlay.ids import NodeId
-from overlay.messages import DATAGRAM_BYTES_MAX, NodeInfo, decode_beacon, encode_beacon
+from iris_overlay.config import OverlayConfig
+from iris_overlay.counters import Counters
+from iris_overlay.dialling import Dialler
+from iris_overlay.discovery import ANSWERS_PENDING_MAX, Discovery, Stranger
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import DATAGRAM_BYTES_MAX, NodeInfo, decode_beacon, encode_beacon
 
 CONFIG = OverlayConfig()
 LOCAL = NodeInfo(NodeId(b"l" * 16), ("192.0.2.1:7000",))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from overlay.graves import GRAVES_MAX, NEVER, Graves
-from overlay.ids import NodeId
+from iris_overlay.graves import GRAVES_MAX, NEVER, Graves
+from iris_overlay.ids import NodeId
 
 A, B = NodeId(b"a" * 16), NodeId(b"b" * 16)
 

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from overlay.counters import Counters
-from overlay.errors import InfoError, StateError, TooManyGroupsError
-from overlay.events import Cast, Departed, GroupJoined, GroupLeft, ProtocolViolated, ViewChanged
-from overlay.group_config import GroupConfig
-from overlay.group_io import AnswerTo, HandoverDone, RouteTo, SendTo
-from overlay.group_layer import GroupLayer
-from overlay.group_messages import (
+from iris_overlay.counters import Counters
+from iris_overlay.errors import InfoError, StateError, TooManyGroupsError
+from iris_overlay.events import Cast, Departed, GroupJoined, GroupLeft, ProtocolViolated, ViewChanged
+from iris_overlay.group_config import GroupConfig
+from iris_overlay.group_io import AnswerTo, HandoverDone, RouteTo, SendTo
+from iris_overlay.group_layer import GroupLayer
+from iris_overlay.group_messages import (
     CAST_BYTES_MAX,
     VIEW_MAX,
     Accuse,
@@ -34,10 +34,10 @@ from overlay.group_messages import (
     decode_group_message,
     encode_group_message,
 )
-from overlay.ids import GroupId, NodeId
-from overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo
-from overlay.roots import RECHECK_S, REVIEW_S
-from overlay.takeover import ANSWER_S
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo
+from iris_overlay.roots import RECHECK_S, REVIEW_S
+from iris_overlay.takeover import ANSWER_S
 from tests.unit.overlay.stub_ring import StubRing
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overlay import group_messages as gm
-from overlay.errors import MessageError
-from overlay.group_messages import GroupMessage, decode_group_message, encode_group_message
-from overlay.ids import GroupId, NodeId
-from overlay.messages import MESSAGE_BYTES_MAX, NodeInfo
+from iris_overlay import group_messages as gm
+from iris_overlay.errors import MessageError
+from iris_overlay.group_messages import GroupMessage, decode_group_message, encode_group_message
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import MESSAGE_BYTES_MAX, NodeInfo
 from tests.profiles import examples
 
 G, N = GroupId(b"g" * 16), NodeId(b"n" * 16)

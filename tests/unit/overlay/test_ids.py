@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from overlay.ids import DIGITS, ID_BYTES, RING, clockwise, digit, is_nearer, position, ring_distance, shared_digits
+from iris_overlay.ids import DIGITS, ID_BYTES, RING, clockwise, digit, is_nearer, position, ring_distance, shared_digits
 
 PLACES = st.integers(0, RING - 1)
 

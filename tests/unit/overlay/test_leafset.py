@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overlay.ids import ID_BYTES, RING, NodeId, position, ring_distance
-from overlay.leafset import LeafSet, span
-from overlay.messages import NodeInfo
+from iris_overlay.ids import ID_BYTES, RING, NodeId, position, ring_distance
+from iris_overlay.leafset import LeafSet, span
+from iris_overlay.messages import NodeInfo
 
 HALF = 3
 # Few different places and some far apart, so that sides overlap, tie and wrap around.

@@ -6,19 +6,19 @@ import random
 
 import pytest
 
-from overlay.config import OverlayConfig
-from overlay.contacts import Contacts
-from overlay.counters import Counters
-from overlay.detector_config import CHECKS_MAX
-from overlay.detector_events import Alive, Dead, Pinged, Suspected
-from overlay.dialling import Dialler
-from overlay.events import Event, PeerDied
-from overlay.group_layer import GroupLayer
-from overlay.ids import NodeId
-from overlay.lifeline import BURIED_MAX, BURIED_S, Lifeline, datagram_address, is_loopback
-from overlay.messages import NodeInfo
-from overlay.pastry import Pastry
-from overlay.routing_messages import LeafProbe, Leaving, decode_ring_message, encode_ring_message
+from iris_overlay.config import OverlayConfig
+from iris_overlay.contacts import Contacts
+from iris_overlay.counters import Counters
+from iris_overlay.detector_config import CHECKS_MAX
+from iris_overlay.detector_events import Alive, Dead, Pinged, Suspected
+from iris_overlay.dialling import Dialler
+from iris_overlay.events import Event, PeerDied
+from iris_overlay.group_layer import GroupLayer
+from iris_overlay.ids import NodeId
+from iris_overlay.lifeline import BURIED_MAX, BURIED_S, Lifeline, datagram_address, is_loopback
+from iris_overlay.messages import NodeInfo
+from iris_overlay.pastry import Pastry
+from iris_overlay.routing_messages import LeafProbe, Leaving, decode_ring_message, encode_ring_message
 
 CONFIG = OverlayConfig()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from overlay.ids import NodeId
-from overlay.lookaround import ASKED_MAX, FRUITLESS_S, SAMPLE, TOGETHER_S, LookAround
+from iris_overlay.ids import NodeId
+from iris_overlay.lookaround import ASKED_MAX, FRUITLESS_S, SAMPLE, TOGETHER_S, LookAround
 
 LEAVES = [NodeId(bytes([number] * 16)) for number in range(16)]
 ROOTS = [NodeId(bytes([number] * 16)) for number in range(14, 20)]

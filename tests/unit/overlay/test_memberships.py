@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import random
 
-from overlay.counters import Counters
-from overlay.events import GroupJoined, GroupLeft
-from overlay.executors import ENTRUSTED_MAX, REPEAT_S, Executors
-from overlay.group_config import GroupConfig
-from overlay.group_io import Outbox
-from overlay.group_messages import VIEW_MAX, Accuse, Accused, Applied, Entrust, GroupMessage, Register, Registration, Unregister
-from overlay.ids import GroupId, NodeId
-from overlay.memberships import COMMANDS_MAX, Memberships
-from overlay.messages import NodeInfo
+from iris_overlay.counters import Counters
+from iris_overlay.events import GroupJoined, GroupLeft
+from iris_overlay.executors import ENTRUSTED_MAX, REPEAT_S, Executors
+from iris_overlay.group_config import GroupConfig
+from iris_overlay.group_io import Outbox
+from iris_overlay.group_messages import (
+    VIEW_MAX,
+    Accuse,
+    Accused,
+    Applied,
+    Entrust,
+    GroupMessage,
+    Register,
+    Registration,
+    Unregister,
+)
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.memberships import COMMANDS_MAX, Memberships
+from iris_overlay.messages import NodeInfo
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
 ROOT = NodeInfo(NodeId(b"root".ljust(16)), ("192.0.2.2:1",))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from overlay.detector_messages import Ping, encode_detector_message
-from overlay.dials import DIAL_FORGOTTEN_S
-from overlay.errors import StateError
-from overlay.events import (
+from iris_overlay.detector_messages import Ping, encode_detector_message
+from iris_overlay.dials import DIAL_FORGOTTEN_S
+from iris_overlay.errors import StateError
+from iris_overlay.events import (
     Cast,
     Departed,
     DialRequested,
@@ -24,9 +24,9 @@ from overlay.events import (
     Settled,
     ViewChanged,
 )
-from overlay.ids import GroupId, NodeId
-from overlay.messages import NodeInfo, encode_beacon
-from overlay.routing_messages import Direct, LeafAck, LeafProbe, Leaving, encode_ring_message
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import NodeInfo, encode_beacon
+from iris_overlay.routing_messages import Direct, LeafAck, LeafProbe, Leaving, encode_ring_message
 from tests.unit.overlay.overlays import (
     CONFIG,
     GROUP,
@@ -42,7 +42,7 @@ from tests.unit.overlay.overlays import (
 )
 
 if TYPE_CHECKING:
-    from overlay.overlay import Overlay
+    from iris_overlay.overlay import Overlay
 
 
 def completions(overlay: Overlay) -> list[Event]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from overlay.events import (
+from iris_overlay.events import (
     Cast,
     ConnectFailed,
     Departed,
@@ -18,12 +18,12 @@ from overlay.events import (
     Settled,
     ViewChanged,
 )
-from overlay.ids import GroupId, NodeId
-from overlay.reaching import DIAL_BACK_S, PACKET_BYTES_MAX
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.reaching import DIAL_BACK_S, PACKET_BYTES_MAX
 from tests.unit.overlay.overlays import CONFIG, GROUP, Owners, make_info
 
 if TYPE_CHECKING:
-    from overlay.messages import NodeInfo
+    from iris_overlay.messages import NodeInfo
 
 ONE, TWO, THREE = make_info(10), make_info(120), make_info(200)
 HIDDEN, HIDDEN_TOO = make_info(60, is_dialable=False), make_info(160, is_dialable=False)

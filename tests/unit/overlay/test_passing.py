@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from overlay.counters import Counters
-from overlay.events import Departed
-from overlay.group_config import GroupConfig
-from overlay.group_io import HandoverDone, SendTo
-from overlay.group_layer import GroupLayer
-from overlay.group_messages import (
+from iris_overlay.counters import Counters
+from iris_overlay.events import Departed
+from iris_overlay.group_config import GroupConfig
+from iris_overlay.group_io import HandoverDone, SendTo
+from iris_overlay.group_layer import GroupLayer
+from iris_overlay.group_messages import (
     Applied,
     Copied,
     Copy,
@@ -26,9 +26,9 @@ from overlay.group_messages import (
     decode_group_message,
     encode_group_message,
 )
-from overlay.ids import GroupId, NodeId
-from overlay.messages import NodeInfo
-from overlay.roots import UNSURE_S
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import NodeInfo
+from iris_overlay.roots import UNSURE_S
 from tests.unit.overlay.stub_ring import StubRing
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overlay.errors import InfoError
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from overlay.neighbours import GIVEN_UP_S
-from overlay.pastry import SIZE_MAX, Pastry
-from overlay.pastry_events import (
+from iris_overlay.errors import InfoError
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
+from iris_overlay.neighbours import GIVEN_UP_S
+from iris_overlay.pastry import SIZE_MAX, Pastry
+from iris_overlay.pastry_events import (
     Activated,
     Delivered,
     HandoverWanted,
@@ -26,8 +26,8 @@ from overlay.pastry_events import (
     Received,
     Undeliverable,
 )
-from overlay.routing import DETOURS_MAX, HELD_S_MAX
-from overlay.routing_messages import (
+from iris_overlay.routing import DETOURS_MAX, HELD_S_MAX
+from iris_overlay.routing_messages import (
     PAYLOAD_BYTES_MAX,
     Direct,
     JoinAnswer,

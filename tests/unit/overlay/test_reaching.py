@@ -6,17 +6,17 @@ import random
 
 import pytest
 
-from overlay.contacts import ContactFailed, Contacts
-from overlay.contacts_config import ContactsConfig
-from overlay.counters import Counters
-from overlay.errors import InfoError
-from overlay.events import ConnectFailed, Event, PacketReceived
-from overlay.group_messages import Told, encode_group_message
-from overlay.ids import GroupId, NodeId
-from overlay.messages import NodeInfo
-from overlay.pastry import Pastry
-from overlay.pastry_config import PastryConfig
-from overlay.reaching import (
+from iris_overlay.contacts import ContactFailed, Contacts
+from iris_overlay.contacts_config import ContactsConfig
+from iris_overlay.counters import Counters
+from iris_overlay.errors import InfoError
+from iris_overlay.events import ConnectFailed, Event, PacketReceived
+from iris_overlay.group_messages import Told, encode_group_message
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import NodeInfo
+from iris_overlay.pastry import Pastry
+from iris_overlay.pastry_config import PastryConfig
+from iris_overlay.reaching import (
     DIAL_BACK,
     DIAL_BACK_S,
     PACKET,
@@ -25,7 +25,7 @@ from overlay.reaching import (
     WANTED_MAX,
     Reaching,
 )
-from overlay.routing_messages import PAYLOAD_BYTES_MAX, Direct, LeafProbe, Routed, decode_ring_message, encode_ring_message
+from iris_overlay.routing_messages import PAYLOAD_BYTES_MAX, Direct, LeafProbe, Routed, decode_ring_message, encode_ring_message
 
 
 def node(number: int, *addresses: str) -> NodeInfo:

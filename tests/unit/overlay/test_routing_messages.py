@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overlay.errors import MessageError
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from overlay.routing_messages import (
+from iris_overlay.errors import MessageError
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
+from iris_overlay.routing_messages import (
     ACKNOWLEDGEMENTS_MAX,
     LEAVES_TOLD_MAX,
     PATH_LENGTH_MAX,

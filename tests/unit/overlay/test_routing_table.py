@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overlay.ids import DIGITS, ID_BYTES, RING, NodeId, digit, is_nearer, position, shared_digits
-from overlay.messages import NodeInfo
-from overlay.routing_table import ENTRIES_MAX, RoutingTable, common_zone_parts
+from iris_overlay.ids import DIGITS, ID_BYTES, RING, NodeId, digit, is_nearer, position, shared_digits
+from iris_overlay.messages import NodeInfo
+from iris_overlay.routing_table import ENTRIES_MAX, RoutingTable, common_zone_parts
 
 LOCAL = 0x1234 << 112
 # Places that share some digits with the local one, and any others.

@@ -8,8 +8,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overlay.ids import NodeId
-from overlay.samples import Dealer
+from iris_overlay.ids import NodeId
+from iris_overlay.samples import Dealer
 from tests.profiles import examples
 
 

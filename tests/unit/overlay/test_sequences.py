@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overlay.group_messages import STAMP_SHIFT
-from overlay.ids import GroupId, NodeId
-from overlay.sequences import HELD_MAX, Sequence, Sequences
+from iris_overlay.group_messages import STAMP_SHIFT
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.sequences import HELD_MAX, Sequence, Sequences
 from tests.profiles import examples
 
 KEY = (GroupId(b"g" * 16), NodeId(b"n" * 16))

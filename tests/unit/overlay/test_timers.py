@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overlay.timers import STALE_ENTRIES_FLOOR, DeadlineTable
+from iris_overlay.timers import STALE_ENTRIES_FLOOR, DeadlineTable
 
 OPERATIONS = st.lists(
     st.one_of(

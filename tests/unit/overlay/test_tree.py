@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overlay.group_messages import FANOUT_MAX
-from overlay.ids import NodeId
-from overlay.tree import Tree
+from iris_overlay.group_messages import FANOUT_MAX
+from iris_overlay.ids import NodeId
+from iris_overlay.tree import Tree
 from tests.profiles import examples
 
 

@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from overlay.errors import TooManyGroupsError
-from overlay.events import ViewChanged
-from overlay.group_config import GroupConfig
-from overlay.group_io import Outbox
-from overlay.group_messages import Change, Doubt, GroupMessage, MemberRecord, Told, Unwatch, View, Watch
-from overlay.ids import GroupId, NodeId
-from overlay.messages import NodeInfo
-from overlay.watches import BELIEVE_S, HIDDEN_ASKED_S, MASK_S, TWO_ROOTS_S, Watches
+from iris_overlay.errors import TooManyGroupsError
+from iris_overlay.events import ViewChanged
+from iris_overlay.group_config import GroupConfig
+from iris_overlay.group_io import Outbox
+from iris_overlay.group_messages import Change, Doubt, GroupMessage, MemberRecord, Told, Unwatch, View, Watch
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import NodeInfo
+from iris_overlay.watches import BELIEVE_S, HIDDEN_ASKED_S, MASK_S, TWO_ROOTS_S, Watches
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
 ROOT = NodeInfo(NodeId(b"root".ljust(16)), ("192.0.2.2:1",))

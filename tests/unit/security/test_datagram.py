@@ -1,4 +1,4 @@
-"""Tests of security/datagram.py."""
+"""Tests of security/iris_security/datagram.py."""
 
 import hashlib
 import hmac
@@ -8,9 +8,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from security import AuthenticationError, DatagramOpener, DatagramSealer, KeyExhaustedError, Keyring, ReplayError, Secret
-from security.datagram import DATAGRAM_BYTES_MAX, DATAGRAMS_MAX, OVERHEAD_BYTES, PAYLOAD_BYTES_MAX
-from security.replay import REPLAY_WINDOW
+from iris_security import AuthenticationError, DatagramOpener, DatagramSealer, KeyExhaustedError, Keyring, ReplayError, Secret
+from iris_security.datagram import DATAGRAM_BYTES_MAX, DATAGRAMS_MAX, OVERHEAD_BYTES, PAYLOAD_BYTES_MAX
+from iris_security.replay import REPLAY_WINDOW
 
 SECRET = Secret(bytes(range(32)))
 RING = Keyring(SECRET, network="lab")

@@ -1,4 +1,4 @@
-"""Tests of security/envelope.py."""
+"""Tests of security/iris_security/envelope.py."""
 
 import hashlib
 import hmac
@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from security import (
+from iris_security import (
     AuthenticationError,
     GroupKeys,
     GroupOpener,
@@ -20,8 +20,8 @@ from security import (
     multicast_associated,
     unicast_associated,
 )
-from security.envelope import EPOCH_MAX, EPOCH_MESSAGES_MAX, NONCE_BYTES, TAG_BYTES
-from security.replay import REPLAY_WINDOW
+from iris_security.envelope import EPOCH_MAX, EPOCH_MESSAGES_MAX, NONCE_BYTES, TAG_BYTES
+from iris_security.replay import REPLAY_WINDOW
 
 KEYS = Keyring(Secret(bytes(range(32))), network="lab").cluster("render")
 ALICE = bytes(range(16))

@@ -1,11 +1,11 @@
-"""Tests of security/errors.py."""
+"""Tests of security/iris_security/errors.py."""
 
 import pickle
 
 import pytest
 
-import security
-from security import AuthenticationError, KeyExhaustedError, ReplayError, SecretFormatError, SecurityError
+import iris_security
+from iris_security import AuthenticationError, KeyExhaustedError, ReplayError, SecretFormatError, SecurityError
 
 
 @pytest.mark.parametrize("error", [SecretFormatError, KeyExhaustedError, AuthenticationError, ReplayError])
@@ -30,6 +30,6 @@ def test_errors_survive_pickling() -> None:
 
 
 def test_the_package_exports_what_it_lists() -> None:
-    assert len(set(security.__all__)) == len(security.__all__)
-    for name in security.__all__:
-        assert hasattr(security, name)
+    assert len(set(iris_security.__all__)) == len(iris_security.__all__)
+    for name in iris_security.__all__:
+        assert hasattr(iris_security, name)

@@ -1,8 +1,8 @@
-"""Tests of security/hkdf.py."""
+"""Tests of security/iris_security/hkdf.py."""
 
 import pytest
 
-from security.hkdf import hkdf
+from iris_security.hkdf import hkdf
 
 
 def test_rfc_5869_test_case_1() -> None:

@@ -1,4 +1,4 @@
-"""Tests of security/keyring.py.
+"""Tests of security/iris_security/keyring.py.
 
 The hex strings are the wire format: a change that alters one of them cuts off every node that runs an older version.
 """
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from security import NAME_BYTES_MAX, GroupKeys, Keyring, NetworkKeys, Secret, SecretFormatError, encode_name
+from iris_security import NAME_BYTES_MAX, GroupKeys, Keyring, NetworkKeys, Secret, SecretFormatError, encode_name
 
 SECRET = Secret(bytes(range(32)))
 OTHER = Secret(bytes(range(32, 64)))

@@ -1,4 +1,4 @@
-"""Tests of security/noise.py by itself; test_noise_interoperability.py runs it against another implementation."""
+"""Tests of security/iris_security/noise.py by itself; test_noise_interoperability.py runs it against another implementation."""
 
 import hashlib
 import hmac
@@ -8,8 +8,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from security import AuthenticationError, Handshake, TransportKeys
-from security.noise import EPHEMERAL_BYTES, MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, PROTOCOL_NAME, TAG_BYTES
+from iris_security import AuthenticationError, Handshake, TransportKeys
+from iris_security.noise import EPHEMERAL_BYTES, MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, PROTOCOL_NAME, TAG_BYTES
 
 PSK = bytes(range(100, 132))
 PROLOGUE = b"IRIS and more"

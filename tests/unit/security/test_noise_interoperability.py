@@ -1,4 +1,4 @@
-"""Runs security/noise.py and security/record.py against the independent implementation `noiseprotocol`."""
+"""Runs noise.py and record.py against the independent implementation `noiseprotocol`."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from cryptography.exceptions import InvalidTag
 from noise.connection import Keypair, NoiseConnection
 from noise.exceptions import NoiseValueError
 
-from security import AuthenticationError, Handshake, RecordOpener, RecordSealer
+from iris_security import AuthenticationError, Handshake, RecordOpener, RecordSealer
 
 # The other implementation warns of ephemeral keys that a test sets.
 pytestmark = pytest.mark.filterwarnings("ignore:One of ephemeral keypairs is already set:UserWarning")

@@ -1,12 +1,12 @@
-"""Tests of security/record.py."""
+"""Tests of security/iris_security/record.py."""
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from security import AuthenticationError, KeyExhaustedError, RecordOpener, RecordSealer
-from security.record import COUNTER_MAX, REKEY_RECORDS, TAG_BYTES, rekey
+from iris_security import AuthenticationError, KeyExhaustedError, RecordOpener, RecordSealer
+from iris_security.record import COUNTER_MAX, REKEY_RECORDS, TAG_BYTES, rekey
 
 KEY = bytes(range(32))
 

@@ -1,10 +1,10 @@
-"""Tests of security/replay.py: the bitmap against a set that remembers everything."""
+"""Tests of security/iris_security/replay.py: the bitmap against a set that remembers everything."""
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from security.replay import REPLAY_WINDOW, ReplayWindow
+from iris_security.replay import REPLAY_WINDOW, ReplayWindow
 
 EDGES = [1, 2, REPLAY_WINDOW - 1, REPLAY_WINDOW, REPLAY_WINDOW + 1, 2 * REPLAY_WINDOW]
 

@@ -112,7 +112,7 @@ def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(demo_spark_driver, "find_spec", lambda name: None if name == "pyspark" else name)
     assert run(["demo", "--spark"]) == 2
     error = capsys.readouterr().err
-    assert error == "iris: --spark needs Spark (pyspark not installed). Run: pip install 'iris-py[spark]'\n"
+    assert error == "iris: --spark needs Spark (pyspark not installed). Run: pip install 'iris-messaging[spark]'\n"
 
 
 @pytest.mark.parametrize(

@@ -308,7 +308,7 @@ def test_plots_need_matplotlib_before_anything_is_simulated(
 ) -> None:
     monkeypatch.setattr(simulate_plots, "find_spec", lambda _: None)
     assert run([*SMALL, "--plots", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "iris: --plots needs matplotlib: pip install 'iris-py[plots]'\n"
+    assert capsys.readouterr().err == "iris: --plots needs matplotlib: pip install 'iris-messaging[plots]'\n"
     monkeypatch.setattr(simulate_plots, "find_spec", lambda _: True)
     (tmp_path / "file").touch()
     assert run([*SMALL, "--plots", str(tmp_path / "file")]) == 2

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from iris_overlay.events import DialRequested
 from iris_py.net.driver import PORT_ATTEMPTS_MAX, Driver
 from iris_py.net.sockets import SocketNetwork
 from iris_py.testing.clock import run
 from iris_py.testing.network import PORT_EPHEMERAL_MIN, MemoryHost, MemoryNetwork
-from overlay.events import DialRequested
 
 if TYPE_CHECKING:
     from iris_py.net.network import Network

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py.group import Peer
 from iris_py.packets import IDENTITY_BYTES
 from iris_py.patterns import deduplication
@@ -18,8 +20,6 @@ from iris_py.patterns.deduplication import (
     identity_of_key,
     identity_of_request,
 )
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
 
 ONE = Peer(NodeInfo(NodeId(b"1" * 16), ()), None)
 TWO = Peer(NodeInfo(NodeId(b"2" * 16), ()), None)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py import packets
 from iris_py.group import Group, Peer
 from iris_py.headers import HeaderValue, encode_headers
 from iris_py.node_events import SubscriptionReady
 from iris_py.patterns.deliveries import Deliveries
 from iris_py.patterns.subscribing import POLICIES, SubscriptionQueue
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from iris_py.node_events import NodeEvent

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py import packets
 from iris_py.errors import IrisError, MemberLost, NodeClosed, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.group import PLACEMENTS_MAX, SMALL_BYTES_MAX, Group, Member, Peer
 from iris_py.headers import NO_HEADERS
 from iris_py.packets import CANCEL, REQUEST, Rejection
 from iris_py.patterns.request import RETRY_DELAY_S, RETRY_DELAY_S_MAX, ROUTED_RETRY_S, Requester
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from iris_py.link import Link

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py.group import Group, Member, Peer
 from iris_py.patterns.deduplication import identity_of_key
 from iris_py.patterns.pending import Pending
 from iris_py.patterns.request import TIMEOUT_S_MAX
 from iris_py.patterns.request_many import ManyRequester
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

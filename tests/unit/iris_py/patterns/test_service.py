@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py import packets
 from iris_py.group import Group, Peer
 from iris_py.headers import NO_HEADERS
@@ -18,9 +20,7 @@ from iris_py.patterns.service_events import (
     RequestsStarted,
     ServiceEvent,
 )
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 
 KEYRING = Keyring(Secret(bytes(range(32))), network="test")
 LOCAL = NodeId(bytes(16))

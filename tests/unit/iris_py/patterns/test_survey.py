@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py import packets
 from iris_py.errors import IrisError, NodeClosed, NoMembers, RequestTimeout
 from iris_py.group import Group, Member, Peer
 from iris_py.packets import CANCEL, DECLINE, FAILURE, REJECTION, REPLY, SURVEY, Rejection, encode_answer
 from iris_py.patterns import survey
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded, SurveyEvent, Surveyor
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from iris_py.link import Link

@@ -6,6 +6,8 @@ import struct
 
 import pytest
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py import packets
 from iris_py.group import Group, Peer
 from iris_py.patterns.tunnel import (
@@ -23,9 +25,7 @@ from iris_py.patterns.tunnel import (
     TunnelEnd,
     Way,
 )
-from overlay.ids import NodeId
-from overlay.messages import NodeInfo
-from security import AuthenticationError, Keyring, RecordOpener, RecordSealer, Secret, TransportKeys
+from iris_security import AuthenticationError, Keyring, RecordOpener, RecordSealer, Secret, TransportKeys
 
 GROUP = Group("cluster", Keyring(Secret(bytes(range(32))), network="test").cluster("cluster"), NodeId(bytes(16)), 1)
 WINDOW_BYTES = 10_000

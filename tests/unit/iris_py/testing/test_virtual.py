@@ -10,7 +10,7 @@ import pytest
 import iris_py as iris
 from iris_py.testing import DeadlockError, LimitError, VirtualNetwork, run
 from iris_py.testing.virtual import run_in_network
-from security import Keyring, Secret
+from iris_security import Keyring, Secret
 
 
 async def echo(request: iris.Request) -> bytes:

@@ -1,0 +1,154 @@
+"""What the overlay reports to its owner. Take them with `Overlay.events_received`."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import NodeInfo
+
+# msgspec structs cost a quarter of a slots dataclass to build; no cycle is possible, so the collector need not look at them.
+
+
+class GroupMember(msgspec.Struct, frozen=True):
+    """Describe one member of a watched group."""
+
+    info: NodeInfo
+    """The member."""
+    attributes: bytes
+    """What it passed to `join_group`. Not verified here."""
+
+
+class DialRequested(msgspec.Struct, frozen=True):
+    """Ask the owner to open a link to an address.
+
+    The owner answers each one with `Overlay.dial_succeeded` or `Overlay.dial_failed`, and the same address, within
+    `OverlayConfig.dial_timeout_s`.
+    """
+
+    address: str
+    """``host:port``."""
+    peer: NodeId | None
+    """Who should be there, if that is known. Another node may answer: that is no error, report whom you found."""
+
+
+class ConnectFailed(msgspec.Struct, frozen=True):
+    """Report that no link to a node of `Overlay.connect` can be had: it cannot be dialled, and it cannot dial this node.
+
+    What is to reach it nevertheless goes through the ring: `Overlay.send`.
+    """
+
+    peer: NodeId
+    """The node."""
+
+
+class LinkReleased(msgspec.Struct, frozen=True):
+    """Report that the overlay does not need a link any more: nothing used it for a while.
+
+    The owner closes it cleanly, and reports `Overlay.link_lost` as closed, unless it uses the link itself. It is asked again
+    later if it does not.
+    """
+
+    peer: NodeId
+    """The peer."""
+
+
+class PeerDied(msgspec.Struct, frozen=True):
+    """Report that a node is dead, as far as can be known: it does not answer, or nobody listens where it did.
+
+    The owner breaks the link to it, if there is one, and reports `Overlay.link_lost`.
+    """
+
+    peer: NodeId
+    """The node."""
+
+
+class PacketReceived(msgspec.Struct, frozen=True):
+    """Report what a node sent to this one through the ring, by `Overlay.send`."""
+
+    source: NodeInfo
+    """Who sent it."""
+    payload: bytes
+    """What was sent."""
+
+
+class GroupJoined(msgspec.Struct, frozen=True):
+    """Report that everyone who may send to the group was told, or that the bound passed."""
+
+    group: GroupId
+    """The group of `join_group`. One event per call."""
+
+
+class GroupLeft(msgspec.Struct, frozen=True):
+    """Report that everyone who may send to the group was told that the local node left it, or that the bound passed."""
+
+    group: GroupId
+    """The group of `leave_group`. One event per call."""
+
+
+class ViewChanged(msgspec.Struct, frozen=True):
+    """Report the members of a watched group: at first after `watch_group`, even when empty, then after every change."""
+
+    group: GroupId
+    """The group."""
+    members: dict[NodeId, GroupMember]
+    """All members, the local node among them if it joined; of a group of more than VIEW_MAX a sample of so many. It is a copy:
+    keep it, but do not change it."""
+    size: int = 0
+    """How many members the group has. Of a group with a sample it may be 3 % off for some seconds."""
+    is_watched: bool = True
+    """Whether changes will be told. If not, for the group has WATCHERS_MAX watchers already, cast to it rather than send to
+    its members, and call `use_group` before choosing one."""
+
+
+class Cast(msgspec.Struct, frozen=True):
+    """Report what a node cast to a group that the local node is a member of: at most once, in the order of its source."""
+
+    group: GroupId
+    """The group."""
+    source: NodeId
+    """Who cast it, perhaps the local node."""
+    payload: bytes
+    """What was cast."""
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """Report that the search at the start is finished. Views are now worth believing, empty ones too."""
+
+
+class Departed(msgspec.Struct, frozen=True):
+    """Report that everyone was told that the local node leaves, or that the bound passed.
+
+    Close the links when nothing runs any more; until then, go on handing over messages, so that others get their
+    acknowledgements.
+    """
+
+
+class ProtocolViolated(msgspec.Struct, frozen=True):
+    """Ask the owner to close the link to a peer, and to report `Overlay.link_lost` then.
+
+    Until then, whatever the peer sends is ignored.
+    """
+
+    peer: NodeId
+    """The peer."""
+    reason: str
+    """What it did, for the log."""
+
+
+Event: TypeAlias = (
+    DialRequested
+    | ConnectFailed
+    | LinkReleased
+    | PeerDied
+    | ProtocolViolated
+    | ViewChanged
+    | Cast
+    | PacketReceived
+    | Settled
+    | GroupJoined
+    | GroupLeft
+    | Departed
+)

@@ -1,0 +1,133 @@
+"""The prefix table: a node for each prefix of the local id and each other next digit (Rowstron and Druschel 2001, section 2.2).
+
+Of several candidates for a place the nearest one is kept: first by zone, then by round-trip time. An entry may be hearsay
+and may be dead; that costs a detour when it is used, and it is dropped then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iris_overlay.ids import DIGIT_BITS, ID_BITS, is_nearer, position
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from iris_overlay.ids import NodeId
+    from iris_overlay.messages import NodeInfo
+
+COLUMNS: Final = 1 << DIGIT_BITS
+
+ENTRIES_MAX: Final = 128
+"""With the leaf set below 150. A million nodes fill five rows, 75 entries; more rows than that repeat the leaf set."""
+
+IMPROVEMENT: Final = 0.8
+"""A newcomer must have at most this part of the round-trip time of the entry it replaces, so that entries do not flap."""
+
+
+def common_zone_parts(a: str, b: str) -> int:
+    """Return how many leading parts two zones share, ``eu-west/a`` and ``eu-west/b`` one."""
+    if a == b:
+        return 1 + a.count("/")
+    count = 0
+    for part_a, part_b in zip(a.split("/"), b.split("/"), strict=False):
+        if part_a != part_b:
+            break
+        count += 1
+    return count
+
+
+class RoutingTable:
+    """Keep up to ENTRIES_MAX nodes by shared prefix and next digit."""
+
+    __slots__ = ("_entries", "_local", "_zone")
+
+    def __init__(self, local: int, zone: str = "") -> None:
+        self._local = local
+        self._zone = zone
+        # By row * COLUMNS + column. The time is None until it is measured.
+        self._entries: dict[int, tuple[NodeInfo, float | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, node: NodeId) -> bool:
+        entry = self._entries.get(self._place(position(node)))
+        return entry is not None and entry[0].id == node
+
+    def get(self, node: NodeId) -> NodeInfo | None:
+        """Return the entry of a node."""
+        entry = self._entries.get(self._place(position(node)))
+        return entry[0] if entry is not None and entry[0].id == node else None
+
+    def consider(self, info: NodeInfo, rtt_s: float | None = None) -> bool:
+        """Keep a node if its place is free or it is nearer than who is there; return whether it is new."""
+        other = position(info.id)
+        if other == self._local:
+            return False
+        place = self._place(other)
+        entry = self._entries.get(place)
+        if entry is None:
+            if len(self._entries) >= ENTRIES_MAX:
+                return False
+        elif entry[0].id == info.id:
+            if rtt_s is not None:
+                self._entries[place] = (entry[0], rtt_s)
+            return False
+        elif not self._is_better(info, rtt_s, *entry):
+            return False
+        self._entries[place] = (info, rtt_s)
+        return True
+
+    def remove(self, node: NodeId) -> bool:
+        """Remove a node; return whether it had an entry."""
+        place = self._place(position(node))
+        entry = self._entries.get(place)
+        if entry is None or entry[0].id != node:
+            return False
+        del self._entries[place]
+        return True
+
+    def next_hop(self, key: int) -> NodeInfo | None:
+        """Return the entry that shares at least one more digit with the key than the local node does."""
+        entry = self._entries.get(self._place(key))
+        return None if entry is None else entry[0]
+
+    def detour(self, key: int, excluding: Container[NodeId]) -> NodeInfo | None:
+        """Return the best entry that shares no fewer digits with the key than the local node, and is nearer to it."""
+        least = (ID_BITS - (self._local ^ key).bit_length()) // DIGIT_BITS * COLUMNS
+        best, best_place = None, self._local
+        for place, (info, _) in self._entries.items():
+            # Entries of a lower row share fewer digits with the local node than the key does, hence with the key as well.
+            if place >= least and info.id not in excluding:
+                other = position(info.id)
+                if is_nearer(key, other, best_place):
+                    best, best_place = info, other
+        return best
+
+    def row(self, row: int) -> list[NodeInfo]:
+        """Return the entries of a row."""
+        first = row * COLUMNS
+        return [self._entries[place][0] for place in range(first, first + COLUMNS) if place in self._entries]
+
+    def rows(self) -> int:
+        """Return the number of the last row that has entries, plus one."""
+        return max(self._entries, default=-COLUMNS) // COLUMNS + 1
+
+    def entries(self) -> list[NodeInfo]:
+        """Return all entries."""
+        return [info for info, _ in self._entries.values()]
+
+    def _place(self, other: int) -> int:
+        """Return where a position belongs. That of the local node itself is beyond the last row, where nobody is."""
+        row = (ID_BITS - (self._local ^ other).bit_length()) // DIGIT_BITS
+        return row * COLUMNS + ((other >> (ID_BITS - DIGIT_BITS * (row + 1))) & (COLUMNS - 1) if row < 32 else 0)
+
+    def _is_better(self, info: NodeInfo, rtt_s: float | None, present: NodeInfo, present_rtt_s: float | None) -> bool:
+        if info.zone != present.zone:
+            gain = common_zone_parts(self._zone, info.zone) - common_zone_parts(self._zone, present.zone)
+            if gain:
+                return gain > 0
+        if rtt_s is None or present_rtt_s is None:
+            return rtt_s is not None
+        return rtt_s < IMPROVEMENT * present_rtt_s

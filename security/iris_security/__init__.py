@@ -1,0 +1,38 @@
+"""Secrets, and everything that is sealed with them: links, group bodies, datagrams (docs/design.md 2-4).
+
+This package is pure: it does no input or output, reads no clock and has no randomness of its own; entropy comes in as an
+argument.
+"""
+
+from iris_security.datagram import DatagramOpener, DatagramSealer
+from iris_security.envelope import GroupOpener, GroupSealer, multicast_associated, unicast_associated
+from iris_security.errors import AuthenticationError, KeyExhaustedError, ReplayError, SecretFormatError, SecurityError
+from iris_security.keyring import NAME_BYTES_MAX, SECRET_BYTES, Entropy, GroupKeys, Keyring, NetworkKeys, Secret, encode_name
+from iris_security.noise import Handshake, TransportKeys
+from iris_security.record import RecordOpener, RecordSealer
+
+__all__ = [
+    "NAME_BYTES_MAX",
+    "SECRET_BYTES",
+    "AuthenticationError",
+    "DatagramOpener",
+    "DatagramSealer",
+    "Entropy",
+    "GroupKeys",
+    "GroupOpener",
+    "GroupSealer",
+    "Handshake",
+    "KeyExhaustedError",
+    "Keyring",
+    "NetworkKeys",
+    "RecordOpener",
+    "RecordSealer",
+    "ReplayError",
+    "Secret",
+    "SecretFormatError",
+    "SecurityError",
+    "TransportKeys",
+    "encode_name",
+    "multicast_associated",
+    "unicast_associated",
+]

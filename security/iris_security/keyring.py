@@ -1,0 +1,288 @@
+"""Secrets, and all keys that derive from them (docs/design.md 2).
+
+A network has one `Secret`. A `Keyring` derives from it what goes out into the other modules: the `NetworkKeys` of links and
+datagrams, and the `GroupKeys` of every cluster and topic. Each derivation has a label of its own, and the network name as its
+salt.
+
+Rotation: the primary secret seals; older accepted secrets still open. A key id, in clear on the wire, names the secret in use.
+
+Python cannot wipe memory: a secret lives until its last reference goes. What this module can do is to keep secrets out of every
+`repr`, so that neither a log nor a traceback shows one.
+"""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from iris_security.errors import SecretFormatError
+from iris_security.hkdf import hkdf
+
+Entropy = Callable[[int], bytes]
+"""A source of that many bytes which nobody can guess: the operating system's in production, a seeded one in a simulation."""
+
+SECRET_BYTES = 32  # one AES-256 or HMAC-SHA256 key: more would be cut by the derivation, less is guessed sooner
+KEY_ID_BYTES = 8  # it only chooses among a keyring's few generations; the handshake proves the key
+GROUP_ID_BYTES = 16  # two groups of one network meet after 2^64 names
+NODE_ID_BYTES = 16  # the width of a node id on the wire, and in associated data
+PROOF_BYTES = 16  # 128 bits, as an AES-GCM tag: guessing works online only
+NAME_BYTES_MAX = 255  # a name fits behind a length of one byte, and into any log line
+
+_TEXT_PREFIX = "iris1."
+_TEXT_ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+# 36 bytes are exactly 48 characters: no padding and no unused bits, so every text stands for a secret of its own.
+_TEXT_CHARACTERS = 48
+_CHECKSUM_BYTES = 4  # one of 4 thousand million mistyped secrets goes unnoticed
+_CHECKSUM_LABEL = b"iris secret checksum"
+
+_HOW_TO_CORRECT = "copy the whole line as it was printed when the secret was made"
+
+
+def encode_name(name: str) -> bytes:
+    """Return the UTF-8 form of the name of a network, cluster or topic, as every derivation takes it.
+
+    Two Unicode forms of one visible name are two names.
+
+    Raises:
+        ValueError: The name is no string, empty, longer than `NAME_BYTES_MAX`, no valid Unicode, or has a zero character.
+    """
+    if not isinstance(name, str) or not name:
+        raise ValueError("a name has to be a non-empty string")
+    encoded = name.encode()
+    if len(encoded) > NAME_BYTES_MAX:
+        raise ValueError(
+            f"a name has at most {NAME_BYTES_MAX} bytes in UTF-8, this one has {len(encoded)}: choose a shorter one"
+        )
+    # A name is used as a salt, and HMAC fills short keys up with zeros: "a" and "a\0" would be the same network.
+    if b"\0" in encoded:
+        raise ValueError("a name must not hold the character U+0000: leave it out")
+    return encoded
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Secret:
+    """The 32 bytes from which all keys of a network, or of one cluster, derive."""
+
+    value: bytes
+
+    def __post_init__(self) -> None:
+        """Refuse a value of another size."""
+        if len(self.value) != SECRET_BYTES:
+            raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(self.value)}")
+
+    @classmethod
+    def generate(cls, entropy: Entropy) -> "Secret":
+        """Make a new secret.
+
+        Args:
+            entropy: In production the source of the operating system, as `os.urandom`.
+
+        Raises:
+            ValueError: The source gave another number of bytes.
+        """
+        return cls(entropy(SECRET_BYTES))
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> "Secret":
+        """Take a secret of 32 bytes that was stored as bytes.
+
+        Raises:
+            ValueError: It has another size.
+        """
+        return cls(bytes(value))
+
+    @classmethod
+    def parse(cls, text: str) -> "Secret":
+        """Read the text form; white space around it does not matter.
+
+        Raises:
+            SecretFormatError: The text is no secret, or was damaged when it was copied.
+        """
+        text = text.strip()
+        if not text.startswith(_TEXT_PREFIX):
+            raise SecretFormatError(f'a secret starts with "{_TEXT_PREFIX}": {_HOW_TO_CORRECT}')
+        encoded = text.removeprefix(_TEXT_PREFIX)
+        if len(encoded) != _TEXT_CHARACTERS:
+            raise SecretFormatError(
+                f'a secret has {_TEXT_CHARACTERS} characters after "{_TEXT_PREFIX}", not {len(encoded)}: {_HOW_TO_CORRECT}'
+            )
+        # The decoder of the standard library skips foreign characters and takes "+" for "-": one secret would have many texts.
+        if not _TEXT_ALPHABET.issuperset(encoded):
+            raise SecretFormatError(f'a secret has only letters, digits, "-" and "_" after its prefix: {_HOW_TO_CORRECT}')
+        decoded = base64.urlsafe_b64decode(encoded)
+        value, checksum = decoded[:SECRET_BYTES], decoded[SECRET_BYTES:]
+        if not hmac.compare_digest(checksum, _checksum(value)):
+            raise SecretFormatError(f"the checksum of the secret is wrong, a character was changed: {_HOW_TO_CORRECT}")
+        return cls(value)
+
+    @property
+    def text(self) -> str:
+        """The text form, one line to copy: `iris1.` and 48 characters. Whoever sees it has the secret."""
+        return _TEXT_PREFIX + base64.urlsafe_b64encode(self.value + _checksum(self.value)).decode("ascii")
+
+    def __eq__(self, other: object) -> bool:
+        """Compare in constant time."""
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return hmac.compare_digest(self.value, other.value)
+
+    def __hash__(self) -> int:
+        """Hash as equality demands. The hash of bytes is keyed per process and stays inside it."""
+        return hash((Secret, self.value))
+
+    def __repr__(self) -> str:
+        """Return a text that is the same for every secret."""
+        return "Secret(<hidden>)"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NetworkKeys:
+    """What one generation of the network secret gives to links and datagrams."""
+
+    network: str
+    # Public: it travels in clear and names the secret (docs/design.md 2.2).
+    key_id: bytes
+    # The pre-shared key of the Noise handshake (docs/design.md 3.1).
+    link_psk: bytes
+    # The root of the senders' datagram keys (datagram.py).
+    datagram_key: bytes
+
+    @classmethod
+    def derive(cls, secret: Secret, network: str) -> "NetworkKeys":
+        """Derive the keys of a network from its secret (docs/design.md 2.2)."""
+        salt = encode_name(network)
+        return cls(
+            network=network,
+            key_id=hkdf(secret.value, salt=salt, info=b"iris key id", length=KEY_ID_BYTES),
+            link_psk=hkdf(secret.value, salt=salt, info=b"iris link"),
+            datagram_key=hkdf(secret.value, salt=salt, info=b"iris datagram"),
+        )
+
+    def __repr__(self) -> str:
+        """Show what is public."""
+        return f"NetworkKeys(network={self.network!r}, key_id={self.key_id.hex()}, <hidden>)"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class GroupKeys:
+    """What its members know of a group: how to name it, how to seal for it, how to prove membership."""
+
+    # Public inside the network: nodes that lack the key still route by it.
+    group_id: bytes
+    key: bytes
+
+    def proof(self, node_id: bytes, statement: bytes = b"") -> bytes:
+        """Return the proof that a node holds the key of this group (docs/design.md 2.4).
+
+        It does not expire and says nothing about who shows it. So the receiver also has to know that the peer is that node.
+
+        Args:
+            node_id: The node.
+            statement: What the node says of its membership, which nobody without the key can change.
+
+        Raises:
+            ValueError: The id has not `NODE_ID_BYTES`.
+        """
+        if len(node_id) != NODE_ID_BYTES:
+            raise ValueError(f"a node id has {NODE_ID_BYTES} bytes, not {len(node_id)}")
+        return hmac.digest(hkdf(self.key, info=b"iris member"), node_id + statement, "sha256")[:PROOF_BYTES]
+
+    def verify_proof(self, node_id: bytes, proof: bytes, statement: bytes = b"") -> bool:
+        """Tell in constant time whether a proof, as it came from a peer, is the one of that node for that statement."""
+        return len(node_id) == NODE_ID_BYTES and hmac.compare_digest(self.proof(node_id, statement), proof)
+
+    def tunnel_psk(self) -> bytes:
+        """Return the pre-shared key of the handshakes of this group's tunnels (docs/design.md 11.2)."""
+        return hkdf(self.key, info=b"iris tunnel")
+
+    def __repr__(self) -> str:
+        """Show what is public."""
+        return f"GroupKeys(group_id={self.group_id.hex()}, <hidden>)"
+
+
+class Keyring:
+    """All secrets of a node in one network, and what derives from them."""
+
+    def __init__(
+        self,
+        primary: Secret,
+        *,
+        network: str = "default",
+        accepted: Sequence[Secret] = (),
+        clusters: Mapping[str, Secret] | None = None,
+    ) -> None:
+        """Derive the keys of the network.
+
+        Args:
+            primary: The secret with which this node seals, and from which its groups derive.
+            network: The name of the network. One secret under two names is two networks.
+            accepted: Older generations, still opened, never used to seal.
+            clusters: Clusters with a secret of their own: nobody else in the network can name, read or join them.
+
+        Raises:
+            ValueError: A name is not valid, see `encode_name`.
+        """
+        self._salt = encode_name(network)
+        self._primary_secret = primary
+        self._clusters = dict(clusters or {})
+        for name in self._clusters:
+            encode_name(name)
+        self._primary = NetworkKeys.derive(primary, network)
+        generations = [self._primary, *(NetworkKeys.derive(secret, network) for secret in accepted)]
+        # Reversed: should a secret be given twice, the primary stands.
+        self._generations = {keys.key_id: keys for keys in reversed(generations)}
+
+    @property
+    def network(self) -> str:
+        """The name of the network."""
+        return self._primary.network
+
+    @property
+    def primary(self) -> NetworkKeys:
+        """The keys with which this node seals."""
+        return self._primary
+
+    def find(self, key_id: bytes) -> NetworkKeys | None:
+        """Return the keys that a peer names by a key id, primary or accepted, or nothing.
+
+        A key id is public, so finding one proves nothing about the peer.
+        """
+        return self._generations.get(key_id)
+
+    def cluster(self, name: str) -> GroupKeys:
+        """Derive the keys of a cluster, from its own secret if it has one (docs/design.md 2.3).
+
+        Nothing is remembered here, so no table grows; keep the result.
+
+        Raises:
+            ValueError: The name is not valid, see `encode_name`.
+        """
+        return self._derive_group(self._clusters.get(name, self._primary_secret), "cluster", name)
+
+    def topic(self, name: str) -> GroupKeys:
+        """Derive the keys of a topic.
+
+        Raises:
+            ValueError: The name is not valid, see `encode_name`.
+        """
+        return self._derive_group(self._primary_secret, "topic", name)
+
+    def _derive_group(self, secret: Secret, kind: Literal["cluster", "topic"], name: str) -> GroupKeys:
+        encoded = encode_name(name)
+        group_id_key = hkdf(secret.value, salt=self._salt, info=b"iris group id")
+        label = kind.encode()
+        return GroupKeys(
+            group_id=hmac.digest(group_id_key, label + b"\0" + encoded, "sha256")[:GROUP_ID_BYTES],
+            key=hkdf(secret.value, salt=self._salt, info=b"iris " + label + b" " + encoded),
+        )
+
+    def __repr__(self) -> str:
+        """Show what is public."""
+        return f"Keyring(network={self.network!r}, key_id={self._primary.key_id.hex()}, generations={len(self._generations)})"
+
+
+def _checksum(value: bytes) -> bytes:
+    """Return what shows a mistyped secret; it is part of the text, and as secret as that."""
+    return hashlib.sha256(_CHECKSUM_LABEL + value).digest()[:_CHECKSUM_BYTES]
