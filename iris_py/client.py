@@ -13,7 +13,7 @@ from iris_overlay.errors import OverlayError
 from iris_overlay.events import Departed, GroupJoined, GroupLeft, Settled
 from iris_overlay.messages import NodeInfo
 from iris_py import packets
-from iris_py.config import user_secret
+from iris_py.config import default_secret
 from iris_py.errors import ConfigurationError, HandshakeError, IrisError, NodeClosed
 from iris_py.group import WEIGHT_MAX, WEIGHT_MIN
 from iris_py.handler import QUEUE_MESSAGES, Handler, default_concurrency, serves_tunnels
@@ -470,7 +470,7 @@ async def start_node(
     """
     keyring = config.keyring
     if keyring is None:
-        secret = config.secret or user_secret(config.config_directory)
+        secret = config.secret or default_secret(config)
         keyring = Keyring(secret, network=config.network, clusters=config.clusters)
     node = Node(config, keyring, network)
     try:

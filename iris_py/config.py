@@ -22,6 +22,7 @@ empty counts as not set, except for the secret: an empty one is more likely a br
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from iris_py.errors import ConfigurationError
 from iris_py.net.addresses import is_loopback, parse_address
-from iris_py.net.secret_file import parse_secret, read_guarded, read_secret_file, user_secret
+from iris_py.net.secret_file import check_exposure, parse_secret, read_exposed, read_secret_file, user_secret
 from iris_py.packets import MAX_MESSAGE_BYTES, MESSAGE_BYTES_LIMIT
 from iris_security.keyring import NAME_BYTES_MAX, Keyring, Secret
 
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
 
     from iris_py.tracing import TracingSetting
 
-__all__ = ["Config", "check_zone", "load_config", "user_secret"]
+__all__ = ["Config", "check_zone", "default_secret", "load_config"]
+
+logger = logging.getLogger(__name__)
 
 SecretLike: TypeAlias = "Secret | str | bytes"
 
@@ -63,6 +66,10 @@ _ENVIRONMENT: Final = (
     "tracing",
     "busy_poll",
 )
+#: The variables that mean something.
+_VARIABLES: Final = (*(f"IRIS_{key.upper()}" for key in _ENVIRONMENT), "IRIS_CONFIG")
+#: Those that somebody was warned of. The environment is one for the process, and so is this.
+_warned: Final[set[str]] = set()
 _FILE_KEYS: Final = (*_ENVIRONMENT, "clusters")
 _KEYS_CHOICE: Final = ("keyring", "secret", "secret_file")  # one of these answers "which keys"
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
@@ -187,6 +194,25 @@ def load_config(
     return _settle(layers, *directories)
 
 
+def default_secret(config: Config, environ: Mapping[str, str] = os.environ) -> Secret:
+    """Return the secret of a node that was given none: the per-user secret, made at the first call ever (docs/design.md 2.5).
+
+    Where nothing says where the user's home is, as in a service or a container, an existing secret is taken from the home
+    directory that the system has for the user, and none is made: others of this user would not meet this node, silently.
+
+    Raises:
+        ConfigurationError: The file is not private to this user, damaged, cannot be made, or HOME does not say where.
+    """
+    is_home_known = any(os.path.isabs(environ.get(name, "")) for name in ("HOME", "XDG_CONFIG_HOME"))
+    path = config.config_directory / "secret"
+    if not is_home_known and path == _xdg_directory(environ, "XDG_CONFIG_HOME", ".config") / "secret" and not path.exists():
+        raise ConfigurationError(
+            f"HOME is not set and there is no secret at {path}: a new one would be a network that nobody else is in. "
+            "Set HOME, or set IRIS_SECRET_FILE to a file with the network secret."
+        )
+    return user_secret(config.config_directory)
+
+
 def _settle(layers: Sequence[_Layer], state_directory: Path, config_directory: Path) -> Config:
     settled_secret, settled_keyring = _settle_keys(layers)
     network = _settle_network(layers, settled_keyring)
@@ -262,6 +288,7 @@ def _settle_network(layers: Sequence[_Layer], keyring: Keyring | None) -> str:
 
 def _environment_layer(environ: Mapping[str, str]) -> _Layer:
     values: dict[str, object] = {}
+    _warn_of_typos(environ)
     for key in _ENVIRONMENT:
         text = environ.get(f"IRIS_{key.upper()}")
         if text is None:
@@ -280,7 +307,7 @@ def _file_layer(config: Path | str | None, environ: Mapping[str, str], config_di
     named = config if config is not None else environ.get("IRIS_CONFIG", "").strip() or None
     path = config_directory / "iris.toml" if named is None else Path(named).expanduser()
     try:
-        content, is_guarded = read_guarded(path, CONFIG_BYTES_MAX)
+        content, exposure = read_exposed(path, CONFIG_BYTES_MAX)
     except (FileNotFoundError, NotADirectoryError):
         if named is None:
             return _Layer({})
@@ -298,17 +325,25 @@ def _file_layer(config: Path | str | None, environ: Mapping[str, str], config_di
         raise ConfigurationError(f"{path} is not valid TOML: {exc}. Correct the file.") from exc
     for key in values:
         if key not in _FILE_KEYS:
-            raise ConfigurationError(f"{path}: unknown key {key!r}. {_nearest(key)}")
-    if not is_guarded and ("secret" in values or "clusters" in values):
-        raise ConfigurationError(f"{path} holds a secret, and others can read it. Run: chmod 600 {path}")
+            raise ConfigurationError(f"{path}: unknown key {key!r}. {_nearest(key, _FILE_KEYS)}")
+    if "secret" in values or "clusters" in values:
+        check_exposure(exposure, path)
     return _Layer(values, prefix=f"{path}: ", directory=path.parent)
 
 
-def _nearest(key: str) -> str:
+def _nearest(key: str, known: Sequence[str]) -> str:
     import difflib  # imported only for the error
 
-    near = difflib.get_close_matches(key, _FILE_KEYS, n=1)
-    return f"Did you mean {near[0]!r}?" if near else f"Use one of: {', '.join(_FILE_KEYS)}."
+    near = difflib.get_close_matches(key, known, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"Use one of: {', '.join(known)}."
+
+
+def _warn_of_typos(environ: Mapping[str, str]) -> None:
+    """Warn of ``IRIS_*`` variables that set nothing: once each, for other products have variables of such names, too."""
+    for name in sorted(environ):
+        if name.startswith("IRIS_") and name not in _VARIABLES and name not in _warned:
+            _warned.add(name)
+            logger.warning("the environment variable %s has no effect. %s", name, _nearest(name, _VARIABLES))
 
 
 def _xdg_directory(environ: Mapping[str, str], variable: str, below_home: str) -> Path:
@@ -317,10 +352,14 @@ def _xdg_directory(environ: Mapping[str, str], variable: str, below_home: str) -
     if os.path.isabs(base):
         return Path(base) / "iris"
     home = environ.get("HOME", "")
+    if os.path.isabs(home):
+        return Path(home) / below_home / "iris"
+    import pwd  # imported only where HOME says nothing: in services, containers and cron jobs
+
     try:
-        return (Path(home) if os.path.isabs(home) else Path.home()) / below_home / "iris"
-    except RuntimeError as exc:
-        raise ConfigurationError(f"this user has no home directory. Set {variable} to a directory of yours.") from exc
+        return Path(pwd.getpwuid(os.geteuid()).pw_dir) / below_home / "iris"
+    except KeyError:
+        raise ConfigurationError(f"this user has no home directory. Set {variable} to a directory of yours.") from None
 
 
 def _text(value: object, origin: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import iris_py
+from iris_py.net.secret_file import read_secret_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from iris_py.opening import Opening
 
 __all__ = ["Network"]
-
-#: A secret is one line, beside some comments: more is another file.
-SECRET_FILE_BYTES_MAX = 1024
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Network:
     secret: str | bytes | None = field(default=None, repr=False)
     """The network secret, as ``iris keys new`` shows it."""
     secret_file: str | None = None
-    """Instead of it: a file on each executor that holds it, and that not everybody can read."""
+    """Instead of it: a file on each executor that holds it; others must not be able to write it, and should not read it."""
     seeds: Sequence[str] = ()
     """``host:port`` of nodes to dial."""
     listen: str | None = None
@@ -72,31 +69,15 @@ class Network:
         Raises:
             ConfigurationError: The file with the secret cannot be used here.
         """
+        secret: object = self.secret
+        if self.secret_file is not None:
+            secret = read_secret_file(Path(self.secret_file), "secret_file on this executor")
         return {
             "network": self.name,
-            "secret": self.secret if self.secret_file is None else _read_secret(self.secret_file),
+            "secret": secret,
             "listen": self.listen,
             "seeds": self.seeds or None,
             "zone": self.zone,
             "discovery": self.discovery,
             "max_message_bytes": self.max_message_bytes,
         }
-
-
-def _read_secret(path: str) -> str:
-    """Return the one line of a file that is no comment. Its owner may be another, as service managers provide files so."""
-    try:
-        with open(path, "rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            content = file.read(SECRET_FILE_BYTES_MAX + 1)
-    except OSError as exc:
-        raise iris_py.ConfigurationError(
-            f"secret_file: {path} cannot be read on this executor: {exc.strerror}. Put the file there, or correct the path."
-        ) from exc
-    if mode & 0o007:
-        raise iris_py.ConfigurationError(f"secret_file: others can read {path}. Run there: chmod 600 {path}")
-    lines = [line.strip() for line in content.decode("latin-1").splitlines()]
-    secrets = [line for line in lines if line and not line.startswith("#")]
-    if len(secrets) != 1 or len(content) > SECRET_FILE_BYTES_MAX:
-        raise iris_py.ConfigurationError(f"secret_file: {path} does not hold one secret. Make one with `iris keys new`.")
-    return secrets[0]

@@ -1,7 +1,15 @@
-"""Secrets in files: the per-user secret and those that an operator provides."""
+"""Secrets in files: the per-user secret and those that an operator provides.
+
+The two have different rules. Iris makes the per-user secret: a file of mode 0600 that belongs to the user, or something is wrong.
+Systems provide an operator's file in their own ways: Docker mounts secrets with mode 0444, Kubernetes with 0644 and from another
+owner, and a read-only mount cannot be changed. A file that others may write is refused, for they could choose the secret; one
+that others may read is used, with a warning where somebody can do something about it.
+"""
 
 from __future__ import annotations
 
+import enum
+import logging
 import os
 import secrets
 import stat
@@ -14,11 +22,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["parse_secret", "read_guarded", "read_secret_file", "user_secret", "write_secret_file"]
+__all__ = ["Exposure", "check_exposure", "parse_secret", "read_exposed", "read_secret_file", "user_secret", "write_secret_file"]
+
+logger = logging.getLogger("iris_py.config")
 
 SECRET_FILE_BYTES_MAX: Final = 1024  # one line, and some comment lines
 PRIVATE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
+
+
+class Exposure(enum.Enum):
+    """What the other users of a machine can do with a file."""
+
+    NONE = enum.auto()
+    "At most its group can read it, as a service manager provides files."
+    MOUNTED = enum.auto()
+    "Others can read it, it belongs to another user, and its file system cannot be written: it is as somebody mounted it."
+    READABLE = enum.auto()
+    "Others can read it, and its owner could change that."
+    WRITABLE = enum.auto()
+    "Its group or others can change it."
 
 
 def parse_secret(value: object, origin: str) -> Secret:
@@ -68,7 +91,7 @@ def user_secret(config_directory: Path) -> Secret:
 
 
 def _read_user_secret(path: Path) -> Secret:
-    content, status = _read(path, SECRET_FILE_BYTES_MAX)
+    content, status, _ = _read(path, SECRET_FILE_BYTES_MAX)
     _check_private(status, path, 0o077, "600")
     return _secret_of(content, str(path), f"Remove {path} to get a new one; all your processes then have to start again")
 
@@ -76,20 +99,41 @@ def _read_user_secret(path: Path) -> Secret:
 def read_secret_file(path: Path, origin: str) -> Secret:
     """Read a secret that an operator put into a file.
 
-    Another owner and a group that may read are fine here (a service manager provides files so), the rest of the world is not.
+    Another owner and a group that may read are fine here (a service manager provides files so). What everybody may read is used
+    with a warning in the log, without one where it comes from a read-only mount of another owner.
+
+    Args:
+        path: The file.
+        origin: What named it, for errors: a setting, a variable or an option.
 
     Raises:
-        ConfigurationError: The file is missing, open to others, or holds no secret.
+        ConfigurationError: The file is missing, can be written by others, or holds no secret.
     """
     try:
-        content, is_guarded = read_guarded(path, SECRET_FILE_BYTES_MAX)
+        content, exposure = read_exposed(path, SECRET_FILE_BYTES_MAX)
     except OSError as exc:
         raise ConfigurationError(
             f"{origin}: {path} cannot be read: {exc.strerror}. Correct the path or its permissions."
         ) from exc
-    if not is_guarded:
-        raise ConfigurationError(f"{origin}: others can read {path}. Run: chmod 600 {path}")
+    check_exposure(exposure, path, f"{origin}: ")
     return _secret_of(content, f"{origin}: {path}", "Make one with `iris keys new`")
+
+
+def check_exposure(exposure: Exposure, path: Path, prefix: str = "") -> None:
+    """Refuse a file with a secret that others may write, and warn of one that they may read.
+
+    Args:
+        exposure: Of the file.
+        path: The file.
+        prefix: What stands before the path in the text.
+
+    Raises:
+        ConfigurationError: Others may write it.
+    """
+    if exposure is Exposure.WRITABLE:
+        raise ConfigurationError(f"{prefix}other users can write {path}, and so choose the secret. Run: chmod 600 {path}")
+    if exposure is Exposure.READABLE:
+        logger.warning("%severy user of this machine can read the secret in %s. Run: chmod 600 %s", prefix, path, path)
 
 
 def write_secret_file(path: Path, secret: Secret) -> None:
@@ -106,18 +150,25 @@ def write_secret_file(path: Path, secret: Secret) -> None:
         raise ConfigurationError(f"{path} cannot be written: {exc.strerror}. Choose another place.") from exc
 
 
-def read_guarded(path: Path, bytes_max: int) -> tuple[bytes, bool]:
-    """Read a small file; tell also whether all but its owner and group are kept from it.
+def read_exposed(path: Path, bytes_max: int) -> tuple[bytes, Exposure]:
+    """Read a small file; tell also what others can do with it.
 
     Raises:
         OSError: It cannot be read.
         ConfigurationError: It is no regular file, or larger than `bytes_max`.
     """
-    content, status = _read(path, bytes_max)
-    return content, not stat.S_IMODE(status.st_mode) & 0o007
+    content, status, is_read_only = _read(path, bytes_max)
+    mode = stat.S_IMODE(status.st_mode)
+    if not is_read_only and mode & 0o022:
+        return content, Exposure.WRITABLE
+    if not mode & 0o004:
+        return content, Exposure.NONE
+    is_mounted = is_read_only and status.st_uid != os.geteuid()
+    return content, Exposure.MOUNTED if is_mounted else Exposure.READABLE
 
 
-def _read(path: Path, bytes_max: int) -> tuple[bytes, os.stat_result]:
+def _read(path: Path, bytes_max: int) -> tuple[bytes, os.stat_result, bool]:
+    """Return the content, the status, and whether the file system is read-only."""
     # The file that is judged is the one that is open, so nobody can swap it in between; O_NONBLOCK, lest a FIFO holds us up.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -125,11 +176,12 @@ def _read(path: Path, bytes_max: int) -> tuple[bytes, os.stat_result]:
         if not stat.S_ISREG(status.st_mode):
             raise ConfigurationError(f"{path} is no regular file. Put a file there.")
         content = os.read(descriptor, bytes_max + 1)
+        is_read_only = bool(os.fstatvfs(descriptor).f_flag & os.ST_RDONLY)
     finally:
         os.close(descriptor)
     if len(content) > bytes_max:
         raise ConfigurationError(f"{path} is larger than {bytes_max} bytes. It is not what it should be: correct the path.")
-    return content, status
+    return content, status, is_read_only
 
 
 def _create(path: Path, text: str) -> None:

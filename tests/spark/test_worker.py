@@ -91,11 +91,11 @@ def test_a_secret_may_be_in_a_file(seed: iris.Node, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "mode", "reason"),
     [
-        (SECRET, 0o644, "others can read"),
-        ("", 0o600, "does not hold one secret"),
-        (f"{SECRET}\n{SECRET}", 0o600, "does not hold one secret"),
-        ("x" * 2000, 0o600, "does not hold one secret"),
-        (None, 0o600, "cannot be read on this executor: No such file"),
+        (SECRET, 0o622, "other users can write"),
+        ("", 0o600, "holds 0 lines in place of one secret"),
+        (f"{SECRET}\n{SECRET}", 0o600, "holds 2 lines in place of one secret"),
+        ("x" * 2000, 0o600, "is larger than"),
+        (None, 0o600, "on this executor: .* cannot be read: No such file"),
     ],
     ids=["open", "empty", "two", "long", "missing"],
 )

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from iris_py.config import Config, load_config, user_secret
+from iris_py.config import Config, default_secret, load_config
 from iris_py.errors import ConfigurationError
 from iris_py.net.addresses import format_address, is_loopback, parse_address
-from iris_py.net.secret_file import read_secret_file, write_secret_file
+from iris_py.net.secret_file import read_secret_file, user_secret, write_secret_file
 from iris_security.keyring import Keyring, Secret
 
 SECRET = Secret.from_bytes(bytes(range(32)))
@@ -212,11 +214,24 @@ def test_empty_variables_count_as_unset(environ: dict[str, str]) -> None:
     assert load_config(environ=environ | {f"IRIS_{name}": "" for name in names}) == load_config(environ=environ)
 
 
-def test_a_file_with_a_secret_is_closed_to_others(environ: dict[str, str]) -> None:
-    path = write_file(environ, f'secret = "{SECRET.text}"', mode=0o644)
-    assert f"Run: chmod 600 {path}" in refusal(environ=environ)
+def test_a_file_with_a_secret_is_not_for_others_to_write(environ: dict[str, str]) -> None:
+    path = write_file(environ, f'secret = "{SECRET.text}"', mode=0o602)
+    assert f"other users can write {path}" in refusal(environ=environ)
     path.chmod(0o640)
     assert load_config(environ=environ).secret == SECRET
+    write_file(environ, 'network = "public"', mode=0o666)
+    assert load_config(environ=environ).network == "public"
+
+
+def test_a_file_with_a_secret_that_others_can_read_is_warned_of(
+    environ: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_file(environ, f'secret = "{SECRET.text}"', mode=0o644)
+    assert load_config(environ=environ).secret == SECRET
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage() == f"every user of this machine can read the secret in {path}. Run: chmod 600 {path}"
+    caplog.clear()
     write_file(environ, 'network = "public"', mode=0o644)
     assert load_config(environ=environ).network == "public"
 
@@ -239,7 +254,7 @@ def test_per_user_secret_is_made_once_and_private(tmp_path: Path) -> None:
 
 _START_TOGETHER = """
 import pathlib, sys
-from iris_py.config import user_secret
+from iris_py.net.secret_file import user_secret
 print("ready", flush=True)
 sys.stdin.readline()
 print(user_secret(pathlib.Path(sys.argv[1])).text)
@@ -325,9 +340,84 @@ def test_secret_file(tmp_path: Path) -> None:
         write_secret_file(tmp_path / "no" / "key", OTHER)
     path.write_text(f"# of the test network\n\n{SECRET.text}\n")
     assert read_secret_file(path, "origin") == SECRET
-    path.chmod(0o604)
-    with pytest.raises(ConfigurationError, match="chmod 600"):
-        read_secret_file(path, "origin")
+    for mode in (0o602, 0o620, 0o666):
+        path.chmod(mode)
+        with pytest.raises(ConfigurationError, match=f"origin: other users can write {path}, .* chmod 600"):
+            read_secret_file(path, "origin")
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o644, 0o666])
+@pytest.mark.parametrize("is_own", [False, True], ids=["of another", "own"])
+def test_secret_on_a_read_only_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: int, is_own: bool
+) -> None:
+    """Docker and Kubernetes provide secrets so. Nobody can write there, and nobody can follow an advice about the mode."""
+    path = tmp_path / "key"
+    write_secret_file(path, SECRET)
+    path.chmod(mode)
+    monkeypatch.setattr(os, "fstatvfs", lambda _descriptor: SimpleNamespace(f_flag=os.ST_RDONLY | os.ST_NODEV))
+    if not is_own:
+        monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    assert read_secret_file(path, "origin") == SECRET
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * is_own
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o604])
+def test_secret_that_others_can_read_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int) -> None:
+    path = tmp_path / "key"
+    write_secret_file(path, SECRET)
+    path.chmod(mode)
+    assert read_secret_file(path, "origin") == SECRET
+    assert f"origin: every user of this machine can read the secret in {path}" in caplog.text
+    assert SECRET.text not in caplog.text
+
+
+def without_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let the system say that the user's home is here; return where the per-user secret then is."""
+    monkeypatch.setattr(pwd, "getpwuid", lambda _uid: SimpleNamespace(pw_dir=str(tmp_path)))
+    return tmp_path / ".config/iris/secret"
+
+
+@pytest.mark.parametrize(
+    "environ", [{}, {"HOME": ""}, {"HOME": ".", "XDG_CONFIG_HOME": "config"}], ids=["none", "empty", "relative"]
+)
+def test_without_a_home_no_new_network_is_made(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = without_home(tmp_path, monkeypatch)
+    config = load_config(environ=environ)
+    with pytest.raises(ConfigurationError, match=rf"HOME is not set and there is no secret at {path}: .* IRIS_SECRET_FILE"):
+        default_secret(config, environ)
+    assert not path.exists()
+    # What the user has is used all the same, and so is a directory that the program names.
+    known = user_secret(path.parent)
+    assert default_secret(load_config(environ=environ), environ) == known
+    assert default_secret(Config(config_directory=tmp_path / "own"), environ) != known
+
+
+def test_with_a_home_the_secret_is_made(environ: dict[str, str]) -> None:
+    config = load_config(environ=environ)
+    assert default_secret(config, environ) == default_secret(config, environ)
+    del environ["HOME"]
+    assert default_secret(config, environ) == default_secret(config, environ)
+
+
+def test_a_user_without_home_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert "this user has no home directory. Set XDG_STATE_HOME" in refusal(environ={})
+
+
+def test_variables_that_set_nothing_are_warned_of_once(environ: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    environ |= {"IRIS_SEED": "a:1", "IRIS_COLOUR_OF_TEST": "x", "NOT_IRIS_SEED": "b:1", "IRIS_ZONE": "z"}
+    for _ in range(2):
+        assert load_config(environ=environ).zone == "z"
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2
+    assert messages[0].startswith("the environment variable IRIS_COLOUR_OF_TEST has no effect. Use one of: IRIS_NETWORK, ")
+    assert messages[1] == "the environment variable IRIS_SEED has no effect. Did you mean 'IRIS_SEEDS'?"
 
 
 @pytest.mark.parametrize(
