@@ -8,6 +8,8 @@ import warnings
 try:
     from spark_connector.datasource import IrisDataSource as DefaultSource
 except ImportError as exc:
-    warnings.warn(f"there is no format 'iris': {exc}. Run: pip install 'iris-messaging[spark]'", stacklevel=2)
+    from iris_py.extras import install_command
+
+    warnings.warn(f"there is no format 'iris': {exc}. Run: {install_command('spark')}", stacklevel=2)
 else:
     __all__ = ["DefaultSource"]

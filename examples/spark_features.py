@@ -1,6 +1,6 @@
 """A Spark job that enriches its rows: a cluster holds what is known of customers, and tasks look up those of their rows.
 
-Needs pip install 'iris-messaging[spark]', nothing else, not even Java. Here the member of the cluster is this process; run
+Needs the extra `spark` and nothing else, not even Java. Here the member of the cluster is this process; run
 more of them anywhere in the network, and the look-ups are spread over all.
 """
 

@@ -1,4 +1,4 @@
-"""A streaming Spark job whose rows are scored by a cluster: pip install 'iris-messaging[spark]', nothing else, not even Java.
+"""A streaming Spark job whose rows are scored by a cluster. It needs the extra `spark` and nothing else, not even Java.
 
 Here the member of the cluster is this process; run more of them anywhere in the network, and the rows are spread over all.
 """

@@ -1,6 +1,6 @@
 """A streaming Spark job between two topics: what is published to one is scored by a cluster and published to the other.
 
-Needs pip install 'iris-messaging[spark]', nothing else, not even Java. Publisher, model and subscriber are this process; they
+Needs the extra `spark` and nothing else, not even Java. Publisher, model and subscriber are this process; they
 may be anywhere in the network.
 """
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
+from iris_py.net import standard_streams
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
@@ -26,7 +28,8 @@ def run(main: Coroutine[object, object, Result], *, debug: bool | None = None) -
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's loop factory, or None where uvloop is not installed."""
+    """Return uvloop's loop factory, or None where uvloop is not installed. Closed standard streams are opened before."""
+    standard_streams.occupy()
     try:
         import uvloop
     except ImportError:

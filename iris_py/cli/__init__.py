@@ -5,6 +5,7 @@ Nothing heavy is imported before it is known which command runs: help and a requ
 
 from __future__ import annotations
 
+import os
 import sys
 
 __all__ = ["main"]
@@ -12,6 +13,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line and exit with its exit code (`iris_py.cli.outcome.ExitCode`)."""
+    _replace_closed_streams()
     try:
         from iris_py.cli.app import run
 
@@ -19,3 +21,11 @@ def main() -> None:
     except KeyboardInterrupt:  # while modules were being imported
         code = 130
     sys.exit(code)
+
+
+def _replace_closed_streams() -> None:
+    """Let the command write to nowhere where its output is closed. A closed input stays so: who reads it is told."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115

@@ -65,7 +65,9 @@ def _print_version(is_wanted: bool) -> None:
     if is_wanted:
         from importlib.metadata import version
 
-        print(f"iris {version('iris-messaging')}")
+        from iris_py.extras import DISTRIBUTION
+
+        print(f"iris {version(DISTRIBUTION)}")
         raise typer.Exit
 
 
@@ -96,7 +98,7 @@ def node(settings: Settings, json: Json = False) -> int:
     """Run a node until it is told to stop: others find the network through it."""
     from iris_py.cli import serving
 
-    return execute(lambda: serving.node(settings, as_json=json), verbosity=settings.verbose)
+    return execute(lambda: serving.node(settings, as_json=json), verbosity=settings.verbose, options=settings.options)
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -128,6 +130,7 @@ def join(
     return execute(
         lambda: serving.join(settings, name, exec_, use_shell=shell, concurrency=concurrency, weight=weight, as_json=json),
         verbosity=settings.verbose,
+        options=settings.options,
     )
 
 
@@ -174,6 +177,7 @@ def request(
             as_json=json,
         ),
         verbosity=settings.verbose,
+        options=settings.options,
         is_short=True,
     )
 
@@ -185,7 +189,10 @@ def broadcast(settings: Settings, name: Cluster, text: Text, header: Header = No
     from iris_py.cli import calling
 
     return execute(
-        lambda: calling.broadcast(settings, name, text, header=header, as_json=json), verbosity=settings.verbose, is_short=True
+        lambda: calling.broadcast(settings, name, text, header=header, as_json=json),
+        verbosity=settings.verbose,
+        options=settings.options,
+        is_short=True,
     )
 
 
@@ -211,6 +218,7 @@ def survey(
     return execute(
         lambda: calling.survey(settings, name, text, timeout_s=timeout, stop_after=stop_after, header=header, as_json=json),
         verbosity=settings.verbose,
+        options=settings.options,
         is_short=True,
     )
 
@@ -233,6 +241,7 @@ def tunnel(
     return execute(
         lambda: tunnelling.tunnel(settings, name, timeout_s=timeout, header=header, as_json=json),
         verbosity=settings.verbose,
+        options=settings.options,
         is_short=True,
     )
 
@@ -250,7 +259,10 @@ def publish(
     from iris_py.cli import topics
 
     return execute(
-        lambda: topics.publish(settings, topic, text, header=header, as_json=json), verbosity=settings.verbose, is_short=True
+        lambda: topics.publish(settings, topic, text, header=header, as_json=json),
+        verbosity=settings.verbose,
+        options=settings.options,
+        is_short=True,
     )
 
 
@@ -272,7 +284,9 @@ def subscribe(
     """
     from iris_py.cli import topics
 
-    return execute(lambda: topics.subscribe(settings, pattern, as_json=json), verbosity=settings.verbose)
+    return execute(
+        lambda: topics.subscribe(settings, pattern, as_json=json), verbosity=settings.verbose, options=settings.options
+    )
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -285,7 +299,12 @@ def members(
     """List the members of a cluster, or without a name the nodes of the network."""
     from iris_py.cli import calling
 
-    return execute(lambda: calling.members(settings, name, as_json=json), verbosity=settings.verbose, is_short=True)
+    return execute(
+        lambda: calling.members(settings, name, as_json=json),
+        verbosity=settings.verbose,
+        options=settings.options,
+        is_short=True,
+    )
 
 
 @app.command(epilog="Exit code 0 only if the totals are equal.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import iris_py
 from iris_py.cli.outcome import ExitCode, complain, one_line
 from iris_py.errors import ConfigurationError
+from iris_py.packets import MESSAGE_BYTES_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +36,12 @@ async def request(
     as_json: bool,
 ) -> int:
     """Ask one member and print its reply as it came: not a byte more into a file or pipe."""
-    headers, payload = read_headers(header), read_payload(text)
-    async with iris_py.connect(**settings.connect_arguments()) as node:
+    config = settings.load()
+    headers, payload = (
+        read_headers(header),
+        read_payload(text, config.max_message_bytes, f"Pipe it through `iris tunnel {shlex.quote(cluster)}`"),
+    )
+    async with iris_py.connect(config=config) as node:
         started = time.perf_counter()
         reply = await node.request(
             cluster,
@@ -60,8 +66,9 @@ async def request(
 
 async def broadcast(settings: Settings, cluster: str, text: str, *, header: Sequence[str] | None, as_json: bool) -> int:
     """Send to every member and say how many there were."""
-    headers, payload = read_headers(header), read_payload(text)
-    async with iris_py.connect(**settings.connect_arguments()) as node:
+    config = settings.load()
+    headers, payload = read_headers(header), read_payload(text, config.max_message_bytes, "Split it")
+    async with iris_py.connect(config=config) as node:
         count = await node.broadcast(cluster, payload, headers=headers)
         known = len(node.nodes()) - 1
     if count == 0:
@@ -84,10 +91,11 @@ async def survey(
     as_json: bool,
 ) -> int:
     """Ask every member, print a line for each reply as it comes, and say what became of the others."""
-    headers, payload = read_headers(header), read_payload(text)
+    config = settings.load()
+    headers, payload = read_headers(header), read_payload(text, config.max_message_bytes, "Split it")
     replies = 0
     documents: list[dict[str, str]] = []
-    async with iris_py.connect(**settings.connect_arguments()) as node:
+    async with iris_py.connect(config=config) as node:
         asked = node.survey(cluster, payload, timeout=timeout_s, stop_after=stop_after, headers=headers)
         async for reply in asked:
             replies += 1
@@ -122,14 +130,34 @@ async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> 
     if found:
         return ExitCode.OK
     if not as_json:
+        start = "iris node" if cluster is None else f"iris join {shlex.quote(cluster)} --exec ..."
         what = f"nobody serves {cluster!r}" if cluster is not None else f"no other node found in the network {network!r}"
-        complain(f"{what}. Start one with `iris {'join' if cluster is not None else 'node'}`, or name one with --seed.")
+        complain(f"{what}. Start one with `{start}`, or name one with --seed.")
     return ExitCode.NO_MEMBERS
 
 
-def read_payload(text: str) -> bytes:
-    """Return the bytes of an argument, exactly as the shell gave them, or of standard input."""
-    return sys.stdin.buffer.read() if text == "-" else os.fsencode(text)
+def read_payload(text: str, bytes_max: int, advice: str) -> bytes:
+    """Return the bytes of an argument, exactly as the shell gave them, or of standard input.
+
+    Args:
+        text: The argument; ``-`` stands for standard input.
+        bytes_max: The largest payload that this node sends. Not a byte more is read than shows that there are more.
+        advice: What to do with more, beside raising the limit.
+
+    Raises:
+        ConfigurationError: Standard input is closed, or has more.
+    """
+    if text != "-":
+        return os.fsencode(text)
+    if sys.stdin is None:
+        raise ConfigurationError("standard input is closed. Give it something to read, or the text in place of -.")
+    payload = sys.stdin.buffer.read(bytes_max + 1)
+    if len(payload) > bytes_max:
+        raise ConfigurationError(
+            f"standard input has more than {bytes_max} bytes, the most that a message of this node may have. {advice}, or "
+            f"raise max_message_bytes with IRIS_MAX_MESSAGE_BYTES (at most {MESSAGE_BYTES_LIMIT})."
+        )
+    return payload
 
 
 def read_headers(given: Sequence[str] | None) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Self
 from iris_py.cli.demo_spark_processes import end_all
 from iris_py.cli.demo_spark_terms import DRIVER_PROGRAM
 from iris_py.errors import ConfigurationError, IrisError
+from iris_py.extras import install_command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -48,9 +49,7 @@ def require_packages() -> None:
     """
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
     if missing:
-        raise ConfigurationError(
-            f"--spark needs Spark ({', '.join(missing)} not installed). Run: pip install 'iris-messaging[spark]'"
-        )
+        raise ConfigurationError(f"--spark needs Spark ({', '.join(missing)} not installed). Run: {install_command('spark')}")
 
 
 def environment_of(directory: str) -> dict[str, str]:

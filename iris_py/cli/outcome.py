@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +21,7 @@ from iris_py.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Mapping
 
     from iris_py.headers import HeaderValue
 
@@ -64,13 +65,20 @@ def exit_code(error: BaseException) -> ExitCode:
     return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)
 
 
-def execute(command: Callable[[], Coroutine[object, object, int]], *, verbosity: int = 0, is_short: bool = False) -> int:
+def execute(
+    command: Callable[[], Coroutine[object, object, int]],
+    *,
+    verbosity: int = 0,
+    is_short: bool = False,
+    options: Collection[str] = (),
+) -> int:
     """Run a command to its end, whatever that is.
 
     Args:
         command: Makes the coroutine that returns the exit code.
         verbosity: 1 shows what the node does, 2 also every detail, and tracebacks.
         is_short: The command ends by itself, so its error says it all and warnings before it would only repeat it.
+        options: What the command has, for the advice in an error.
 
     Returns:
         The exit code.
@@ -92,42 +100,53 @@ def execute(command: Callable[[], Coroutine[object, object, int]], *, verbosity:
     except Exception as exc:
         if verbosity >= 2:
             logging.getLogger("iris_py").debug("traceback of the error", exc_info=exc)
-        complain(explain(exc))
+        complain(explain(exc, options))
         return exit_code(exc)
 
 
-def explain(error: Exception) -> str:
-    """Say what went wrong and what to do on a command line, where the advice to programs is of no use."""
+def explain(error: Exception, options: Collection[str] = ()) -> str:
+    """Say what went wrong and what to do on a command line, where the advice to programs is of no use.
+
+    Args:
+        error: What the command ended with.
+        options: Those of the command: no other is advised.
+    """
     if isinstance(error, TunnelBroken):
         cause = f" ({error.type}: {error.text})" if error.type else ""
         return f"the tunnel to member {error.member[:8]} of {error.cluster!r} broke: {error.reason}{cause}. Begin again."
-    if isinstance(error, NoMembers) and error.elsewhere:
+    if isinstance(error, NoMembers):
+        return _explain_no_members(error, options)
+    if isinstance(error, RequestTimeout):
+        held = f"member {error.member[:8]} held the request" if error.member else "no member took the request"
+        advice = "Allow more time with --timeout." if "--timeout" in options else "Try again."
+        return f"no reply from {error.cluster!r} within {error.timeout_s:g} s ({held}). {advice}"
+    if isinstance(error, Overloaded):
+        wait = ", or wait with --idempotent" if "--idempotent" in options else ""
+        return f"all {error.tried} tried members of {error.cluster!r} are full. Try later{wait}."
+    if isinstance(error, MemberLost):
+        advice = "use --idempotent" if "--idempotent" in options else "do it again"
+        return (
+            f"member {error.member[:8]} of {error.cluster!r} went away while it held the request, which may have been "
+            f"executed. If executing it twice is harmless, {advice}."
+        )
+    if isinstance(error, IrisError | OSError):
+        return str(error)
+    return f"{type(error).__name__}: {error}. This is a bug in Iris; -vv shows where."
+
+
+def _explain_no_members(error: NoMembers, options: Collection[str]) -> str:
+    if error.elsewhere:
         members = f"{error.elsewhere} member{'s' * (error.elsewhere != 1)}"
         return (
             f"nobody in the zone {error.zone!r} serves {error.cluster!r} ({members} in other zones). "
             "Leave out --require, or use --prefer."
         )
-    if isinstance(error, NoMembers):
-        if error.without_tunnels:
-            return f"no member of {error.cluster!r} serves tunnels. Start one with `iris join {error.cluster} --exec ...`."
-        others = f"{error.nodes} other node{'s' * (error.nodes != 1)} known" if error.nodes else "no other node found"
-        return (
-            f"nobody serves {error.cluster!r} ({others}). "
-            f"Start a member with `iris join {error.cluster} --exec ...`, or wait for one with --idempotent."
-        )
-    if isinstance(error, RequestTimeout):
-        held = f"member {error.member[:8]} held the request" if error.member else "no member took the request"
-        return f"no reply from {error.cluster!r} within {error.timeout_s:g} s ({held}). Allow more time with --timeout."
-    if isinstance(error, Overloaded):
-        return f"all {error.tried} tried members of {error.cluster!r} are full. Try later, or wait with --idempotent."
-    if isinstance(error, MemberLost):
-        return (
-            f"member {error.member[:8]} of {error.cluster!r} went away while it held the request, which may have been "
-            "executed. If executing it twice is harmless, use --idempotent."
-        )
-    if isinstance(error, IrisError | OSError):
-        return str(error)
-    return f"{type(error).__name__}: {error}. This is a bug in Iris; -vv shows where."
+    start = f"`iris join {shlex.quote(error.cluster)} --exec ...`"
+    if error.without_tunnels:
+        return f"no member of {error.cluster!r} serves tunnels. Start one with {start}."
+    others = f"{error.nodes} other node{'s' * (error.nodes != 1)} known" if error.nodes else "no other node found"
+    wait = ", or wait for one with --idempotent" if "--idempotent" in options else ""
+    return f"nobody serves {error.cluster!r} ({others}). Start a member with {start}{wait}."
 
 
 def complain(text: str) -> None:
@@ -170,3 +189,5 @@ def _log_to_stderr(level: int) -> None:
     logger.handlers[:] = [handler]
     logger.propagate = False
     logger.setLevel(level)
+    # A setting that is not what was meant is no repetition of the error that follows from it.
+    logging.getLogger("iris_py.config").setLevel(min(level, logging.WARNING))

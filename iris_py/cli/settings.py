@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Concatenate, Final, ParamSpec, TypedDict
 
 import typer
+from typer.models import OptionInfo
 
 if TYPE_CHECKING:
+    from iris_py.config import Config
     from iris_security.keyring import Secret
 
 __all__ = ["Settings", "with_settings"]
@@ -78,6 +80,8 @@ class Settings:
             "--verbose", "-v", count=True, metavar="", show_default=False, help="Show what the node does; -vv shows all."
         ),
     ] = 0
+    options: frozenset[str] = frozenset()
+    """Not an option itself: those that only this command has, as ``--timeout``."""
 
     def connect_arguments(self) -> ConnectArguments:
         """Return the arguments of `iris_py.connect`.
@@ -100,6 +104,16 @@ class Settings:
             config=self.config,
         )
 
+    def load(self) -> "Config":
+        """Settle all settings, for a command that has to know them before its node starts.
+
+        Raises:
+            ConfigurationError: One is wrong.
+        """
+        from iris_py.config import load_config
+
+        return load_config(**self.connect_arguments())
+
 
 Arguments = ParamSpec("Arguments")
 
@@ -110,10 +124,12 @@ def with_settings(command: Callable[Concatenate[Settings, Arguments], int]) -> C
     common = [
         inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
         for each in fields(Settings)
+        if each.name != "options"
     ]
+    options = frozenset(f"--{each.name.rstrip('_').replace('_', '-')}" for each in own if _is_option(each))
 
     def wrapper(*args: Arguments.args, **values: Arguments.kwargs) -> None:
-        settings = Settings(**{each.name: values.pop(each.name) for each in common})  # type: ignore[arg-type]
+        settings = Settings(**{each.name: values.pop(each.name) for each in common}, options=options)  # type: ignore[arg-type]
         raise typer.Exit(command(settings, *args, **values))
 
     wrapper.__name__ = command.__name__
@@ -122,3 +138,7 @@ def with_settings(command: Callable[Concatenate[Settings, Arguments], int]) -> C
     wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {each.name: each.annotation for each in parameters}
     return wrapper
+
+
+def _is_option(parameter: inspect.Parameter) -> bool:
+    return any(isinstance(each, OptionInfo) for each in getattr(parameter.annotation, "__metadata__", ()))

@@ -1,4 +1,4 @@
-"""Plots of what simulations found, as small SVG files. Needs matplotlib: ``pip install 'iris-messaging[plots]'``."""
+"""Plots of what simulations found, as small SVG files. Needs matplotlib: the extra ``plots``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from iris_py.errors import ConfigurationError
+from iris_py.extras import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +28,7 @@ def prepare(folder: Path) -> None:
         ConfigurationError: Matplotlib is not installed, or the folder cannot be made.
     """
     if find_spec("matplotlib") is None:
-        raise ConfigurationError("--plots needs matplotlib: pip install 'iris-messaging[plots]'")
+        raise ConfigurationError(f"--plots needs matplotlib: {install_command('plots')}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as exc:

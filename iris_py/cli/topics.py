@@ -23,8 +23,9 @@ __all__ = ["publish", "subscribe"]
 
 async def publish(settings: Settings, topic: str, text: str, *, header: Sequence[str] | None, as_json: bool) -> int:
     """Publish and say to how many nodes; that there is none is no failure."""
-    headers, payload = read_headers(header), read_payload(text)
-    async with iris_py.connect(**settings.connect_arguments()) as node:
+    config = settings.load()
+    headers, payload = read_headers(header), read_payload(text, config.max_message_bytes, "Split it")
+    async with iris_py.connect(config=config) as node:
         count = await node.publish(topic, payload, headers=headers)
     if as_json:
         print(json.dumps({"topic": topic, "nodes": count}))

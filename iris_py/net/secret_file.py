@@ -1,9 +1,9 @@
 """Secrets in files: the per-user secret and those that an operator provides.
 
-The two have different rules. Iris makes the per-user secret: a file of mode 0600 that belongs to the user, or something is wrong.
-Systems provide an operator's file in their own ways: Docker mounts secrets with mode 0444, Kubernetes with 0644 and from another
-owner, and a read-only mount cannot be changed. A file that others may write is refused, for they could choose the secret; one
-that others may read is used, with a warning where somebody can do something about it.
+The two have different rules. Iris makes the per-user secret: a file of mode 0600 that belongs to the user, or something is
+wrong. Systems provide an operator's file in their own ways: Docker mounts secrets with mode 0444, Kubernetes with 0644 and from
+another owner, and a read-only mount cannot be changed. A file that others may write is refused, for they could choose the
+secret; one that others may read is used, with a warning where somebody can do something about it.
 """
 
 from __future__ import annotations

@@ -414,3 +414,60 @@ def test_verbose_twice_shows_tracebacks(shell: Shell) -> None:
     _, error = process.communicate(timeout=WAIT_S)
     assert process.returncode == 3
     assert b"NoMembers" in error
+
+
+# -- standard streams
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"], ids=["input", "output", "error", "all"])
+def test_closed_standard_streams_abort_nothing(shell: Shell, tmp_path: Path, closed: str) -> None:
+    """A supervisor may start a program so. Its sockets then had the numbers 0 to 2, which libuv aborts for."""
+    shell.serve("join", "upper", "--exec", "tr a-z A-Z")
+    command = f'"{sys.executable}" -m iris_py.cli request upper hello {closed}'
+    done = subprocess.run(["sh", "-c", command], env=shell.environment, capture_output=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (b"" if closed.startswith((">", "<&- >")) else b"HELLO")
+    # And so with a program of one's own: nothing that it prints gets into a socket.
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import iris_py as iris\n"
+        "async def main():\n"
+        "    async with iris.connect() as node:\n"
+        "        print('into nowhere', flush=True)\n"
+        f"        open({str(tmp_path / 'reply')!r}, 'wb').write(await node.request('upper', b'hello'))\n"
+        "iris.run(main())\n"
+    )
+    command = f'"{sys.executable}" "{program}" {closed}'
+    done = subprocess.run(["sh", "-c", command], env=shell.environment, capture_output=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "reply").read_bytes() == b"HELLO"
+
+
+def test_standard_input_is_read_up_to_the_limit(shell: Shell) -> None:
+    shell.environment["IRIS_MAX_MESSAGE_BYTES"] = "4096"
+    assert shell.run("request", "no one", "-", stdin=b"x" * 4096)[0] == 3  # it is sent, and nobody serves that name
+    # A source without end: the command must end all the same.
+    command = f'yes | "{sys.executable}" -m iris_py.cli request "no one" -'
+    done = subprocess.run(["sh", "-c", command], env=shell.environment, capture_output=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 2
+    text = done.stderr.decode()
+    assert "standard input has more than 4096 bytes, the most that a message of this node may have. " in text
+    assert "Pipe it through `iris tunnel 'no one'`" in text
+    for arguments in (["broadcast", "upper"], ["publish", "news"], ["survey", "upper"]):
+        code, out, error = shell.run(*arguments, "-", stdin=b"x" * 4097)
+        assert (code, out) == (2, b"")
+        assert "Split it, or raise max_message_bytes with IRIS_MAX_MESSAGE_BYTES (at most 67108864)." in error
+
+
+def test_closed_standard_input_cannot_be_read(shell: Shell) -> None:
+    command = f'"{sys.executable}" -m iris_py.cli request upper - <&-'
+    done = subprocess.run(["sh", "-c", command], env=shell.environment, capture_output=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 2
+    assert done.stderr == b"iris: standard input is closed. Give it something to read, or the text in place of -.\n"
+
+
+def test_a_variable_that_sets_nothing_is_said_beside_the_error(shell: Shell) -> None:
+    shell.environment["IRIS_SEED"] = "127.0.0.1:1"
+    code, _, error = shell.run("request", "upper", "x")
+    assert code == 3
+    assert "the environment variable IRIS_SEED has no effect. Did you mean 'IRIS_SEEDS'?" in error

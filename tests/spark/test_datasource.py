@@ -385,6 +385,6 @@ def test_whoever_reads_is_warned_that_nothing_is_stored() -> None:
 def test_a_machine_that_lacks_something_keeps_its_other_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spark_connector.datasource", None)
 
-    with pytest.warns(UserWarning, match=r"there is no format 'iris': .* pip install 'iris-messaging\[spark\]'"):
+    with pytest.warns(UserWarning, match=r"there is no format 'iris': .* Run: pip install .*'pyspark\[sql\]"):
         module = runpy.run_path(str(Path(__file__).parents[2] / "pyspark_iris.py"))
     assert "DefaultSource" not in module

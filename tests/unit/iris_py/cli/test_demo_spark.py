@@ -22,6 +22,7 @@ from iris_py.cli.demo_spark_processes import end_all, kill_process, processes_of
 from iris_py.cli.demo_spark_report import document, print_report
 from iris_py.cli.demo_spark_terms import Job
 from iris_py.cli.lexer import Totals
+from iris_py.extras import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +113,7 @@ def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(demo_spark_driver, "find_spec", lambda name: None if name == "pyspark" else name)
     assert run(["demo", "--spark"]) == 2
     error = capsys.readouterr().err
-    assert error == "iris: --spark needs Spark (pyspark not installed). Run: pip install 'iris-messaging[spark]'\n"
+    assert error == "iris: --spark needs Spark (pyspark not installed). Run: " + install_command("spark") + "\n"
 
 
 @pytest.mark.parametrize(

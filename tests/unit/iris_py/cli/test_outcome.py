@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.main import get_command
 
 from iris_py import errors
+from iris_py.cli.app import app, run
 from iris_py.cli.outcome import ExitCode, execute, exit_code, explain, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Collection, Coroutine
 
 CASES = [
     (errors.ConfigurationError("listen is wrong. Correct it."), ExitCode.USAGE, "listen is wrong"),
@@ -41,7 +44,7 @@ def failing(error: BaseException) -> Callable[[], Coroutine[object, object, int]
 @pytest.mark.parametrize(("error", "code", "words"), CASES)
 def test_errors(capsys: pytest.CaptureFixture[str], error: Exception, code: ExitCode, words: str) -> None:
     assert exit_code(error) is code
-    assert execute(failing(error)) == code
+    assert execute(failing(error), options={"--timeout", "--idempotent"}) == code
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1
@@ -63,6 +66,38 @@ def test_advice_fits_the_command_line() -> None:
     for error, _, _ in CASES:
         assert "timeout=" not in explain(error)
         assert "idempotent=" not in explain(error)
+
+
+COMMANDS: dict[str, Any] = cast("Any", get_command(app)).commands
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=list(COMMANDS))
+def test_advice_names_only_options_of_the_command(command: Any) -> None:
+    options = {option for parameter in command.params for option in parameter.opts}
+    for error, _, _ in CASES:
+        text = re.sub(r"`iris [^`]*`", "", explain(error, options))  # those of other commands
+        assert set(re.findall(r"--[a-z-]+", text)) - {"--require", "--prefer"} <= options
+    assert "--require" in explain(errors.NoMembers("upper", 3, "eu", 2))  # only a request has asked for a zone
+
+
+def test_a_command_is_told_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, Collection[str]] = {}
+
+    def execute(_command: object, *, options: Collection[str], **_others: object) -> int:
+        told[arguments[0]] = options
+        return 0
+
+    monkeypatch.setattr("iris_py.cli.app.execute", execute)
+    for arguments in (["request", "upper", "x"], ["broadcast", "upper", "x"], ["tunnel", "upper"]):
+        assert run(arguments) == 0
+    assert {"--timeout", "--idempotent"} <= set(told["request"])
+    assert not {"--timeout", "--idempotent", "--name", "--text"} & set(told["broadcast"])
+    assert {"--timeout", "--idempotent"} & set(told["tunnel"]) == {"--timeout"}
+
+
+def test_advice_can_be_pasted_into_a_shell() -> None:
+    assert "`iris join 'night shift; rm' --exec ...`" in explain(errors.NoMembers("night shift; rm", 0))
+    assert "`iris join upper --exec ...`" in explain(errors.NoMembers("upper", 0, without_tunnels=1))
 
 
 @given(st.text())

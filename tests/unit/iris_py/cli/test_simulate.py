@@ -20,6 +20,7 @@ from iris_py.cli.simulate_pace import Display, Interrupts, Pace
 from iris_py.cli.simulate_plan import Partition, Plan, parse_partition
 from iris_py.cli.simulate_report import Report, document, percentile, print_report, print_summary, show
 from iris_py.errors import ConfigurationError
+from iris_py.extras import install_command
 from iris_py.testing.pastry_simulation import PastrySimulation
 
 if TYPE_CHECKING:
@@ -308,7 +309,7 @@ def test_plots_need_matplotlib_before_anything_is_simulated(
 ) -> None:
     monkeypatch.setattr(simulate_plots, "find_spec", lambda _: None)
     assert run([*SMALL, "--plots", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "iris: --plots needs matplotlib: pip install 'iris-messaging[plots]'\n"
+    assert capsys.readouterr().err == "iris: --plots needs matplotlib: " + install_command("plots") + "\n"
     monkeypatch.setattr(simulate_plots, "find_spec", lambda _: True)
     (tmp_path / "file").touch()
     assert run([*SMALL, "--plots", str(tmp_path / "file")]) == 2

@@ -1,0 +1,43 @@
+"""The command that installs what an optional part of Iris needs."""
+
+from __future__ import annotations
+
+import shlex
+from importlib.metadata import PackageNotFoundError
+from typing import TYPE_CHECKING
+
+from iris_py import extras
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_it_names_the_packages_and_never_iris() -> None:
+    for extra in ("spark", "arrow", "otel", "plots"):
+        words = shlex.split(extras.install_command(extra))
+        assert words[:2] == ["pip", "install"]
+        assert len(words) > 2
+        assert not [word for word in words if "iris" in word]
+    assert [word for word in shlex.split(extras.install_command("spark")) if word.startswith("pyspark")]
+
+
+def test_an_extra_brings_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        "msgspec>=0.19",
+        "uvloop>=0.21; sys_platform != 'win32'",
+        'iris-messaging[b]; extra == "a"',
+        "x[y]<2,>=1; python_version > '3' and extra == 'a'",
+        'pack>=1 ; extra == "b"',
+        'other; extra == "c"',
+    ]
+    monkeypatch.setattr(extras, "requires", lambda _distribution: lines)
+    assert extras.install_command("a") == "pip install 'pack>=1' 'x[y]<2,>=1'"
+    assert extras.install_command("b") == "pip install 'pack>=1'"
+
+
+def test_where_iris_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(distribution: str) -> list[str]:
+        raise PackageNotFoundError(distribution)
+
+    monkeypatch.setattr(extras, "requires", missing)
+    assert extras.install_command("spark") == "pip install '.[spark]' in a clone of Iris"
