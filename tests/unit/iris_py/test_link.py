@@ -1132,3 +1132,47 @@ def test_a_link_rekeys_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
         pair.initiator.link.send_packet(UNICAST, GROUP, NONCE, body(100, number))
         pair.drive()
     assert len(pair.responder.packets) == 20
+
+
+def test_an_early_timer_changes_nothing_in_any_state() -> None:
+    """Whoever owns many links may ask each of them at the same time: only what is due is done."""
+    pair = LinkPair(KEYRING, latency_s=1.0)
+    seen = set()
+    while True:
+        for end in (pair.initiator, pair.responder):
+            before, deadline = end.link.state, end.link.deadline()
+            if deadline is None or pair.now < deadline:
+                seen.add(before)
+                end.link.handle_timeout(pair.now)
+                assert (end.link.state, end.link.deadline()) == (before, deadline)
+        if not pair.step():
+            break
+    pair.initiator.link.send_packet(UNICAST, GROUP, NONCE, body(100))
+    pair.flush()
+    pair.responder.is_held = pair.initiator.is_held = True
+    pair.initiator.link.close(CloseReason.NORMAL, pair.now)
+    state, deadline = pair.initiator.link.state, pair.initiator.link.deadline()
+    assert deadline is not None
+    for part in (0.0, 0.5, 0.99):
+        pair.initiator.link.handle_timeout(pair.now + part * (deadline - pair.now))
+        assert (pair.initiator.link.state, pair.initiator.link.deadline()) == (state, deadline)
+    assert seen | {state} >= {LinkState.HANDSHAKE, LinkState.OPEN, LinkState.CLOSING}
+
+
+def test_a_silent_peer_is_asked_at_each_interval() -> None:
+    pair = quiet()
+    link = pair.initiator.link
+    link.send_packet(UNICAST, GROUP, NONCE, body(100))
+    pair.flush()
+    pair.responder.is_held = pair.initiator.is_held = True
+    sent_at, asked_at = pair.now, []
+    before = len(record_lengths(pair.initiator))
+    while (deadline := link.deadline()) is not None:
+        link.handle_timeout(deadline)
+        pair.initiator.written += link.data_to_send(1 << 20)
+        if len(record_lengths(pair.initiator)) > before:
+            before += 1
+            asked_at.append(deadline - sent_at)
+    assert asked_at == pytest.approx([CONFIG.keepalive_interval_s, 2 * CONFIG.keepalive_interval_s])
+    assert deadline is None
+    assert link.state is LinkState.CLOSED

@@ -95,3 +95,26 @@ def test_skipped_casts_are_counted() -> None:
     assert sequences.skipped == 1
     sequences.forget_idle(0.5)
     assert len(sequences) == 0
+
+
+def test_each_gap_has_its_own_time_counted_from_when_it_opens() -> None:
+    sequence: Sequence[str] = Sequence()
+    sequence.accept(0, "0", 100.0, 1.0)
+    assert sequence.accept(2, "2", 100.0, 1.0) == []
+    assert sequence.accept(4, "4", 100.5, 1.0) == []
+    # What was missing first has come; what is missing now is waited for from this moment on.
+    assert sequence.accept(1, "1", 100.8, 1.0) == ["1", "2"]
+    assert sequence.deadline == 101.8
+    assert sequence.expire(101.7, 1.0) == []
+    assert sequence.expire(101.8, 1.0) == ["4"]
+    assert (sequence.skipped, sequence.deadline) == (1, None)
+
+
+def test_what_is_itself_the_base_is_passed_on_in_time() -> None:
+    sequence: Sequence[str] = Sequence()
+    sequence.accept(0, "0", 100.0, 1.0)
+    assert sequence.accept(5, "5", 100.0, 1.0) == []
+    # A late one tells that nothing before 5 comes any more. 5 is here, and its deadline must not be forgotten.
+    assert sequence.accept(4, "4", 100.2, 1.0, base=5) == []
+    assert sequence.expire(101.0, 1.0) == ["5"]
+    assert (sequence.skipped, sequence.deadline) == (4, None)
