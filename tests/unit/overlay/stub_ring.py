@@ -15,11 +15,12 @@ class StubRing:
 
     def __init__(self) -> None:
         self.is_mine = True
+        self.foreign: set[bytes] = set()
         self.neighbours: list[NodeInfo] = []
 
     def is_root(self, key: bytes, /) -> bool:
-        """Return whether the local node is the root of everything."""
-        return self.is_mine
+        """Return whether the local node is the root: of everything, but for keys that are somebody else's."""
+        return self.is_mine and key not in self.foreign
 
     def replicas(self, key: bytes, count: int, /) -> Sequence[NodeInfo]:
         """Return the neighbours."""

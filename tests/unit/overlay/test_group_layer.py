@@ -405,3 +405,70 @@ def test_soft_state_expires_and_takes_its_timers_along() -> None:
     assert fixture.layer.deadline() is None
     assert now < 450.0
     assert set(fixture.layer.table_sizes().values()) == {0}
+
+
+def test_an_accused_member_is_told_at_once() -> None:
+    """It may live: then it says so, before its users have noticed that it is gone."""
+    fixture = Fixture()
+    fixture.ring.foreign.add(OTHER.id)
+    fixture.receive(register(OTHER), OTHER)
+    fixture.layer.outputs_to_send()
+    fixture.receive(Accuse(OTHER.id, 1, G))
+    assert fixture.sent() == [(OTHER.id, Accused(OTHER.id, (1 << 32) - 1))]
+    fixture.receive(Accuse(OTHER.id, 1, G))
+    assert fixture.sent() == []  # It is no member any more, and was told.
+
+
+def test_a_directory_that_is_handed_to_a_node_that_is_no_root_is_passed_on() -> None:
+    fixture = Fixture()
+    fixture.ring.is_mine = False
+    fixture.ring.neighbours = [OTHER]  # which is nearer to the group than the sender
+    record = MemberRecord(LOCAL, b"", 1)
+    fixture.receive(Copy(G, 0, 9, True, True, [record], [], [], []))
+    sent = fixture.sent()
+    passed = [message for target, message in sent if target == OTHER and isinstance(message, Copy)]
+    assert [message.members for message in passed] == [[record]]
+    assert (PEER, Copied(G, 9)) in sent
+    # What only changes a copy is no directory that looks for its root.
+    fixture.receive(Copy(G, 9, 10, True, True, [MemberRecord(PEER, b"", 1)], [], [], []))
+    assert fixture.sent() == [(PEER, Copied(G, 10))]
+
+
+def test_every_sweep_comes_after_one_period() -> None:
+    """A member that renews until the third sweep expires with the first sweep after its time, not nine periods later."""
+    config = GroupConfig()
+    fixture = Fixture()
+    now = 1.0
+    until = now + 3 * config.sweep_s
+    while now < until:
+        fixture.receive(register(OTHER), OTHER, now)
+        now += config.sweep_s / 4
+        fixture.layer.handle_timeout(now)
+    expires = now - config.sweep_s / 4 + config.expiry_s
+    while (deadline := fixture.layer.deadline()) is not None and deadline <= expires + 1.1 * config.sweep_s:
+        now = max(now, deadline)
+        fixture.layer.handle_timeout(now)
+        assert fixture.layer.directory_of(G) or now >= expires
+    assert not fixture.layer.directory_of(G)
+
+
+def test_the_samples_of_watchers_are_exchanged_only_for_those_who_came_late() -> None:
+    """Each exchange costs the watcher a view; where all members are used alike, a renewal costs nothing."""
+    fixture = Fixture()
+    members = [NodeInfo(NodeId(number.to_bytes(16, "big")), ("192.0.2.9:1",)) for number in range(1, 2 * VIEW_MAX + 1)]
+    for info in members:
+        fixture.receive(register(info), info)
+    watchers = [
+        NodeInfo(NodeId(b"w%d" % number + bytes(14)), ("192.0.2.8:1",)) for number in range(3)
+    ]  # each member is used once or twice
+    fixture.sent()
+    versions = {}
+    for watcher in watchers:
+        fixture.receive(Watch(watcher, 1, [(G, 0)]), watcher)
+        (view,) = (message for target, message in fixture.sent() if target == watcher and isinstance(message, View))
+        assert len(view.members) == VIEW_MAX
+        versions[watcher.id] = view.version
+        fixture.receive(Told(G, view.version), watcher)
+    for watcher in watchers:
+        fixture.receive(Watch(watcher, 1, [(G, versions[watcher.id])]), watcher)
+        assert not [message for target, message in fixture.sent() if target == watcher and isinstance(message, View)]

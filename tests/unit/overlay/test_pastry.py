@@ -800,3 +800,70 @@ def test_an_idle_pair_wakes_up_about_once_a_minute() -> None:
     wires.advance(600.0)
     # Each exchanges leaf sets, and rows of the table, with one of the others in every interval.
     assert 30 <= len(wires.sent) <= 2 * 4 * 13
+
+
+def test_a_joining_node_is_the_root_of_nothing() -> None:
+    joiner = Joiner()
+    assert not any(joiner.pastry.is_root(make_key(key)) for key in (0, 99, 100, 101, 255))
+    assert joiner.is_leaf_of(is_active=True, leaves=[joiner.info])
+    assert joiner.pastry.is_root(make_key(100))
+    joiner.pastry.leave(1.0)
+    assert not joiner.pastry.is_root(make_key(100))
+
+
+def test_the_root_of_a_key_in_a_gap_is_not_known() -> None:
+    """All nodes on one side have died at once: somebody beyond may be nearer than the local node."""
+    firsts = range(10, 210, 10)
+    wires = make_ring(*firsts)
+    pastry = wires.nodes[wires.infos[10].id]
+    assert not pastry.is_root(make_key(120))  # It is not covered: there are more nodes than the leaf set holds.
+    assert pastry.is_root(make_key(12))
+    for first in (
+        *range(20, 20 + 10 * CONFIG.leaf_half, 10),
+        130,
+    ):  # the leaves on the right, and the one that takes their place
+        pastry.peer_dead(wires.infos[first].id, wires.now)
+    assert not pastry.is_root(make_key(12))
+    assert not pastry.is_root(make_key(14))
+    assert pastry.is_root(make_key(8))
+
+
+def test_a_node_becomes_active_once_and_not_after_it_has_left() -> None:
+    pastry = Pastry(make_info(100), CONFIG, random.Random(1))
+    for now in (0.0, 1.0):
+        pastry.start_alone(now)
+    assert [type(event) for event in pastry.events_received()] == [Activated]
+    deadline = pastry.deadline()
+    pastry.start_alone(2.0)
+    assert pastry.deadline() == deadline
+    pastry.leave(3.0)
+    pastry.events_received()
+    pastry.start_alone(4.0)
+    assert pastry.events_received() == []
+    assert not pastry.is_active
+
+
+def test_who_waits_for_ever_for_joiners_starts_alone() -> None:
+    """Even if others are smaller: they may wait for somebody who is dead. It takes several attempts."""
+    joiner = Joiner()  # of id 100, and its only contact, 10, is joining too
+    attempts = 0
+    now = 0.0
+    while not joiner.pastry.is_active:
+        attempts += sum(isinstance(decode_ring_message(data), Routed) for _, data in joiner.pastry.messages_to_send())
+        joiner.pastry.receive(joiner.other.id, encode_ring_message(JoinWaiting(joiner.other)), now)
+        deadline = joiner.pastry.deadline()
+        assert deadline is not None
+        assert attempts <= CONFIG.join_alone_attempts
+        now = deadline
+        joiner.pastry.handle_timeout(now)
+    assert attempts == CONFIG.join_alone_attempts
+
+
+def test_malformed_messages_are_counted() -> None:
+    wires = make_ring(10, 100)
+    pastry = wires.nodes[wires.infos[10].id]
+    for number in (1, 2):
+        pastry.receive(wires.infos[100].id, b"\\xff", wires.now)
+        assert pastry.counters.messages_invalid == number
+    wires.settle()
+    assert len(wires.of(10, PeerViolated)) == 2
