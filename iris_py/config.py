@@ -50,7 +50,7 @@ SecretLike: TypeAlias = "Secret | str | bytes"
 DEFAULT_NETWORK: Final = "default"
 DEFAULT_LISTEN: Final = "127.0.0.1:0"
 ZONE_BYTES_MAX: Final = 64
-SEEDS_MAX: Final = 256  # dialled at every start; more is a mistake, and one that answers suffices
+SEEDS_MAX: Final = 64  # as many as the overlay takes: dialled at every start; more is a mistake, and one that answers suffices
 CONFIG_BYTES_MAX: Final = 1 << 20
 MESSAGE_BYTES_MIN: Final = 1024  # less is a mistake in the unit
 

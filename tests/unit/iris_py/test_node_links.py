@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from iris_overlay.events import Cast, ConnectFailed, GroupMember, LinkReleased, PeerDied, ViewChanged
+from iris_overlay.events import Cast, ConnectFailed, GroupMember, LinkReleased, PacketReceived, PeerDied, ViewChanged
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py import casts
+from iris_py import casts, packets
 from iris_py.errors import MemberLost, NoMembers, RequestTimeout
 from iris_py.group import DIRECT_MEMBERS_MAX, Group, Member
+from iris_py.lanes import MULTICAST, TUNNEL, UNICAST
 from iris_py.link import LinkState
 from iris_py.node import LINK_IDLE_S, NodeCore
 from iris_py.outbound_base import CONNECT_RETRY_S, HELD_S
@@ -466,3 +467,30 @@ def test_one_peer_per_node_as_long_as_somebody_needs_it() -> None:
     assert caller.peers.known(stranger.id) is None  # nobody kept it
     assert not [event for event in caller.peers.events_received() if isinstance(event, PeerOpened)]
     assert all(link.state is LinkState.OPEN for link in caller.peers.links())
+
+
+@pytest.mark.parametrize("kind", [UNICAST, MULTICAST, TUNNEL])
+def test_what_anybody_could_have_sent_through_the_ring_is_no_sign_of_life(kind: int) -> None:
+    """Nodes that pass packets on can repeat and invent them: only what opens under the group's key is the sender's."""
+    net, member, caller = pair()
+    unlink(net, caller, member)
+    group = net.watch(caller)
+    net.request(caller)
+    caller.flush(net.now)
+    caller._handle_overlay_event(PeerDied(member.info.id), net.now)
+    peer = caller.peers.known(member.info.id)
+    assert peer is not None
+    assert peer.is_dead
+    forged = packets.encode_routed(kind, group.id, bytes(12), b"forged".ljust(64))
+    caller._handle_overlay_event(PacketReceived(member.info, forged), net.now)
+    assert (peer.is_dead, peer.is_routed) == (True, False)
+    assert sum(caller.drops.values()) == 1
+    # What the sender itself has sealed is one.
+    sealed = packets.encode_routed(MULTICAST, group.id, *member.group("cluster", net.now).seal_multicast(b"", is_cast=False))
+    caller._handle_overlay_event(PacketReceived(member.info, sealed), net.now)
+    assert (peer.is_dead, peer.is_routed) == (False, True)
+    # And the same again is a repetition.
+    peer.is_dead = True
+    caller._handle_overlay_event(PacketReceived(member.info, sealed), net.now)
+    assert peer.is_dead
+    assert caller.drops["replayed"] == 1

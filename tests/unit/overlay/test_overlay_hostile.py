@@ -38,6 +38,7 @@ def test_misuse_raises_before_anything_changes() -> None:
     for seeds in (("good:1", "bad"), ("good:1",) * (CONFIG.seeds_max + 1)):
         with pytest.raises((AddressError, InfoError)):
             overlay.start(0.0, seeds, (), False)
+    new_overlay().start(0.0, ("good:1",) * CONFIG.seeds_max, (), False)  # so many are no misuse
     overlay.start(0.0, (), ("junk in a file",), False)
     assert overlay.events_received() == [Settled()]
     before = overlay.table_sizes()

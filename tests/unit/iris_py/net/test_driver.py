@@ -189,3 +189,22 @@ def test_a_refused_dial_is_told_from_one_that_nobody_answers() -> None:
         await driver.close(1.0)
 
     run(main(), limit_s=10)
+
+
+def test_what_has_ended_is_not_kept() -> None:
+    """A node dials for as long as it lives: a task for each dial that ever was would fill the memory."""
+
+    async def main() -> None:
+        core = Core(*(f"{B}:{port}" for port in range(1, 51)))
+        driver = make_driver(MemoryNetwork(1).host(A))
+        await driver.listen(A, 0, multicast=False)
+        driver.run(cast("Any", core), lambda _: None)
+        while len(core.failures) < 50:
+            core.changed.clear()
+            await core.changed.wait()
+        await asyncio.sleep(1.0)  # of virtual time, for what ends last
+        assert all(not task.done() for task in driver._tasks)
+        assert len(driver._tasks) < 10, "what runs for as long as the driver does"
+        driver.abort()
+
+    run(main(), limit_s=100)

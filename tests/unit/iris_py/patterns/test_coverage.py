@@ -176,3 +176,25 @@ def test_memberships_that_are_refused_leave_the_others_as_they_were(wanted: list
         coverage.remove(prefix)
     assert set(settle(coverage)[0]) <= set(before) | set(wanted)
     assert all(coverage.is_known(each) for each in wanted[:at])
+
+
+def test_beyond_the_bound_the_wider_group_takes_the_place_of_the_narrow_one() -> None:
+    coverage = Coverage(groups_max=2)
+    for prefix in (("a", "b"), ("a", "c")):
+        assert coverage.add(prefix) == prefix
+    settle(coverage)
+    assert coverage.add(("a", "d")) == ("a",)
+    assert take(coverage) == ([("a",)], [])  # and not the narrow one besides: the bound is one on what is joined, too
+    assert len(coverage.members) == 3
+    coverage.joined(("a",))
+    assert sorted(take(coverage)[1]) == [("a", "b"), ("a", "c")]
+    assert list(coverage.members) == [("a",)]
+
+
+def test_beyond_the_bound_what_shares_no_prefix_gets_a_group_of_everything() -> None:
+    coverage = Coverage(groups_max=2)
+    for prefix in (("a",), ("b",)):
+        coverage.add(prefix)
+    settle(coverage)
+    assert coverage.add(("c",)) == ()
+    assert take(coverage) == ([()], [])
