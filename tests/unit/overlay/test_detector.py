@@ -1071,3 +1071,18 @@ def test_a_ping_of_who_is_no_contact_is_reported() -> None:
     harness.give(Ping(1, stranger, LOCAL, None))
     harness.give(Ping(2, known.id, LOCAL, None))
     assert [event for event in harness.detector.events_received() if isinstance(event, Pinged)] == [Pinged(stranger, STRANGER)]
+
+
+def test_a_check_of_a_peer_that_is_a_contact_no_more_ends_all_the_same() -> None:
+    """Its end is what tells whether it lives, and it is waited for; also if something came from the peer meanwhile."""
+    harness = Harness()
+    far = contact(50, dialled=False)
+    harness.detector.set_contacts(harness.neighbour, [*harness.others, far], harness.now)
+    harness.detector.check(far, harness.now)
+    harness.run_for(2 * CONFIG.check_s_max)
+    assert harness.verdicts()[-1] == Dead(far.id)
+    harness.detector.check(far, harness.now)
+    harness.detector.set_contacts(harness.neighbour, harness.others, harness.now)
+    harness.detector.returned(far.id, harness.now)
+    harness.run_for(2 * CONFIG.check_s_max)
+    assert harness.verdicts().count(Dead(far.id)) == 2

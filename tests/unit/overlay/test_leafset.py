@@ -176,3 +176,14 @@ def test_who_is_kept_out_by_others_alone_is_admitted_without_them() -> None:
     assert leaves.admits_without(103, [102])
     assert leaves.admits_without(97, [99])
     assert not leaves.admits_without(97, [101, 102])
+
+
+def test_who_is_a_member_the_long_way_round_is_admitted() -> None:
+    """In a small ring the farthest on one side are the nearest on the other: they are members by that one."""
+    leaves = LeafSet(100, half=2)
+    for place in (101, 102, 103, 104):
+        leaves.add(make_info(place))
+    assert places(leaves.left) == [104, 103]
+    assert leaves.admits_without(103, [])
+    assert leaves.admits_without(104, [])
+    assert not leaves.admits_without(105, [])

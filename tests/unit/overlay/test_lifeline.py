@@ -243,3 +243,17 @@ def test_who_pings_and_belongs_into_the_leaf_set_is_probed(source: tuple[str, in
     harness.add_leaf(ONE, 2.0)
     harness.lifeline.handle_detector(Pinged(ONE.id, source), 3.0)  # it is there
     assert harness.ring.messages_to_send() == []
+
+
+@pytest.mark.parametrize("how", ["link_opened", "leaves_added"])
+def test_a_sign_of_life_ends_a_burial(how: str) -> None:
+    """Otherwise the next death, right after it, would be reported to nobody."""
+    harness = Harness()
+    harness.lifeline.bury(ONE, 1.0, is_silent=True)
+    if how == "link_opened":
+        harness.lifeline.link_opened(ONE.id, 1.1)
+    else:
+        harness.lifeline.leaves_added([ONE], 1.1)
+    assert not harness.lifeline.is_buried(ONE.id)
+    harness.lifeline.bury(ONE, 1.2, is_silent=True)
+    assert harness.take() == [PeerDied(ONE.id), PeerDied(ONE.id)]

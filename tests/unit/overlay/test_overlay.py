@@ -26,7 +26,16 @@ from iris_overlay.events import (
 )
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo, encode_beacon
-from iris_overlay.routing_messages import Direct, LeafAck, LeafProbe, Leaving, encode_ring_message
+from iris_overlay.routing_messages import (
+    Direct,
+    Kind,
+    LeafAck,
+    LeafProbe,
+    Leaving,
+    Routed,
+    decode_ring_message,
+    encode_ring_message,
+)
 from tests.unit.overlay.overlays import (
     CONFIG,
     GROUP,
@@ -394,3 +403,22 @@ def test_events_of_a_batch_come_in_the_promised_order() -> None:
     overlay.watch_group(GroupId(b"h" * 16), 0.0)
     overlay.unwatch_group(GroupId(b"h" * 16), 0.0)
     assert overlay.events_received() == []
+
+
+def test_a_ring_that_is_found_over_a_link_that_is_there_is_merged_with() -> None:
+    """Another address of a node that opened a link itself: what it belongs to is asked all the same."""
+    overlay = started(seeds=("seed:1",))
+    assert dials(overlay) == ["seed:1"]
+    overlay.dial_failed("seed:1", 0.1)
+    assert overlay.is_active()
+    now = 0.1
+    while "seed:1" not in dials(overlay):
+        due = overlay.deadline()
+        assert due is not None
+        now = due
+        overlay.handle_timeout(now)
+    overlay.link_opened(ONE, now)
+    overlay.messages_to_send()
+    overlay.dial_succeeded("seed:1", ONE.id, now)
+    sought = [decode_ring_message(data) for to, data in overlay.messages_to_send() if to == ONE.id]
+    assert [message.kind for message in sought if isinstance(message, Routed)] == [Kind.SEEK]

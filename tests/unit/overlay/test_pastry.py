@@ -26,6 +26,7 @@ from iris_overlay.pastry_events import (
     Received,
     Undeliverable,
 )
+from iris_overlay.ring import Timer
 from iris_overlay.routing import DETOURS_MAX, HELD_S_MAX
 from iris_overlay.routing_messages import (
     PAYLOAD_BYTES_MAX,
@@ -418,6 +419,19 @@ def test_a_leaf_that_another_leaf_lacks_is_doubted() -> None:
     wires.nodes[wires.infos[10].id].ask(wires.infos[100], wires.now)
     wires.settle()
     assert wires.of(10, LeavesDoubted) == [LeavesDoubted([wires.infos[200].id], wires.infos[100].id)]
+    assert (Timer.HIDDEN, wires.infos[200].id) not in wires.nodes[wires.infos[10].id]._ring.timers  # the detector asks it
+
+
+def test_a_leaf_without_an_address_that_another_leaf_lacks_is_asked_through_the_ring() -> None:
+    wires = make_ring(10, 100, 150)
+    wires.linked_with[make_info(200).id] = {make_info(10).id, make_info(100).id}
+    wires.add(200, 10, is_dialable=False)
+    pastry = wires.nodes[wires.infos[10].id]
+    wires.nodes[wires.infos[100].id].peer_dead(wires.infos[200].id, wires.now)
+    pastry.ask(wires.infos[100], wires.now)
+    wires.settle()
+    assert wires.of(10, LeavesDoubted) == [LeavesDoubted([wires.infos[200].id], wires.infos[100].id)]
+    assert pastry.deadline() == wires.now  # At once, and not when its next sign of life is due.
 
 
 def test_sending_to_nobody_is_counted() -> None:
