@@ -1,0 +1,137 @@
+"""Which tests execute which lines: one run of the quick tests under coverage, kept until the code changes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+import coverage
+
+from tests.mutation.sample import ROOT, STRATA
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BUILD: Final = ROOT / "build" / "mutants"
+
+#: The tests that run within one process, and quickly; two halves that take about as long.
+HALVES: Final = (
+    ("tests/unit", "tests/property", "tests/integration"),
+    ("tests/sim", "tests/spark"),
+)
+#: What starts other processes, whose lines are not measured, or a Java.
+LEFT_OUT: Final = {
+    "tests/integration": "benchmarks cli demo docs examples loads processes promises scale sync_processes wheel",
+    "tests/spark": "agent connect daemon datasource demo demo_job dispatch dispatch_errors evidence example executors "
+    "executors_local executors_standalone local notify",
+}
+#: Folders of tests, the quickest first.
+KINDS: Final = ("unit", "property", "spark", "integration", "sim")
+PER_TEST_S: Final = 120
+
+_CONFIGURATION: Final = """
+[run]
+dynamic_context = test_function
+source = {sources}
+data_file = {data_file}
+"""
+
+
+class Reach:
+    """Knows the tests that reach each line."""
+
+    def __init__(self, data: coverage.CoverageData) -> None:
+        self._data = data
+        self._contexts: dict[str, dict[int, list[str]]] = {}
+        # A helper that many tests call says less about one line than a test that is about little else.
+        self._sizes: Counter[str] = Counter()
+        for file in data.measured_files():
+            lines = self._contexts[file] = data.contexts_by_lineno(file)
+            for contexts in lines.values():
+                self._sizes.update(contexts)
+
+    def tests(self, module: str, line: int) -> list[str]:
+        """Return the ids of the tests that execute a line, those that are most likely to notice a defect first."""
+        contexts = self._contexts.get(str(ROOT / module), {}).get(line, [])
+        stem = PurePosixPath(module).stem
+
+        def rank(found: tuple[str, str]) -> tuple[bool, int, int, str]:
+            test, context = found
+            return (f"/test_{stem}.py" not in test, KINDS.index(test.split("/")[1]), self._sizes[context], test)
+
+        found = {(test, context) for context in contexts if (test := _test_id(context)) is not None}
+        return [test for test, _context in sorted(found, key=rank)]
+
+
+def find_reach() -> Reach:
+    """Run the tests under coverage, unless that was done with this very code."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    data_file = BUILD / f"coverage-{_fingerprint()}"
+    if not data_file.exists():
+        for old in BUILD.glob("coverage-*"):
+            old.unlink()
+        _measure(data_file)
+    data = coverage.CoverageData(str(data_file))
+    data.read()
+    return Reach(data)
+
+
+def _measure(data_file: Path) -> None:
+    running = []
+    for number, folders in enumerate(HALVES):
+        part = BUILD / f"part-{number}"
+        part.unlink(missing_ok=True)
+        configuration = BUILD / f"part-{number}.ini"
+        sources = ",".join(str(ROOT / stratum) for stratum in STRATA)
+        configuration.write_text(_CONFIGURATION.format(sources=sources, data_file=part))
+        command = [sys.executable, "-m", "coverage", "run", f"--rcfile={configuration}", "-m", "pytest", "-q", "-p", "no:xdist"]
+        command += ["-p", "no:cacheprovider", "--timeout", str(10 * PER_TEST_S), "-o", "faulthandler_timeout=0"]
+        command += [*folders, *(f"--ignore={path}" for path in left_out())]
+        running.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    for process in running:
+        out, _ = process.communicate()
+        if process.returncode != 0:
+            raise SystemExit(f"the tests fail without a defect:\n{out[-4000:]}")
+    whole = coverage.CoverageData(str(data_file) + ".new")
+    for number in range(len(HALVES)):
+        part_data = coverage.CoverageData(str(BUILD / f"part-{number}"))
+        part_data.read()
+        whole.update(part_data)
+    whole.write()
+    os.replace(str(data_file) + ".new", data_file)
+
+
+def left_out() -> list[str]:
+    """Return the test files that are not run."""
+    return [f"{folder}/test_{name}.py" for folder, names in LEFT_OUT.items() for name in names.split()]
+
+
+def _test_id(context: str) -> str | None:
+    """Turn the name of a test function, as coverage has it, into what pytest calls it."""
+    parts = context.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        path = Path(*parts[:end]).with_suffix(".py")
+        if (ROOT / path).is_file():
+            return "::".join([path.as_posix(), *parts[end:]])
+    return None
+
+
+def _fingerprint() -> str:
+    """Return a digest of all that the measurement depends on."""
+    digest = hashlib.sha256()
+    for folder in (*STRATA, "tests"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if path.parent == Path(__file__).parent:
+                continue
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def group(tests: Sequence[str], first: int) -> list[Sequence[str]]:
+    """Return the nearest tests, and the rest: most defects are noticed by the former."""
+    return [part for part in (tests[:first], tests[first:]) if part]
