@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, Self
 from iris_overlay.pastry_config import PastryConfig
 from iris_py.client import start_node
 from iris_py.config import Config
+from iris_py.packets import MAX_MESSAGE_BYTES
 from iris_py.testing.network import MemoryNetwork
 from iris_security import Keyring, Secret
 
@@ -95,6 +96,7 @@ class NodeSimulation:
         zone: str = "",
         keyring: Keyring | None = None,
         tracing: TracingSetting = None,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> Node:
         """Start a node; returns it when it has found the others, as :func:`iris_py.connect` does.
 
@@ -105,6 +107,7 @@ class NodeSimulation:
             zone: Where it says it is.
             keyring: Other secrets than those of the simulation.
             tracing: As for :func:`iris_py.connect`.
+            max_message_bytes: As for :func:`iris_py.connect`.
 
         Raises:
             ConfigurationError: A setting is wrong.
@@ -120,6 +123,7 @@ class NodeSimulation:
             discovery=beacons,
             zone=zone,
             tracing=tracing,
+            max_message_bytes=max_message_bytes,
         )
         rng, entropy = Random(f"{self._seed} choices {number}"), Random(f"{self._seed} entropy {number}")
         node = await start_node(config, self.network.host(host), rng, entropy.randbytes)

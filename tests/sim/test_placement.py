@@ -158,3 +158,18 @@ def test_preferred_zones_are_left_when_their_members_are_gone_and_required_ones_
             assert counts == {0: 1, 1: 1, 2: 1}
 
     run(scenario(), limit_s=120)
+
+
+@pytest.mark.parametrize(("weight", "is_allowed"), [(0.01, True), (100.0, True), (0.0099, False), (100.01, False)])
+def test_the_bounds_of_a_weight_are_weights(weight: float, is_allowed: bool) -> None:
+    async def scenario() -> None:
+        async with NodeSimulation(seed=1) as simulation:
+            (node,) = await simulation.start_nodes(1)
+            if is_allowed:
+                await node.join("work", worker(Counter(), 0, 0.0), weight=weight)
+                assert await node.request("work", b"") is not None
+            else:
+                with pytest.raises(iris.ConfigurationError, match=r"from 0\.01 to 100"):
+                    await node.join("work", worker(Counter(), 0, 0.0), weight=weight)
+
+    run(scenario(), limit_s=600)

@@ -61,11 +61,14 @@ class Batcher(iris.Handler):
 
 
 @asynccontextmanager
-async def start_pair(*, bandwidth_bytes_s: float | None = None) -> AsyncIterator[tuple[iris.Node, iris.Node]]:
+async def start_pair(
+    *, bandwidth_bytes_s: float | None = None, max_message_bytes: int = MAX_MESSAGE_BYTES
+) -> AsyncIterator[tuple[iris.Node, iris.Node]]:
     """Start a caller and a server. Something is under way between them all the time: a request that is alone leaves at once,
     and those of the same turn behind it."""
     async with NodeSimulation(seed=1, bandwidth_bytes_s=bandwidth_bytes_s) as simulation:
-        caller, server = await simulation.start_nodes(2)
+        caller = await simulation.start_node()
+        server = await simulation.start_node(max_message_bytes=max_message_bytes)
         held = asyncio.Event()
 
         async def hold(_request: iris.Request) -> bytes:
@@ -165,6 +168,22 @@ def test_an_answer_that_is_none_is_told(answer: object, told: str) -> None:
                 assert (replies[0], replies[2]) == (b"1", b"3")
             handler.answer = None
             assert await ask(caller, [b"after"]) == [b"AFTER"]
+
+    run(scenario(), limit_s=60)
+
+
+def test_the_limit_of_the_node_holds_for_each_answer_of_a_call() -> None:
+    """It may be lower than what is handed over at once."""
+
+    async def scenario() -> None:
+        async with start_pair(max_message_bytes=2048) as (caller, server):
+            handler = Batcher()
+            handler.answer = [bytes(2048), bytes(2049), bytes(2047)]
+            await server.join("work", handler)
+            fits, too_large, fits_too = await ask(caller, [b"a", b"b", b"c"])
+            assert (fits, fits_too) == (bytes(2048), bytes(2047))
+            assert isinstance(too_large, iris.RemoteError)
+            assert "MessageTooLarge: a message of 2049 bytes is over the limit of 2048" in str(too_large)
 
     run(scenario(), limit_s=60)
 

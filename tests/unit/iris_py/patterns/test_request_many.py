@@ -134,3 +134,25 @@ def test_what_many_have_begun_can_be_cancelled_and_answered() -> None:
     assert requester.outcomes_received() == [("b", b"reply")]
     assert (member.in_flight, member.peer.awaited) == (0, 0)
     assert requester.deadline() is None
+
+
+def test_replies_to_what_no_member_holds_are_dropped_one_and_all() -> None:
+    """One of a batch waits for another member, one was rerouted: replies to them are nobody's, and the others count."""
+    caller = Caller(["open", "open"])
+    asked = [(number, f"key {number}", b"") for number in range(3)]
+    first, second, third = caller.requester.request_many(caller.group, asked, 5.0, 0.0)
+    caller.requester.outcomes_received()
+    pending = caller.requester._pending[second]
+    assert pending.member is not None
+    pending.member.in_flight -= 1
+    pending.member = None
+    assert caller.group.members is not None
+    replies: dict[int, list[tuple[int, bytes]]] = {}
+    for index, member in enumerate(caller.group.members):
+        mine = [id_ for id_ in (first, third) if caller.requester._pending[id_].member is member]
+        replies[index] = [(second, b"nobody's"), *((id_, b"reply") for id_ in mine), (999, b"unknown")]
+    for index, batch in replies.items():
+        caller.requester.receive_replies(caller.group.members[index].peer, batch, 1.0)
+    assert dict(caller.requester.outcomes_received()) == {0: b"reply", 2: b"reply"}
+    assert list(caller.requester._pending) == [second]
+    assert caller.requester.late == 4
