@@ -239,6 +239,7 @@ class Commands(ABC):
         pending |= self.pubsub.groups_joined() | self.tunnels.groups()
         oldest = self.groups.oldest(lambda group: not self.service.serves(group) and group not in pending)
         if oldest is not None:
+            self._outbound.seal_all_broadcasts(now)  # publications to others may have their numbers in it, too
             self.groups.forget(oldest)
             self.pubsub.forget(oldest)
             self.overlay.unwatch_group(oldest.id, now)

@@ -179,15 +179,17 @@ class Run:
         payloads: What was published.
         room: How many bytes it takes still; none when it has ended.
         count: How many nodes it goes to.
+        counted: Groups that they are not sent under, and have a number in.
     """
 
-    __slots__ = ("count", "head", "payloads", "room")
+    __slots__ = ("count", "counted", "head", "payloads", "room")
 
     def __init__(self, head: bytes, payload: bytes, room: int, count: int) -> None:
         self.head = head
         self.payloads = [payload]
         self.room = room
         self.count = count
+        self.counted: list[Group] = []
 
 
 class Group:
@@ -369,6 +371,8 @@ class Group:
         self.run = None
         first = self.sequence + 1
         self.sequence += len(run.payloads)
+        for group in run.counted:
+            group.sequence += len(run.payloads)
         ordinal = min(packets.ORDINAL_MAX, first - self.first_sequence)
         self.broadcast_parts += packets.encode_run(run.head, run.payloads, first, ordinal)
         self.broadcast_bytes = BODY_BYTES - run.room

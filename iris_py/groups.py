@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 #: Names that the application used and that nothing is registered under are forgotten beyond this number, the longest unused
 #: first. Each costs a few KiB; forgetting one in use costs deriving its keys again.
 GROUPS_MAX = 2048
+#: Forgotten names of which it is remembered how many messages they had, the last forgotten ones. Beyond it, what a receiver
+#: missed before the name was forgotten is in no gap. Each costs a few hundred bytes, a tenth of a group.
+NUMBERS_MAX = 16_384
 
 
 class Groups:
@@ -36,6 +39,7 @@ class Groups:
         self._keyring = keyring
         self._last_epoch = 0
         self._last_sequence = 0
+        self._numbers: dict[tuple[bool, str], tuple[int, int]] = {}  # of those forgotten: the first and the last one
 
     @property
     def is_full(self) -> bool:
@@ -56,16 +60,20 @@ class Groups:
         Raises:
             ValueError: The name is empty or too long.
         """
-        # No epoch is used twice, so a group that is forgotten and made again never repeats a nonce; and its broadcasts go on
-        # after the last one, or they would be taken for late.
+        # No epoch is used twice, so a group that is forgotten and made again never repeats a nonce. Its numbers go on where
+        # they were, so that what was missed shows; if that is not known, beyond all others, or they would be taken for late.
         self._last_epoch += 1
         keys = self._keyring.topic(name) if is_topic else self._keyring.cluster(name)
-        return Group(name, keys, self._local, self._last_epoch, self._last_sequence, is_topic=is_topic)
+        first, last = self._numbers.get((is_topic, name), (self._last_sequence, self._last_sequence))
+        group = Group(name, keys, self._local, self._last_epoch, first, is_topic=is_topic)
+        group.sequence = last
+        return group
 
     def add(self, group: Group) -> None:
         """Use a group from now on."""
         names = self._topics if group.is_topic else self._by_name
         names[group.name] = self.by_id[group.id] = group
+        self._numbers.pop((group.is_topic, group.name), None)
 
     def oldest(self, is_idle: Callable[[Group], bool]) -> Group | None:
         """Return the idle group that was not used for the longest time, if one is idle."""
@@ -76,4 +84,8 @@ class Groups:
         self._last_epoch = max(self._last_epoch, group.epoch)
         group.end_run()
         self._last_sequence = max(self._last_sequence, group.sequence)
+        if group.sequence > group.first_sequence:
+            if len(self._numbers) >= NUMBERS_MAX:
+                del self._numbers[next(iter(self._numbers))]
+            self._numbers[group.is_topic, group.name] = group.first_sequence, group.sequence
         del self.by_id[group.id], (self._topics if group.is_topic else self._by_name)[group.name]

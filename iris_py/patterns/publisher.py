@@ -3,6 +3,11 @@
 Theory of operation. Where publications to a topic go is a *route*, worked out when it is first used and again when views or
 memberships have changed. :meth:`Publisher.publish` looks whether there is room everywhere, and begins a *run*. Nothing leaves
 before the run ends (:class:`~iris_py.group.Run`), so until then :meth:`Publisher.add` only appends.
+
+A message has a number in the group of each prefix of its topic, also in those that it is not sent under because nobody is
+there whom no wider group reaches: who was there a moment ago, and comes back, sees from the next number what it has missed.
+Within one version of the views a group is either sent under or only counted, whatever the topic, and before a view changes or a
+group is forgotten every run is ended: so the numbers of each group are in order.
 """
 
 from __future__ import annotations
@@ -43,13 +48,14 @@ class _Route:
         groups: Those of all prefixes of the topic, the widest first.
         version: That of the views and memberships that the rest was worked out from.
         sends: The groups that it is sent under.
+        counted: The others, in which it has a number all the same.
         casts: Those of them that are cast to.
         peers: Who gets it directly.
         local: The subscriptions of this node.
         count: How many nodes get it.
     """
 
-    __slots__ = ("casts", "count", "groups", "head", "local", "peers", "sends", "tokens", "topic", "version")
+    __slots__ = ("casts", "count", "counted", "groups", "head", "local", "peers", "sends", "tokens", "topic", "version")
 
     def __init__(self, topic: str, tokens: Tokens) -> None:
         self.topic = topic
@@ -58,6 +64,7 @@ class _Route:
         self.groups: list[Group] = []
         self.version = -1
         self.sends: list[Group] = []
+        self.counted: list[Group] = []
         self.casts: set[Group] = set()
         self.peers: list[Peer] = []
         self.local: list[SubscriptionQueue] = []
@@ -141,10 +148,12 @@ class Publisher:
             return None
         if not self._has_room(route):
             return None
-        if len(route.sends) == 1 and not (route.local or route.casts or headers.encoded):
-            group = route.sends[0]
+        for group in route.groups:
             group.last_used = now
-            self._runs[topic] = self._outbound.begin_run(group, route.head, payload, route.count, now)
+        if len(route.sends) == 1 and not (route.local or route.casts or headers.encoded):
+            run = self._outbound.begin_run(route.sends[0], route.head, payload, route.count, now)
+            run.counted = route.counted
+            self._runs[topic] = run
         else:
             self._publish_alone(route, payload, now, headers)
         return route.count
@@ -209,9 +218,10 @@ class Publisher:
             head = packets.NUMBER.pack(self._last_number) + head
             flags |= packets.NUMBERED
         local = route.local
+        for group in route.counted:
+            group.sequence += 1
         for group in route.sends:
             group.end_run()
-            group.last_used = now
             group.sequence = sequence = group.sequence + 1
             if local:
                 message = Message(payload, self._local.name, sequence, "", route.topic, 0, headers)
@@ -245,7 +255,7 @@ class Publisher:
                 self._overlay.use_group(group.id, now)
         route.local = self._deliveries.match(route.tokens)
         covered = {self._local.id}
-        route.sends, route.casts, route.peers, route.count = [], set(), [], int(bool(route.local))
+        route.sends, route.counted, route.casts, route.peers, route.count = [], [], set(), [], int(bool(route.local))
         for group in route.groups:
             members = group.members or []
             group.targets = [member for member in members if member.peer.id not in covered]
@@ -257,10 +267,9 @@ class Publisher:
                 continue
             route.peers += [member.peer for member in group.targets]
             route.count += len(group.targets)
-            if group.targets:
-                route.sends.append(group)
+            (route.sends if group.targets else route.counted).append(group)
         if route.local and not route.sends:
-            route.sends.append(route.groups[-1])
+            route.sends.append(route.counted.pop())
         route.version = self._version
         return True
 

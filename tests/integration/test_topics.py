@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py as iris
+from iris_overlay.ids import NodeId
 
 if TYPE_CHECKING:
     from tests.integration.conftest import Loops
@@ -104,5 +105,91 @@ def test_a_subscriber_that_is_stopped_holds_up_nobody_for_long_and_comes_back(lo
             assert numbers == sorted(set(numbers)), "repeated or out of order"
             assert not set(numbers) & set(range(gone, back)), "it was in no view then"
             assert numbers[-51:] == list(range(back, number + 1))
+
+    loop.run(main())
+
+
+def check_gaps(taken: list[tuple[int, int]], published: int) -> None:
+    """Each gap is the step of the numbers, so received and missed together are what was published since the first one."""
+    last = taken[0][0] - 1
+    for number, gap in taken:
+        assert number == last + 1 + gap, f"{number} came after {last}, with a gap of {gap}"
+        last = number
+    assert last == published
+
+
+@pytest.mark.parametrize("policy", ["drop_oldest", "block"])
+def test_the_only_subscriber_is_told_how_much_it_missed_while_it_was_stopped(loop: Loops, policy: str) -> None:
+    script = Path(__file__).with_name("subscriber.py")
+
+    async def main() -> None:
+        number = 0
+
+        async def publish() -> int:
+            nonlocal number
+            number += 1
+            await asyncio.sleep(0.01)
+            return await node.publish("numbers.x", b"%d" % number)
+
+        async with iris.connect() as node, node.join("echo", echo):
+            pipe = asyncio.subprocess.PIPE
+            stopped = await asyncio.create_subprocess_exec(sys.executable, script, "numbers.x", policy, stdin=pipe, stdout=pipe)
+            try:
+                assert stopped.stdout is not None
+                assert await stopped.stdout.readline() == b"ready\n"
+                for _ in range(20):
+                    assert await publish() == 1
+                stopped.send_signal(signal.SIGSTOP)
+                while await publish():
+                    pass
+                for _ in range(100):
+                    assert await publish() == 0
+                stopped.send_signal(signal.SIGCONT)
+                while not await publish():
+                    pass
+                for _ in range(50):
+                    await publish()
+                out, _ = await stopped.communicate(b"")
+            finally:
+                if stopped.returncode is None:
+                    stopped.kill()
+            taken = [(each, gap) for each, gap in json.loads(out)]
+            check_gaps(taken, number)
+            assert sum(gap for _number, gap in taken) >= 100
+
+    loop.run(main())
+
+
+def test_a_subscriber_is_told_how_much_it_missed_when_the_publisher_was_stopped(loop: Loops) -> None:
+    script = Path(__file__).with_name("ticker.py")
+
+    async def main() -> None:
+        taken: list[tuple[int, int]] = []
+        source = ""
+
+        def take(message: iris.Message) -> None:
+            nonlocal source
+            taken.append((int(message.payload), message.gap))
+            source = message.source
+
+        def is_linked() -> bool:
+            return node._core.peers.find(NodeId(bytes.fromhex(source))) is not None
+
+        async with iris.connect() as node, node.join("echo", echo), node.subscribe("numbers.x", take):
+            pipe = asyncio.subprocess.PIPE
+            stopped = await asyncio.create_subprocess_exec(sys.executable, script, "numbers.x", stdin=pipe, stdout=pipe)
+            try:
+                await loop.until(lambda: len(taken) >= 50, "the publisher publishes")
+                stopped.send_signal(signal.SIGSTOP)
+                await loop.until(lambda: not is_linked(), "the publisher is given up")
+                stopped.send_signal(signal.SIGCONT)
+                heard = len(taken)
+                await loop.until(lambda: len(taken) >= heard + 50, "the publisher is heard again")
+                out, _ = await stopped.communicate(b"")
+            finally:
+                if stopped.returncode is None:
+                    stopped.kill()
+            await loop.until(lambda: taken[-1][0] == int(out), "everything taken")
+            check_gaps(taken, int(out))
 
     loop.run(main())
