@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py import packets
 from iris_py.casts import CastAssembler
 from iris_py.headers import NO_HEADERS, decode_headers
 from iris_py.lanes import CONTROL, MULTICAST, TUNNEL, UNICAST
+from iris_py.patterns.standing import Standing, StandingRequests
 from iris_security import AuthenticationError, ReplayError
 
 if TYPE_CHECKING:
@@ -86,6 +88,13 @@ class Inbound:
         self._receivers_released[packets.REQUEST_ONCE] = self._refuse_request
         self._receivers_released[packets.SURVEY] = self._refuse_request
         self._receivers_released[packets.TUNNEL_OPEN] = self._refuse_request
+        # This node stood still: who knows whether the caller still waits.
+        self._standing = StandingRequests()
+        self._unsure_link: Link | None = None  # the one that something comes from
+        self._receivers_unsure = list(self.receivers)
+        for kind in (packets.REQUEST, packets.REQUEST_ONCE, packets.SURVEY):  # a tunnel begins with an answer of the caller
+            self._receivers_unsure[kind] = partial(self._let_stand, kind)
+        self._receivers_unsure[packets.CANCEL] = self._cancel_standing
         # Only broadcasts and surveys are for everybody.
         self._receivers_cast: list[Receiver] = [self._receive_unknown] * packets.KINDS
         self._receivers_cast[packets.BROADCAST] = self._receive_broadcast
@@ -96,7 +105,11 @@ class Inbound:
 
     def receive_packets(self, link: Link, peer: Peer, received: list[Packet], now: float) -> None:
         """Take what came over a link. The hot path."""
-        receivers = self._receivers_released if link.is_releasing else self.receivers
+        receivers = self.receivers
+        if link.is_releasing:
+            receivers = self._receivers_released
+        elif link.is_unsure and not self._standing.is_full:
+            receivers, self._unsure_link = self._receivers_unsure, link
         for kind, group_id, nonce, sealed in received:
             if kind == CONTROL:
                 self._receive_control(peer.id, group_id, now)
@@ -120,6 +133,17 @@ class Inbound:
                 self._count_drop("unauthentic")
             else:
                 self._receive_body(receivers, group, peer, body, now)
+
+    def link_verified(self, link: Link, now: float) -> None:
+        """The peer still waits: begin what stood, with the time that is left now."""
+        for kind, group, peer, message_id, argument, payload, headers, arrived_at in self._standing.take(link):
+            time_left_ms = max(0, argument - int((now - arrived_at) * 1000))
+            self.receivers[kind](group, peer, message_id, time_left_ms, payload, now, headers)
+
+    def link_closed(self, link: Link) -> None:
+        """A link has ended: nobody waits for what stood."""
+        for _message in self._standing.take(link):
+            self._count_drop("request_without_caller")
 
     def receive_routed(self, peer: Peer, payload: bytes, now: float) -> bool:
         """Take a packet that a peer sent through the ring; returns whether it is surely that peer's."""
@@ -250,6 +274,27 @@ class Inbound:
             return
         identity, payload = payload[: packets.IDENTITY_BYTES], payload[packets.IDENTITY_BYTES :]
         self._service.receive_request_once(group, peer, message_id, argument, identity, payload, now, headers)
+
+    def _let_stand(
+        self,
+        kind: int,
+        group: Group,
+        peer: Peer,
+        message_id: int,
+        argument: int,
+        payload: bytes,
+        now: float,
+        headers: Headers,
+    ) -> None:
+        assert self._unsure_link is not None
+        self._standing.add(self._unsure_link, Standing(kind, group, peer, message_id, argument, payload, headers, now))
+
+    def _cancel_standing(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        assert self._unsure_link is not None
+        if not self._standing.cancel(self._unsure_link, message_id):
+            self._receive_cancel(group, peer, message_id, argument, payload, now, headers)
 
     def _refuse_request(
         self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers

@@ -17,7 +17,6 @@ FRAGMENT_KINDS = frozenset((FRAGMENT, FRAGMENT_END))
 FRAME = struct.Struct(">BI")
 PACKET = struct.Struct(">BI16s12s")
 PACKET_HEADER_BYTES = 28  # group and nonce
-_PONG_FRAME = FRAME.pack(PONG, 0)
 
 #: Records are filled to about this size. Too small: what each record costs, some 50 us of both sides, is paid more often; too
 #: large: a message waits for longer behind others, and the buffers of a link no longer stay in the cache.
@@ -62,29 +61,30 @@ class Lanes:
         self._is_chunks_turn = False
         self._bulk_kinds = [0] * 9  # large frames in the bulk lane by kind
         self._interactive_since_bulk = 0
-        self._pong_waits = False
+        self._pong: bytes | None = None  # what the one that waits says
 
     def has_frames(self) -> bool:
         """Tell whether something is queued."""
-        return bool(self._parts or self._control or self._full or self._bulk or self._chunks)
+        return bool(self._parts or self._control or self._full or self._bulk or self._chunks or self._pong is not None)
 
     def clear(self) -> None:
         """Forget everything."""
         self._full.clear()
         self._bulk.clear()
         self._chunks.clear()
-        self._parts, self._control = [], []
+        self._parts, self._control, self._pong = [], [], None
         self._parts_bytes = self.queued_bytes = self.bulk_bytes = self.tunnel_bytes = 0
 
     def add_signal(self, kind: int, body: bytes = b"") -> None:
         """Queue a frame of the link itself, in the control lane."""
         self._control += (FRAME.pack(kind, len(body)), body)
 
-    def add_pong(self) -> None:
-        """Queue a PONG, unless one waits already: a peer that only asks and never reads must not fill the lane."""
-        if not self._pong_waits:
-            self._pong_waits = True
-            self.add_signal(PONG)
+    def add_pong(self, body: bytes) -> None:
+        """Answer a PING with what it said, and in place of the answer that waits, if one does.
+
+        A peer that only asks and never reads must not fill the lane; and who asks again wants to know of the last time.
+        """
+        self._pong = body
 
     def add_control(self, message: bytes) -> None:
         """Queue an overlay message, ahead of all packets. Overlay messages keep their order."""
@@ -118,7 +118,7 @@ class Lanes:
         """Take the frames of one record; empty when there is nothing."""
         frames: Parts = []
         size = 0
-        if self._control:
+        if self._control or self._pong is not None:
             frames, size = self._take_control()
         bulk, chunks = self._bulk, self._chunks
         bulk_turn = self._interactive_since_bulk >= BULK_EVERY and (
@@ -168,13 +168,14 @@ class Lanes:
 
     def _take_control(self) -> tuple[Parts, int]:
         """Take control frames for one record: (frames, size). To join a thousand groups fills several records."""
+        if self._pong is not None:
+            self.add_signal(PONG, self._pong)
+            self._pong = None
         control = self._control
         size = at = 0
         while at < len(control) and size < RECORD_BYTES:
             size += len(control[at]) + len(control[at + 1])
-            if control[at] == _PONG_FRAME:
-                self._pong_waits = False
-            elif control[at][0] == CONTROL:
+            if control[at][0] == CONTROL:
                 self.queued_bytes -= len(control[at + 1])
             at += 2
         self._control = control[at:]

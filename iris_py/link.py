@@ -40,8 +40,8 @@ from iris_py.lanes import (
     TAKEN,
     TUNNEL,
 )
-from iris_py.link_base import LINK_ID_BYTES, NO_LINK, LinkBase, LinkState, Packet
-from iris_py.link_events import CloseReason, LinkDrained, PeerIdentified
+from iris_py.link_base import LINK_ID_BYTES, NO_LINK, STOPS, LinkBase, LinkState, Packet
+from iris_py.link_events import CloseReason, LinkDrained, LinkVerified, PeerIdentified
 from iris_py.packets import BODY_BYTES_LIMIT
 from iris_security import AuthenticationError, RecordOpener, RecordSealer
 
@@ -85,6 +85,7 @@ class Link(LinkBase):
         is_open: Whether its state is OPEN: packets may be sent.
         is_quiet: Whether nothing is outstanding. Who sends a packet on a quiet link calls :meth:`wake`.
         is_releasing: Whether this side closes it as idle, so that requests which come now are not to be executed.
+        is_unsure: Whether this side stood still, and the peer has not answered since (:meth:`verify`).
         congested: Whether more than ``queue_bytes_high`` is queued, in all lanes.
         is_busy: Whether so much is queued of what is not large, and large things do not even count.
         has_more: Whether the last :meth:`data_to_send` may have left something for the next.
@@ -344,13 +345,19 @@ class Link(LinkBase):
         elif self.state is LinkState.IDENTIFIED:
             raise ProtocolError("a frame before the link was open")
         elif kind == PING:
-            self._lanes.add_pong()
+            if len(body) > STOPS.size:
+                raise ProtocolError("a question over the limit")
+            self._lanes.add_pong(body)
         elif kind == CONTROL:
             self._packets.append((CONTROL, body, b"", b""))
         elif kind == TAKEN:
             if len(body) != _TOTAL.size or not self._pace.acknowledge(int.from_bytes(body, "big"), now):
                 raise ProtocolError("chunks acknowledged that were never sent")
-        elif kind != PONG:
+        elif kind == PONG:
+            if self.is_unsure and (not body or body == STOPS.pack(self._stops)):  # one that repeats nothing knows no better
+                self.is_unsure = False
+                self._events.append(LinkVerified())
+        else:
             raise ProtocolError(f"a frame of unknown type {kind}")
 
     def _receive_fragment(self, kind: int, record: bytes, start: int, stop: int) -> None:

@@ -6,6 +6,7 @@ See there for the theory of operation.
 from __future__ import annotations
 
 import enum
+import struct
 from typing import TYPE_CHECKING
 
 from iris_py.handshake import LinkHandshake
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 #: Bytes of a link id: the first of the handshake hash, which both sides know and nobody can choose.
 LINK_ID_BYTES = 8
 NO_LINK = bytes(LINK_ID_BYTES)
+#: What a PING says, and the PONG repeats: how often the sender has found that it had stood still.
+STOPS = struct.Struct(">I")
 
 
 class LinkState(enum.Enum):
@@ -50,6 +53,7 @@ class LinkBase:
         self.is_open = False
         self.is_quiet = False
         self.is_releasing = False
+        self.is_unsure = False
         self.congested = False
         self.is_busy = False
         self.has_more = False
@@ -74,6 +78,7 @@ class LinkBase:
         self._closing_bytes = 0  # what was queued then
         self._peer_closed = False
         self._is_released = False  # the peer closed it as idle
+        self._stops = 0  # how often this side has stood still
         self._pieces: list[bytes | memoryview] = []  # of the one large frame that is arriving
         self._pieces_bytes = 0
         self._last_received = now
@@ -119,12 +124,12 @@ class LinkBase:
         ends_at = self._last_received + config.keepalive_timeout_s
         if now < asks_at:
             self._deadline = asks_at
-        elif not (is_awaited or self._lanes.is_unanswered or self._lanes.has_frames()):
+        elif not (is_awaited or self.is_unsure or self._lanes.is_unanswered or self._lanes.has_frames()):
             self._become_quiet(now)
         elif now >= ends_at:
             self._end(f"nothing heard for {config.keepalive_timeout_s:g} s")
         else:
-            self._lanes.add_signal(PING, b"")
+            self._lanes.add_signal(PING, STOPS.pack(self._stops))
             self._deadline = min(now + config.keepalive_interval_s, ends_at)
 
     def _give_up_closing(self, now: float) -> None:
@@ -141,6 +146,18 @@ class LinkBase:
             self.active_at = now
             self._last_received = now  # the silence until now says nothing of the peer: nobody asked
             self._deadline = now + self._config.keepalive_interval_s
+
+    def verify(self, now: float) -> None:
+        """This side has stood still: ask the peer whether the link still is one, as far as it knows. Changes :meth:`deadline`.
+
+        What stands in the buffers of the system may be from long ago, and the peer may have given up. The link is
+        ``is_unsure`` until it has answered; then ``LinkVerified`` follows, and what comes behind the answer is new.
+        """
+        if self.is_open:
+            self.is_unsure = True
+            self._stops += 1
+            self._lanes.add_signal(PING, STOPS.pack(self._stops))
+            self.wake(now)
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`; may change after any other call."""

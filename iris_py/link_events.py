@@ -38,6 +38,11 @@ class LinkDrained:
 
 
 @dataclass(slots=True)
+class LinkVerified:
+    """The peer has answered since this side stood still: it still waits for what came before the answer."""
+
+
+@dataclass(slots=True)
 class LinkClosed:
     """The link has ended; the owner closes the connection. The last event of a link."""
 
@@ -55,4 +60,4 @@ class LinkClosed:
     "Whether the peer closed it as idle: what it has not answered was surely not executed."
 
 
-LinkEvent: TypeAlias = PeerIdentified | LinkOpened | LinkDrained | LinkClosed
+LinkEvent: TypeAlias = PeerIdentified | LinkOpened | LinkDrained | LinkVerified | LinkClosed

@@ -30,7 +30,7 @@ from iris_py.group import Peer
 from iris_py.groups import Groups
 from iris_py.inbound import Inbound
 from iris_py.link_config import LinkConfig
-from iris_py.link_events import CloseReason, LinkClosed
+from iris_py.link_events import CloseReason, LinkClosed, LinkVerified
 from iris_py.node_events import DialRefused, RoomMade, ViewKnown
 from iris_py.outbound import Outbound
 from iris_py.patterns.pubsub import PubSub
@@ -187,6 +187,13 @@ class NodeCore(Commands):
         self.overlay.receive_datagram(payload, source, now)
         self._advance(now)
 
+    def handle_resumption(self, now: float) -> None:
+        """The node stood still until now: requests that it finds may be those of callers who have given up."""
+        for link in self.peers.links():
+            if link.is_open:
+                link.verify(now)
+                self._handle_link(link, now)
+
     def handle_timeout(self, now: float) -> None:
         """Do what is due; harmless if early."""
         for link in self._link_deadlines.expired(now):
@@ -310,9 +317,12 @@ class NodeCore(Commands):
         packets_received = link.packets_received()
         while link.has_events():  # to confirm a link opens it
             for event in link.events_received():
-                if isinstance(event, LinkClosed) and packets_received:
+                if isinstance(event, LinkClosed | LinkVerified) and packets_received:
                     self._receive_packets(link, packets_received, now)
                     packets_received = []
+                if isinstance(event, LinkVerified):
+                    self._inbound.link_verified(link, now)
+                    continue
                 self.peers.handle_event(link, event, now)
                 self._advance(now)
         if packets_received:
@@ -452,6 +462,7 @@ class NodeCore(Commands):
             self.overlay.link_opened(event.peer.info, now)
             self._outbound.peer_opened(event.peer, now)
         elif isinstance(event, PeerClosed):
+            self._inbound.link_closed(event.link)
             self._outbound.touched[event.link] = None  # one that was replaced has nothing more to say, and is closed
             self._link_deadlines.cancel(event.link)
             self._handle_peer_closed(event, now)

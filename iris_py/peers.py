@@ -188,7 +188,7 @@ class Peers:
             peer = self._links[link]
             if peer is not None:
                 self._events.append(PeerDrained(peer))
-        else:
+        elif isinstance(event, LinkClosed):
             self._handle_closed(link, event)
 
     # -- out

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import mmap
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -51,6 +52,10 @@ HEAP_BLOCK_BYTES = 8 * 1024 * 1024
 #: What a link that has ended leaves in its transport must be gone by then, or is dropped: a peer that does not read would hold
 #: the socket until the system gives up, which takes a quarter of an hour.
 LINGER_S = 2.0
+#: A timer that is later than this says that the process was stopped, or its event loop blocked: what it finds in its sockets
+#: may be from long ago, and each link is asked. Too small: a busy machine asks again and again, and requests wait for one more
+#: round trip each time; too large: requests are begun whose callers' time was over within as much.
+STANDSTILL_S = 0.25
 #: A turn ends after this many rounds even if more is to be done, so that a busy node still reads.
 TRANSMIT_ROUNDS_MAX = 16
 
@@ -102,7 +107,10 @@ class Connection(asyncio.BufferedProtocol):
         if link is None:
             return
         start, end = self._start, self._end + nbytes
-        start += link.receive_data(self._buffer[start:end], self._driver.loop.time())
+        now = self._driver.loop.time()
+        if now > self._driver.late_at:
+            self._driver.resume(now)
+        start += link.receive_data(self._buffer[start:end], now)
         if start == end:
             self._start = self._end = 0
         elif len(self._buffer) - end < RECORD_BYTES_MAX:
@@ -188,9 +196,13 @@ class Driver:
     Args:
         network: What it runs on.
         owner: Who is told what the node has to say.
+
+    Attributes:
+        late_at: From when on the timer is so late that the process must have stood still; then :meth:`resume`.
     """
 
     def __init__(self, network: Network, owner: Owner) -> None:
+        self.late_at = math.inf
         bytes(HEAP_BLOCK_BYTES)  # freed at once: that is its purpose
         self.loop = asyncio.get_running_loop()
         self._network = network
@@ -295,6 +307,12 @@ class Driver:
         return found
 
     # -- in
+
+    def resume(self, now: float) -> None:
+        """The timer is late, and nothing that was due since was done."""
+        self.late_at = math.inf  # until the timer is armed again
+        if self._core is not None and not self._is_closed:
+            self._core.handle_resumption(now)
 
     def connection_made(self, connection: Connection, address: str | None) -> Link | None:
         """A stream is there; returns its link, or None to turn it away."""
@@ -415,12 +433,17 @@ class Driver:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = max(deadline, now)
+        self.late_at = self._timer_at + STANDSTILL_S
         self._timer = self.loop.call_at(self._timer_at, self._handle_timeout)
 
     def _handle_timeout(self) -> None:
         self._timer = None
+        now = self.loop.time()
+        if now > self.late_at:
+            self.resume(now)
+        self.late_at = math.inf
         if self._core is not None and not self._is_closed:
-            self._core.handle_timeout(self.loop.time())
+            self._core.handle_timeout(now)
             self.transmit()
 
     async def _dial(self, address: str) -> None:

@@ -282,3 +282,55 @@ def test_pending_requests_to_a_process_that_ends_or_stops(loop: Loops, crew: Cre
         loop.run(main())
     finally:
         members[0].send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("members_loop", ["asyncio", "uvloop"])
+def test_a_process_that_goes_on_begins_no_request_whose_caller_has_given_up(loop: Loops, crew: Crew, members_loop: str) -> None:
+    """They stand in its socket, and the callers were told that it is lost; one with time left that comes then is served."""
+    (member,) = crew.start("works", 1, loop=members_loop)
+    failed: list[bytes] = []
+
+    async def ask(node: iris.Node, payload: bytes, timeout: float) -> None:
+        try:
+            await node.request("works", payload, timeout=timeout)
+        except iris.IrisError:
+            failed.append(payload)
+
+    async def main() -> None:
+        async with iris.connect() as node:
+            await node.request("works", b"first")
+            member.send_signal(signal.SIGSTOP)
+            asking = [asyncio.ensure_future(ask(node, b"lost %d" % number, 60.0)) for number in range(20)]
+            asking += [asyncio.ensure_future(ask(node, b"late %d" % number, 0.5)) for number in range(20)]
+            await asyncio.gather(*asking)
+            assert len(failed) == 40
+            member.send_signal(signal.SIGCONT)
+            # Who asks until it is served has asked after whatever stood in front of it.
+            assert await node.request("works", b"last", timeout=30.0, idempotent=True) == b"last"
+            assert set(member.executed()) == {b"first", b"last"}
+
+    try:
+        loop.run(main())
+    finally:
+        member.send_signal(signal.SIGCONT)
+
+
+def test_a_process_that_goes_on_serves_those_who_have_waited(loop: Loops, crew: Crew) -> None:
+    """It stood still for less than it takes to give it up: nothing fails, but what had less time than that."""
+    (member,) = crew.start("works", 1)
+
+    async def main() -> None:
+        async with iris.connect() as node:
+            await node.request("works", b"first")
+            member.send_signal(signal.SIGSTOP)
+            asking = [asyncio.ensure_future(node.request("works", b"patient %d" % number)) for number in range(20)]
+            with pytest.raises(iris.RequestTimeout):
+                await node.request("works", b"hasty", timeout=1.0)
+            member.send_signal(signal.SIGCONT)
+            assert await asyncio.gather(*asking) == [b"patient %d" % number for number in range(20)]
+            assert b"hasty" not in member.executed()
+
+    try:
+        loop.run(main())
+    finally:
+        member.send_signal(signal.SIGCONT)

@@ -33,7 +33,7 @@ from iris_py.link import (
     LinkState,
 )
 from iris_py.link_config import LinkConfig
-from iris_py.link_events import CloseReason, LinkClosed, LinkDrained, LinkOpened, PeerIdentified
+from iris_py.link_events import CloseReason, LinkClosed, LinkDrained, LinkOpened, LinkVerified, PeerIdentified
 from iris_py.testing.pair import End, LinkPair
 from iris_security import Keyring, RecordOpener, RecordSealer, Secret
 
@@ -614,6 +614,67 @@ def test_pongs_do_not_pile_up_for_who_does_not_read() -> None:
     assert len(b"".join(pair.responder.link.data_to_send(1 << 20))) < 100
     pair.responder.receive(rogue.record(frame(PING)), pair.now)
     assert pair.responder.link.has_output()  # the next one is answered again
+
+
+def test_the_last_ping_is_the_one_that_is_answered() -> None:
+    pair = opened()
+    rogue = Rogue(pair, pair.initiator)
+    pair.responder.receive(rogue.record(frame(PING, b"one") + frame(PING, b"two")), pair.now)
+    answer = pair.responder.link.data_to_send(1 << 20)
+    opener = pair.initiator.link._opener
+    assert opener is not None
+    assert opener.open(answer[1]) == frame(PONG, b"two")
+    pair.responder.receive(rogue.record(frame(PING, bytes(5))), pair.now)
+    pair.responder.take()
+    assert "limit" in closed(pair.responder).reason
+
+
+# -- standing still
+
+
+def test_a_link_is_unsure_until_a_question_of_after_the_stop_is_answered() -> None:
+    pair = opened()
+    link = pair.initiator.link
+    link.send_packet(UNICAST, GROUP, NONCE, body(100))
+    pair.drive(until=pair.now + CONFIG.keepalive_interval_s)  # one that was asked before the stop
+    pair.flush()
+    link.verify(pair.now)
+    link.verify(pair.now)
+    Rogue(pair, pair.responder).send(frame(PONG, struct.pack(">I", 0)) + frame(PONG, struct.pack(">I", 1)))
+    pair.step()
+    assert (link.is_unsure, pair.initiator.events) == (True, [])
+    pair.drive()
+    assert (link.is_unsure, pair.initiator.events) == (False, [LinkVerified()])
+    pair.drive(until=pair.now + 60.0)
+    assert link.is_quiet
+
+
+def test_a_peer_that_repeats_nothing_is_believed() -> None:
+    pair = opened()
+    pair.initiator.link.verify(pair.now)
+    Rogue(pair, pair.responder).send(frame(PONG))
+    pair.step()
+    assert pair.initiator.events == [LinkVerified()]
+
+
+def test_a_link_that_nobody_answers_on_after_a_stop_ends() -> None:
+    pair = opened()
+    pair.initiator.link.verify(pair.now)
+    pair.initiator.link.data_to_send(1 << 20)  # lost
+    before = pair.now
+    while pair.initiator.link.deadline() is not None:
+        pair.now = pair.initiator.link.deadline() or 0.0
+        pair.initiator.link.handle_timeout(pair.now)
+        pair.initiator.link.data_to_send(1 << 20)
+    assert pair.now - before == CONFIG.keepalive_timeout_s
+    pair.initiator.take()
+    assert "nothing heard" in closed(pair.initiator).reason
+
+
+def test_a_link_that_is_not_open_has_nothing_to_verify() -> None:
+    pair = LinkPair(KEYRING, confirms=False)
+    pair.initiator.link.verify(pair.now)
+    assert not pair.initiator.link.is_unsure
 
 
 # -- queue

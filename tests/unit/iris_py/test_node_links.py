@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from iris_overlay.events import Cast, ConnectFailed, GroupMember, LinkReleased, PacketReceived, PeerDied, ViewChanged
@@ -15,6 +17,7 @@ from iris_py.link import LinkState
 from iris_py.node import LINK_IDLE_S, NodeCore
 from iris_py.outbound_base import CONNECT_RETRY_S, HELD_S
 from iris_py.packets import ROUTED_BYTES_MAX
+from iris_py.patterns import standing
 from iris_py.peers import PeerOpened
 from tests.unit.iris_py.nodes import Net
 
@@ -494,3 +497,89 @@ def test_what_anybody_could_have_sent_through_the_ring_is_no_sign_of_life(kind: 
     caller._handle_overlay_event(PacketReceived(member.info, sealed), net.now)
     assert peer.is_dead
     assert caller.drops["replayed"] == 1
+
+
+# -- standing still
+
+
+def asked(net: Net, caller: NodeCore, **options: Any) -> None:
+    """Let a request stand in front of the other node, which does not read."""
+    net.request(caller, **options)
+    net.cores._flush(caller.info.addresses[0], caller)
+
+
+def warm(net: Net, caller: NodeCore, member: NodeCore) -> None:
+    net.join(member)
+    net.watch(caller)
+    net.request(caller)
+    net.cores.drive()
+    assert net.serve(member) == 1
+    assert net.outcome(caller) == b"re:question"
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_what_stood_in_front_of_a_stopped_node_is_begun_when_the_caller_has_answered(idempotent: bool) -> None:
+    net = Net(2)
+    caller, member = net.cores.nodes.values()
+    warm(net, caller, member)
+    asked(net, caller, idempotent=idempotent, timeout_s=5.0)
+    net.cores.now += 2.0
+    member.handle_resumption(net.now)
+    net.cores.step()
+    assert member.service.executed == 1
+    net.cores.drive()
+    (execution,) = net.started(member)
+    assert execution.deadline == pytest.approx(net.now + 5.0, abs=0.002)
+    member.service.reply(execution, b"answer", net.now)
+    net.cores.drive()
+    assert net.outcome(caller) == b"answer"
+    assert len(member._inbound._standing) == 0
+    net.request(caller)  # from now on without another question
+    net.cores.step()
+    assert member.service.executed == 3
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_it_is_never_begun_when_the_caller_has_given_up(idempotent: bool) -> None:
+    net = Net(2)
+    caller, member = net.cores.nodes.values()
+    warm(net, caller, member)
+    asked(net, caller, idempotent=idempotent)
+    caller._break_link(member.info.id, "silent", net.now)
+    net.cores._flush(caller.info.addresses[0], caller)
+    net.cores.now += 4.0
+    member.handle_resumption(net.now)
+    net.cores.drive()
+    assert net.started(member) == [] if not idempotent else len(net.started(member)) <= 1  # it may have come again
+    assert member.drops["request_without_caller"] == 1
+    assert len(member._inbound._standing) == 0
+
+
+def test_what_was_cancelled_meanwhile_is_never_begun() -> None:
+    net = Net(2)
+    caller, member = net.cores.nodes.values()
+    warm(net, caller, member)
+    asked(net, caller, timeout_s=0.5)
+    net.cores.now += 1.0
+    caller.handle_timeout(net.now)
+    net.cores._flush(caller.info.addresses[0], caller)
+    member.handle_resumption(net.now)
+    net.cores.drive()
+    assert net.started(member) == []
+    assert isinstance(net.outcome(caller), RequestTimeout)
+    assert len(member._inbound._standing) == 0
+    assert member._inbound._standing._bytes == 0
+
+
+def test_what_stands_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "STANDING_BYTES_MAX", 3 * (standing.REQUEST_BYTES + 8))
+    net = Net(2)
+    caller, member = net.cores.nodes.values()
+    warm(net, caller, member)
+    for token in range(5):
+        asked(net, caller, token=token)
+    member.handle_resumption(net.now)
+    net.cores.step()
+    assert member.service.executed == 1 + 2
+    net.cores.drive()
+    assert member.service.executed == 1 + 5
