@@ -13,11 +13,13 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
+from iris_py.failures import is_cancelled, is_interrupt
 from iris_py.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from iris_py.failures import FailureLog
     from iris_py.link import Link
     from iris_py.node import NodeCore
     from iris_py.patterns.service_events import BroadcastReceived
@@ -43,6 +45,7 @@ class BroadcastQueue:
         handle: The handler.
         pause: Stops reading from a link.
         resume: Goes on reading from a link.
+        failures: Is told what the handler raises.
         tracing: The spans of the node, if it has some.
     """
 
@@ -52,12 +55,14 @@ class BroadcastQueue:
         handle: Callable[[Message], Awaitable[None]],
         pause: Callable[[Link], None],
         resume: Callable[[Link], None],
+        failures: FailureLog,
         tracing: Tracing | None = None,
     ) -> None:
         self._core = core
         self._handle = handle
         self._pause = pause
         self._resume = resume
+        self._failures = failures
         self._tracing = tracing
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[BroadcastReceived] = deque()
@@ -116,13 +121,21 @@ class BroadcastQueue:
                     else:
                         with self._tracing.process(group.name, message.source, message, len(message.payload)):
                             await self._handle(message)
-                except Exception as exc:
-                    logger.warning("the broadcast handler of %r failed", event.registration.group.name, exc_info=exc)
+                except BaseException as exc:
+                    self._handle_raised(exc)
                 if len(waiting) <= QUEUE_HIGH // 4 and not (self._may_pause and not self._paused):
                     self._may_pause = True
                     self._release()
             self._more.clear()
             self._idle.set()
+
+    def _handle_raised(self, error: BaseException) -> None:
+        """The handler has raised whatever it may be: what is not its own goes on."""
+        is_own = not is_interrupt(error) and not is_cancelled(error)
+        if not is_own or self._loop.is_closed():
+            self._idle.set()  # nobody handles the rest
+            raise error
+        self._failures.log(error, self._loop.time())
 
     def _slow_down(self, link: Link) -> None:
         self._paused[link] = None

@@ -313,6 +313,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             inline,
             self._driver.pause_reading,
             self._driver.resume_reading,
+            registration.group.name,
             self._tracing,
         )
         membership = self._memberships[registration] = Membership(registration, server, self._leave)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from iris_py.broadcasts import BroadcastQueue
 from iris_py.errors import TunnelBroken
+from iris_py.failures import FailureLog, is_cancelled, is_interrupt
 from iris_py.handler import Handler, answers_together, check_answers, is_async_function
 from iris_py.messages import Request
 from iris_py.packets import check_size
@@ -57,6 +58,7 @@ class Server:
         inline: Whether a plain function runs in the event loop, and not in threads.
         pause: Stops reading from a link whose broadcasts come too fast.
         resume: Goes on reading from it.
+        cluster: The name of the cluster.
         tracing: The spans of the node, if it has some.
     """
 
@@ -71,9 +73,11 @@ class Server:
         inline: bool,
         pause: Callable[[Link], None],
         resume: Callable[[Link], None],
+        cluster: str,
         tracing: Tracing | None = None,
     ) -> None:
         self._core = core
+        self._failures = FailureLog(f"the handler of {cluster!r}")
         self._wake = wake
         self._transmit_now = transmit_now
         self._wait_for_room = wait_for_room
@@ -83,7 +87,7 @@ class Server:
         self._tracing = tracing
         self._broadcasts: BroadcastQueue | None = None
         if isinstance(handler, Handler):
-            self._broadcasts = BroadcastQueue(core, handler.on_broadcast, pause, resume, tracing)
+            self._broadcasts = BroadcastQueue(core, handler.on_broadcast, pause, resume, self._failures, tracing)
         self._on_request: _Function = handler.on_request if isinstance(handler, Handler) else handler
         self._on_survey: _Function = handler.on_survey if isinstance(handler, Handler) else handler
         is_async = isinstance(handler, Handler) or is_async_function(handler)
@@ -176,8 +180,8 @@ class Server:
             else:
                 with self._span(self._tracing, execution, request):
                     reply = self._check_reply(self._on_request(request), execution)
-        except Exception as exc:
-            self._fail(execution, exc)
+        except BaseException as exc:
+            self._handle_raised([execution], exc)
         else:
             self._reply_with_room(execution, reply)
 
@@ -203,11 +207,11 @@ class Server:
             reply = self._check_reply(result, execution)
             while not execution.peer.has_room_for(len(reply or b"")):
                 await self._wait_for_room()
-        except Exception as exc:
-            self._fail(execution, exc)
-        except asyncio.CancelledError:
-            self._handle_cancelled(execution)
-            raise
+        except BaseException as exc:
+            if is_cancelled(exc):
+                self._handle_cancelled(execution)
+                raise
+            self._handle_raised([execution], exc)
         else:
             self._reply(execution, reply)
         finally:
@@ -221,15 +225,14 @@ class Server:
                 answers = check_answers(await function(requests), len(executions))
             else:
                 answers = await self._answer_together_traced(self._tracing, executions, requests, function)
-        except Exception as exc:
+        except BaseException as exc:
+            if is_cancelled(exc):
+                for execution in executions:
+                    self._handle_cancelled(execution)
+                raise
             for execution in executions:
                 self._tasks.pop(execution, None)
-                self._tell_failure(execution, exc)
-            self._log_failure(executions[0], exc)
-        except asyncio.CancelledError:
-            for execution in executions:
-                self._handle_cancelled(execution)
-            raise
+            self._handle_raised(executions, exc)
         else:
             self._answer_together(executions, answers)
 
@@ -349,7 +352,7 @@ class Server:
                 result.close()
                 raise asyncio.CancelledError("the handler was cancelled")
             reply = self._check_reply(result, execution)
-        except (Exception, asyncio.CancelledError) as exc:
+        except BaseException as exc:
             self._fail(execution, exc)
         else:
             self._reply(execution, reply)
@@ -364,10 +367,13 @@ class Server:
         except TunnelBroken as exc:
             logger.debug("%r: %s", tunnel, exc)
             tunnel._break_by(exc)
-        except Exception as exc:
-            logger.warning("the handler of %r failed: %s: %s", tunnel, type(exc).__qualname__, exc)
-            logger.debug("traceback of the handler's failure", exc_info=exc)
+        except BaseException as exc:
+            if is_cancelled(exc):
+                raise
+            self._failures.log(exc, self._loop.time())
             tunnel._break_by(exc)
+            if is_interrupt(exc):
+                raise
 
     def _handle_tunnel_done(self, tunnel: Tunnel, end: TunnelEnd, task: asyncio.Task[None]) -> None:
         del self._tasks[end]
@@ -376,15 +382,25 @@ class Server:
         self._core.tunnels.handler_done(end)
         self._wake()
 
-    def _fail(self, execution: Execution, error: BaseException) -> None:
-        self._log_failure(execution, error)
-        self._tell_failure(execution, error)
+    def _handle_raised(self, executions: Sequence[Execution], error: BaseException) -> None:
+        """A handler has raised whatever it may be: all are told so, and their places are free. It goes on if it is not its own.
 
-    def _log_failure(self, execution: Execution, error: BaseException) -> None:
+        Args:
+            executions: What the handler was called with.
+            error: What came out of it.
+        """
+        if self._loop.is_closed():
+            raise error  # a GeneratorExit: what never ended is thrown away
+        self._failures.log(error, self._loop.time())
+        for execution in executions:
+            self._tell_failure(execution, error)
+        if is_interrupt(error):
+            raise error
+
+    def _fail(self, execution: Execution, error: BaseException) -> None:
         if not isinstance(error, asyncio.CancelledError):
-            cluster = execution.registration.group.name
-            logger.warning("the handler of %r failed: %s: %s", cluster, type(error).__qualname__, error)
-            logger.debug("traceback of the handler's failure", exc_info=error)
+            self._failures.log(error, self._loop.time())
+        self._tell_failure(execution, error)
 
     def _tell_failure(self, execution: Execution, error: BaseException) -> None:
         self._core.service.fail(execution, error, self._loop.time())

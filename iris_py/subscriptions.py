@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.errors import NodeClosed, SlowSubscriber
+from iris_py.failures import FailureLog, is_cancelled, is_interrupt
 from iris_py.membership import DRAIN_TIMEOUT_S
 from iris_py.opening import Closable
 
@@ -58,6 +59,7 @@ class Subscription(Closable):
         self._node_closed = False
         self._leaving: asyncio.Task[None] | None = None
         self._consumer: asyncio.Task[None] | None = None
+        self._failures = FailureLog(f"the callback of the subscription to {queue.name!r}")
         self._drops_seen = 0
         self._dropped_at = -math.inf
 
@@ -200,8 +202,11 @@ class Subscription(Closable):
                         await result
                 else:
                     await self._call_traced(self._tracing, callback, message)
-            except Exception as exc:
-                logger.warning("the callback of the subscription to %r failed", queue.name, exc_info=exc)
+            except BaseException as exc:
+                loop = asyncio.get_running_loop()
+                if is_interrupt(exc) or is_cancelled(exc):
+                    raise
+                self._failures.log(exc, loop.time())
             until_turn -= 1
             if not until_turn:
                 until_turn = CALLBACKS_PER_TURN_MAX

@@ -234,7 +234,7 @@ def _messaging(operation: str, type_: str, name: str, size: int) -> dict[str, st
 
 def _note(span: Span, error: BaseException) -> None:
     """Say how something ended that did not end well; to be cancelled is no error."""
-    if not isinstance(error, Exception):
+    if not isinstance(error, Exception | SystemExit | KeyboardInterrupt):
         span.set_attribute("iris.cancelled", True)
         return
     from opentelemetry.trace import StatusCode

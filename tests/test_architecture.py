@@ -44,7 +44,17 @@ IMPURE = {
 }
 OUTER = ("net", "cli", "testing", "sync")
 OUTER_MODULES = {"client", "serving", "broadcasts", "membership", "surveys", "config", "runner"}
-OUTER_MODULES |= {"asking", "node_base", "publishing", "requesting", "subscriptions", "threads", "tunneling", "tunnels"}
+OUTER_MODULES |= {
+    "asking",
+    "failures",
+    "node_base",
+    "publishing",
+    "requesting",
+    "subscriptions",
+    "threads",
+    "tunneling",
+    "tunnels",
+}
 
 #: Only these touch sockets, and only these know uvloop.
 SOCKET_FOLDER = "iris_py/net"

@@ -127,6 +127,7 @@ class Background:
         self._owner = os.getpid()
         self._is_inherited = False
         self._is_over = False
+        self._is_ending = False
         self._nodes: dict[Closable, Node] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self._serve, name="iris-loop", daemon=True)
@@ -212,6 +213,7 @@ class Background:
         self._is_over = True
         closing = self._submit(self._close_all)
         concurrent.futures.wait([closing], EXIT_TIMEOUT_S)
+        self._is_ending = True
         self.soon(self.loop.stop)
         self._thread.join(JOIN_TIMEOUT_S)
         if not self._thread.is_alive():
@@ -231,7 +233,13 @@ class Background:
     # --
 
     def _serve(self) -> None:
-        self.loop.run_forever()
+        """Run the loop to the end of the program. A task that raises SystemExit or KeyboardInterrupt would end it otherwise."""
+        while not self._is_ending:
+            try:
+                self.loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                continue  # the task holds it, for whoever waits; what the program itself is told comes to the main thread
+            return
 
     def _wait(self, call: Call[Result]) -> Result:
         self.check()
