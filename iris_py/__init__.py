@@ -32,6 +32,7 @@ if typing.TYPE_CHECKING:
     from iris_py.messages import Message, Request
     from iris_py.runner import run
     from iris_py.starting import connect
+    from iris_py.stopping import until_stopped
     from iris_py.subscriptions import Subscription
     from iris_py.surveys import Answers, Survey, SurveyFailure, SurveyReply
     from iris_py.tunnels import Tunnel
@@ -68,6 +69,7 @@ __all__ = [
     "TunnelClosed",
     "connect",
     "run",
+    "until_stopped",
 ]
 
 __version__ = "0.1.0"
@@ -103,6 +105,7 @@ _MODULES = {
     "TunnelClosed": "errors",
     "connect": "starting",
     "run": "runner",
+    "until_stopped": "stopping",
 }
 
 if not typing.TYPE_CHECKING:  # or every wrong name would be an object, and no error

@@ -57,6 +57,9 @@ logger = logging.getLogger("iris_py")
 #: How long closing waits at least for the last bytes to leave; more is what ``close(timeout=)`` leaves, for links that move
 #: something: one on which nothing moves ends by itself.
 CLOSE_TIMEOUT_S = 2.0
+#: Leaving that takes longer says what it waits for. Too small: it says so of every request that runs; too large: who stops a
+#: program wonders whether it hangs.
+LEAVING_TOLD_S = 1.0
 
 
 class Node(Requesting, Publishing, Surveying, Tunneling):
@@ -344,7 +347,16 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         self._core.close_registration(registration, self._loop.time())
         self._driver.wake()
         broadcasts = asyncio.ensure_future(server.finish_broadcasts())
-        _done, waiting = await asyncio.wait([membership._drained, broadcasts], timeout=timeout)
+        running: set[asyncio.Future[None]] = {membership._drained, broadcasts}
+        _done, waiting = await asyncio.wait(running, timeout=min(timeout, LEAVING_TOLD_S))
+        if waiting and timeout > LEAVING_TOLD_S:
+            logger.warning(
+                "leaving %r waits for %s; what still runs in %.3g s is cancelled",
+                membership.cluster,
+                registration.describe_work() or "broadcasts that are handled",
+                timeout - LEAVING_TOLD_S,
+            )
+            _done, waiting = await asyncio.wait(waiting, timeout=timeout - LEAVING_TOLD_S)
         if waiting:
             logger.warning("handlers of %r still run after %g s; cancelling them", membership.cluster, timeout)
             broadcasts.cancel()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from iris_overlay.errors import OverlayError
 from iris_py.errors import ConfigurationError, NodeClosed
 from iris_py.opening import Closable
+from iris_py.stopping import nodes
 
 if TYPE_CHECKING:
     from collections import deque
@@ -32,6 +33,7 @@ class NodeBase(Closable):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        nodes.add(self)
         self._leaves: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
         self._closing: asyncio.Task[None] | None = None
         self._room_waiters: list[asyncio.Future[None]] = []

@@ -50,6 +50,7 @@ OUTER_MODULES |= {
     "node_base",
     "publishing",
     "requesting",
+    "stopping",
     "subscriptions",
     "threads",
     "tunneling",

@@ -50,6 +50,7 @@ PUBLIC = {
     "TunnelClosed",
     "connect",
     "run",
+    "until_stopped",
 }
 
 TESTING = {

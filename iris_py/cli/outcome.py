@@ -88,7 +88,7 @@ def execute(
     try:
         from iris_py.runner import run
 
-        code = run(command())
+        code = run(command(), leave_on_sigterm=False)  # what is to leave says so itself: see serving
         sys.stdout.flush()  # what is buffered may still meet a closed pipe, and must do so in here
         return code
     except KeyboardInterrupt:

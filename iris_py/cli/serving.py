@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import iris_py
 from iris_py.cli.commanding import CommandHandler, parse_command
 from iris_py.cli.outcome import ExitCode
+from iris_py.stopping import SIGNALS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -50,23 +51,20 @@ async def join(
 
 @asynccontextmanager
 async def ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
-    """Turn the first SIGINT or SIGTERM into an exit code, so that leaving comes first; the next one ends the process."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[int] = loop.create_future()
-    codes = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.OK}
+    """Turn the first SIGINT, SIGTERM or SIGHUP into an exit code, so that leaving comes first; a later one ends the process."""
+    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-    def end(code: ExitCode) -> None:
-        for number in codes:
-            loop.remove_signal_handler(number)
-        ended.set_result(code)
+    def end(done: asyncio.Task[signal.Signals]) -> None:
+        if not done.cancelled() and not ended.done():
+            ended.set_result(ExitCode.INTERRUPTED if done.result() is signal.SIGINT else ExitCode.OK)
 
-    for number, code in codes.items():
-        loop.add_signal_handler(number, end, code)
+    stopped = asyncio.create_task(iris_py.until_stopped(signals=(*SIGNALS, signal.SIGHUP)))
+    stopped.add_done_callback(end)
+    await asyncio.sleep(0)  # it listens from here on
     try:
         yield ended
     finally:
-        for number in codes:
-            loop.remove_signal_handler(number)
+        stopped.cancel()
 
 
 def announce(running: iris_py.Node, doing: dict[str, str], doing_text: str, *, as_json: bool) -> None:

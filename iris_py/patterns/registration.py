@@ -79,6 +79,15 @@ class Registration:
         """Whether nothing runs and nothing waits."""
         return not self.running and not self.queue and not self.tunnels_open
 
+    def describe_work(self) -> str:
+        """Say what runs and what waits, for people; empty if nothing does."""
+        kinds = (
+            (self.running, "request that runs", "requests that run"),
+            (len(self.queue), "request that waits", "requests that wait"),
+            (self.tunnels_open, "tunnel that is open", "tunnels that are open"),
+        )
+        return ", ".join(f"{count} {one if count == 1 else many}" for count, one, many in kinds if count)
+
     def has_room(self, size: int) -> bool:
         """Tell whether a request of so many bytes can be run at once, or wait."""
         return self.running < self.concurrency or (

@@ -34,6 +34,7 @@ from iris_py.sync.handlers import Handler
 from iris_py.sync.members import Members
 from iris_py.sync.membership import Membership
 from iris_py.sync.node import Node, connect
+from iris_py.sync.stopping import until_stopped
 from iris_py.sync.subscription import Subscription
 from iris_py.sync.survey import Survey
 from iris_py.sync.tunnel import Tunnel
@@ -69,4 +70,5 @@ __all__ = [
     "TunnelBroken",
     "TunnelClosed",
     "connect",
+    "until_stopped",
 ]

@@ -243,7 +243,7 @@ class Background:
 
     def _wait(self, call: Call[Result]) -> Result:
         self.check()
-        _refuse_event_loops()
+        refuse_event_loops()
         try:
             # The context of this thread goes along: it holds, for example, the trace that this call is a part of.
             self.loop.call_soon_threadsafe(self._begin, call)
@@ -337,7 +337,7 @@ def _contain(function: Callable[[Argument], Result], argument: Argument) -> Resu
         raise RuntimeError("the handler raised StopIteration") from exc
 
 
-def _refuse_event_loops() -> None:
+def refuse_event_loops() -> None:
     """Raise if an event loop runs in this thread: to wait here would stop it, or wait for itself."""
     try:
         asyncio.get_running_loop()

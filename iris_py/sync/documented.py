@@ -20,9 +20,16 @@ WORDS = (
 )
 
 
-def documented_as(original: object) -> Callable[[Documented], Documented]:
-    """Describe something as its original in the other API is described."""
+def documented_as(original: object, *, added: str = "") -> Callable[[Documented], Documented]:
+    """Describe something as its original in the other API is described.
+
+    Args:
+        original: What is described there.
+        added: The description of an argument that there is only here.
+    """
     text = inspect.getdoc(original)
+    if text and added:
+        text = text.replace("\n\nRaises:", f"\n    {added}\n\nRaises:")
     for theirs, ours in WORDS:
         text = text and text.replace(theirs, ours)
 

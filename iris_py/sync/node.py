@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 from iris_py import client, starting
@@ -19,6 +20,7 @@ from iris_py.sync.documented import documented_as
 from iris_py.sync.handlers import adapt, adapt_callback, default_concurrency
 from iris_py.sync.members import Members
 from iris_py.sync.membership import Membership
+from iris_py.sync.stopping import leave_by
 from iris_py.sync.subscription import Subscription
 from iris_py.sync.survey import Survey
 from iris_py.sync.tunnel import Tunnel
@@ -37,6 +39,12 @@ if TYPE_CHECKING:
     from iris_py.tracing import TracingSetting
     from iris_py.views import Member, Statistics
     from iris_security import Keyring, Secret
+
+LEAVE_ON_SIGTERM = """\
+leave_on_sigterm: Whether SIGTERM, with which supervisors stop a program, ends this one as ``sys.exit(143)`` in its main
+        thread does: it leaves its ``with`` blocks, and so its clusters without failing a request. Where the program handles or
+        ignores the signal already, or connects in another thread, it is left alone. A service that is to end well waits in
+        :func:`until_stopped`."""
 
 
 class Node(Closable):
@@ -249,7 +257,7 @@ class Node(Closable):
     _end = close
 
 
-@documented_as(starting.connect)
+@documented_as(starting.connect, added=LEAVE_ON_SIGTERM)
 def connect(
     *,
     network: str | None = None,
@@ -263,7 +271,10 @@ def connect(
     tracing: TracingSetting = None,
     busy_poll: bool | None = None,
     config: Config | Path | str | None = None,
+    leave_on_sigterm: bool = True,
 ) -> Node:
+    if leave_on_sigterm:
+        leave_by(signal.SIGTERM)
     loop = background()
     inner = loop.open(
         loop.keep,

@@ -198,7 +198,7 @@ def test_secret_and_seed_make_a_network_without_discovery(shell: Shell, other_us
 
 
 @pytest.mark.parametrize("arguments", [["node"], ["join", "upper", "--exec", "cat"]])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGHUP, 0)])
 def test_signals_end_what_stays(shell: Shell, arguments: list[str], number: signal.Signals, code: int) -> None:
     process, _ = shell.serve(*arguments)
     assert stop(process, number) == (code, b"", "")

@@ -1,0 +1,83 @@
+"""How a program of plain functions is told to stop: see :mod:`iris_py.stopping`.
+
+Signals are handled in the main thread, in the middle of whatever it does. So what handles them waits for nothing, and logs
+nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from iris_py import stopping
+from iris_py.stopping import REPEATED_S, SIGNALS, check_main_thread, end_at_once
+from iris_py.sync.background import refuse_event_loops
+from iris_py.sync.documented import documented_as
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+logger = logging.getLogger("iris_py")
+
+_number: signal.Signals | None = None
+_came_at = 0.0
+_waiter: threading.Lock | None = None
+
+
+@documented_as(stopping.until_stopped)
+def until_stopped(*, signals: Sequence[signal.Signals] = SIGNALS) -> signal.Signals:
+    global _waiter
+    check_main_thread()
+    refuse_event_loops()
+    before = {number: signal.getsignal(number) for number in signals}
+    waiter = _waiter = threading.Lock()
+    waiter.acquire()
+    try:
+        for number in before:
+            if before[number] is not signal.SIG_IGN:
+                signal.signal(number, _handle)
+        while _number is None:
+            waiter.acquire()
+    finally:
+        _waiter = None
+        if _number is None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    logger.info("%s: leaving", _number.name)
+    return _number
+
+
+def leave_by(number: signal.Signals) -> None:
+    """Let a signal end the program as ``sys.exit()`` does, unless it or its parent has other plans for it."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is signal.SIG_DFL:
+        signal.signal(number, _handle)
+
+
+def _handle(number: int, _frame: object) -> None:
+    global _number, _came_at
+    now = time.monotonic()
+    if _number is not None:
+        if now - _came_at >= REPEATED_S:
+            end_at_once(number)
+        return
+    _number, _came_at = signal.Signals(number), now
+    if _waiter is None:
+        raise SystemExit(128 + number)
+    _waiter.release()
+
+
+def _handle_fork() -> None:
+    """This is the child of a fork: signals do to it what they did before, until it connects itself."""
+    global _number, _waiter
+    _number = _waiter = None
+    for number in SIGNALS:
+        if signal.getsignal(number) is _handle:
+            signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_handle_fork)
