@@ -1,8 +1,9 @@
-"""The smallest Iris program: a service and a caller in one process, or in as many as you start.
+"""The smallest Iris service: it serves a cluster, and asks it once a second, until it is stopped.
 
-Run it in two terminals: each one serves, and the requests go to both.
+Run it in two terminals: each one serves, and the requests go to both. Kill one, and the other answers.
 """
 
+import asyncio
 import os
 
 import iris_py as iris
@@ -15,10 +16,18 @@ class Greeter(iris.Handler):
         return f"hello {request.payload.decode()}, this is process {os.getpid()}".encode()
 
 
+async def ask(node: iris.Node) -> None:
+    while True:
+        reply = await node.request("greeters", b"ada", idempotent=True)  # asked again elsewhere if its member is killed
+        print(reply.decode(), flush=True)
+        await asyncio.sleep(1.0)
+
+
 async def main() -> None:
     async with iris.connect() as node, node.join("greeters", Greeter()):
-        for name in ("ada", "grace", "barbara", "frances"):
-            print((await node.request("greeters", name.encode())).decode())
+        asking = asyncio.create_task(ask(node))
+        await iris.until_stopped()  # by Ctrl-C or SIGTERM
+        asking.cancel()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +48,12 @@ def test_the_tests_of_testing_md_pass(home: Path) -> None:
 
 
 def test_programs_are_typed(home: Path) -> None:
-    for document in ("testing.md", "sync.md", "tracing.md"):  # in one test: what one run found out about Iris serves the next
+    for document in (
+        "testing.md",
+        "sync.md",
+        "tracing.md",
+        "service.md",
+    ):  # in one test: what one run found out about Iris serves the next
         files = programs(document)
         assert files
         write(files, home / document)
@@ -77,6 +83,41 @@ def test_the_programs_of_tracing_md_print_what_they_say(home: Path) -> None:
         "publish sold PRODUCER",
         "sell INTERNAL",
     ]
+
+
+def start(name: str, directory: Path) -> subprocess.Popen[str]:
+    """Start a program of a document that says when it serves, and wait until it does."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-W", "error", name]
+    process = subprocess.Popen(
+        command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("serving at 127.0.0.1:")
+    return process
+
+
+def test_the_services_of_service_md_serve_until_they_are_stopped(home: Path) -> None:
+    files = programs("service.md")
+    assert set(files) == {"service.py", "ask.py", "service_sync.py"}
+    write(files, home / "project")
+    services = []
+    try:
+        first, second = services = [start("service.py", home / "project") for _ in range(2)]
+        assert run(["ask.py"], home / "project").startswith("rows for SELECT 1 from process ")
+        first.kill()
+        first.wait()
+        assert run(["ask.py"], home / "project") == f"rows for SELECT 1 from process {second.pid}\n"
+        services.append(start("service_sync.py", home / "project"))
+        second.terminate()
+        assert (second.communicate(timeout=TIMEOUT_S), second.returncode) == (("", ""), 0)
+        assert run(["ask.py"], home / "project") == "rows for SELECT 1\n"
+        services[2].send_signal(signal.SIGINT)
+        assert (services[2].communicate(timeout=TIMEOUT_S), services[2].returncode) == (("", ""), 0)
+    finally:
+        for service in services:
+            service.kill()
+            service.communicate()
 
 
 def test_fixtures_are_not_loaded_where_nobody_asks_for_them(home: Path) -> None:
