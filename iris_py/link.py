@@ -69,6 +69,10 @@ TUNNEL_ID_BYTES = 8
 #: Chunks of tunnels are acknowledged when as much was read. Too small: frames for nothing; too large: the sender may have less
 #: than this under way, and wait for ever.
 TAKEN_BYTES = 16 * 1024
+#: Who has heard as much and said nothing for a keep-alive interval says PONG, though nobody asked: on a slow line a PING waits
+#: behind what the buffers hold, which can take longer than a silent link is kept. Too small: heartbeats are answered twice; too
+#: large: on a line so slow that this takes seconds the link is lost.
+HEARD_BYTES = 4096
 #: Every fragment but the last has at least as much, or a packet could be millions of pieces, which cost more than their bytes.
 FRAGMENT_BYTES_MIN = 4096
 _TOTAL = struct.Struct(">Q")
@@ -108,6 +112,9 @@ class Link(LinkBase):
         Afterwards take :meth:`packets_received`, then :meth:`events_received`, then :meth:`data_to_send`. The owner's
         buffer must hold ``RECORD_BYTES_MAX`` and a little, or a large record could never complete.
         """
+        if self._has_said:
+            self._has_said = False
+            self._silent_since, self._heard_bytes = self._last_received, 0
         self._last_received = now
         self._lanes.is_unanswered = False
         offset, end = 0, len(data)
@@ -144,6 +151,9 @@ class Link(LinkBase):
         if self._tunnel_read - self._tunnel_told >= TAKEN_BYTES:
             self._tunnel_told = self._tunnel_read
             self._lanes.add_signal(TAKEN, _TOTAL.pack(self._tunnel_read))
+        self._heard_bytes += offset
+        if self._heard_bytes >= HEARD_BYTES and now - self._silent_since >= self._config.keepalive_interval_s and self.is_open:
+            self._lanes.add_pong(self._last_ping)
         return end if self.state is LinkState.CLOSED else offset
 
     def receive_eof(self, now: float) -> None:
@@ -225,6 +235,7 @@ class Link(LinkBase):
             return out
         sent = 0
         while body := self._next_record() if sent < budget else b"":
+            self._has_said = True
             sealed = sealer.seal(body)
             out += (_LENGTH.pack(len(sealed)), sealed)
             sent += len(sealed)
@@ -347,6 +358,7 @@ class Link(LinkBase):
         elif kind == PING:
             if len(body) > STOPS.size:
                 raise ProtocolError("a question over the limit")
+            self._last_ping = body
             self._lanes.add_pong(body)
         elif kind == CONTROL:
             self._packets.append((CONTROL, body, b"", b""))

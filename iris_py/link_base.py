@@ -78,6 +78,10 @@ class LinkBase:
         self._closing_bytes = 0  # what was queued then
         self._peer_closed = False
         self._is_released = False  # the peer closed it as idle
+        self._last_ping = STOPS.pack(0)  # what it said
+        self._has_said = False  # since something was heard
+        self._silent_since = now  # when it last heard something before it said something: not later than that
+        self._heard_bytes = 0  # since then
         self._stops = 0  # how often this side has stood still
         self._pieces: list[bytes | memoryview] = []  # of the one large frame that is arriving
         self._pieces_bytes = 0

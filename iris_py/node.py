@@ -490,8 +490,7 @@ class NodeCore(Commands):
             self._peer_lost(peer, now, unsent)
         self.tunnels.link_closed(event.link, event.reason)
         self._outbound.peer_closed(peer, now, is_clean=event.clean)
-        self.surveyor.view_changed(now)  # who was congested is not any more
-        self._events.append(RoomMade())
+        self._make_room(now)  # who was congested is not any more
 
     def _handle_death(self, peer_id: NodeId, now: float) -> None:
         peer = self.peers.known(peer_id)

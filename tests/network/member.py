@@ -93,6 +93,12 @@ class Commands:
         await asyncio.gather(*(ask() for _ in range(lanes)))
         tell("requested", cluster=cluster, answers=answers, failures=failures, seconds=time.monotonic() - began)
 
+    async def send(self, cluster: str, count: int, size: int) -> None:
+        """Ask a cluster so many large things at once, and tell what failed (``sent``)."""
+        requests = (self._node.request(cluster, bytes(size), timeout=300.0) for _ in range(count))
+        outcomes = await asyncio.gather(*requests, return_exceptions=True)
+        tell("sent", failures=[str(outcome) for outcome in outcomes if isinstance(outcome, BaseException)])
+
     async def ask(self, cluster: str, interval_s: float) -> None:
         """Go on asking a cluster at a steady rate, whatever becomes of earlier requests; each tells how it ended (``asked``).
 

@@ -203,3 +203,17 @@ def _check_asked(lab: Lab, client: Member, cluster: str, names: list[str]) -> No
     assert result["failures"] == {}, client.name
     assert sum(result["answers"].values()) == 50
     assert set(result["answers"]) <= set(names)
+
+
+def test_a_line_that_is_slow_keeps_its_links_under_bulk(lab: Lab) -> None:
+    """Of 2 Mbit/s: what the buffers of sender and line hold takes longer than a silent peer is kept, and PINGs wait behind."""
+    caller, member = lab.start("a1"), lab.start("b1", CLUSTER)
+    member.wait_for("serving")
+    caller.wait_for("serving")
+    for each in (caller, member):
+        each.tell(do="watch", cluster=CLUSTER)
+    lab.until(lambda: all(each.view(CLUSTER) == frozenset(["b1"]) for each in (caller, member)), "both see the member")
+    lab.set_wire(Condition(delay_s=0.02, rate_bytes_s=250_000.0))
+    assert caller.do("sent", do="send", cluster=CLUSTER, count=6, size=1_000_000)["failures"] == []
+    assert caller.view(CLUSTER) == frozenset(["b1"])
+    assert len(caller.views(CLUSTER)) <= 2

@@ -27,6 +27,8 @@ _IFF_NO_PI = 0x1000
 _PACKET_BYTES_MAX = 65536
 #: Packets on their way in one direction; more are lost, as in any queue of a router.
 _QUEUE_MAX = 20_000
+#: What waits in front of a slow line; more is lost. A second of 2 Mbit/s, as cheap routers have.
+_WAITING_BYTES_MAX = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Condition:
     "The probability that a packet is lost."
     is_cut: bool = False
     "Whether nothing passes at all."
+    rate_bytes_s: float = 0.0
+    "How much passes in each direction; 0 for as much as comes. What waits for it is bounded by `_WAITING_BYTES_MAX`."
 
 
 @dataclass(slots=True)
@@ -66,12 +70,14 @@ class Wire:
         self.counts = Counts()
         self._other = {devices[0]: devices[1], devices[1]: devices[0]}
         self._queues: dict[int, deque[tuple[float, bytes]]] = {device: deque() for device in devices}
+        self._free_at = dict.fromkeys(devices, 0.0)
         self._rng = random.Random(1)
 
     def receive(self, device: int) -> None:
         """Take what a site has sent."""
         now = time.monotonic()
         condition, counts, queue = self.condition, self.counts, self._queues[self._other[device]]
+        rate = condition.rate_bytes_s
         while True:
             try:
                 packet = os.read(device, _PACKET_BYTES_MAX)
@@ -83,8 +89,13 @@ class Wire:
                 counts.cut += 1
             elif self._rng.random() < condition.loss or len(queue) >= _QUEUE_MAX:
                 counts.lost += 1
-            else:
+            elif not rate:
                 queue.append((now + condition.delay_s, packet))
+            elif (self._free_at[device] - now) * rate > _WAITING_BYTES_MAX:
+                counts.lost += 1
+            else:
+                self._free_at[device] = max(now, self._free_at[device]) + len(packet) / rate
+                queue.append((self._free_at[device] + condition.delay_s, packet))
 
     def deliver(self) -> float | None:
         """Hand over what has arrived; returns the seconds until the next packet does."""

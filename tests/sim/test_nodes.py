@@ -930,3 +930,48 @@ def test_thousands_of_subscriptions_in_a_row_let_others_go_on() -> None:
         assert turns >= 3  # the first of four begins to count
 
     simulate(scenario)
+
+
+def test_what_waited_for_room_is_sent_when_the_link_that_was_full_breaks() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        caller, member = await simulation.start_nodes(2)
+        await member.join("works", echo)
+        await caller.request("works", b"")
+        asking = [asyncio.ensure_future(caller.request("works", bytes(1_000_000), timeout=60.0)) for _ in range(6)]
+        await asyncio.sleep(0.5)
+        assert caller._core.peers.find(member._core.info.id).link.congested  # type: ignore[union-attr]
+        simulation.reset(member)
+        outcomes = await asyncio.gather(*asking, return_exceptions=True)
+        lost = [outcome for outcome in outcomes if isinstance(outcome, iris.MemberLost)]
+        assert 0 < len(lost) < 6
+        assert [len(outcome) for outcome in outcomes if isinstance(outcome, bytes)] == [1_000_000] * (6 - len(lost))
+
+    simulate(scenario, bandwidth_bytes_s=2_000_000.0)
+
+
+@pytest.mark.parametrize("is_published", [False, True])
+def test_a_slow_line_keeps_its_link_under_bulk(is_published: bool) -> None:
+    """Of 1.6 Mbit/s: what the buffers hold takes longer than a silent peer is kept, and a PING waits behind it."""
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        one, other = await simulation.start_nodes(2)
+        arrived: list[int] = []
+        await other.subscribe("t", lambda message: arrived.append(message.gap))
+        await other.join("works", echo_size)
+        await one.request("works", b"")
+        link = one._core.peers.find(other._core.info.id).link  # type: ignore[union-attr]
+        if is_published:
+            for _ in range(6):
+                await one.publish("t", bytes(1_000_000))
+            await simulation.until(lambda: len(arrived) == 6)
+            assert arrived == [0] * 6
+        else:
+            requests = (one.request("works", bytes(1_000_000), timeout=60.0) for _ in range(6))
+            assert await asyncio.gather(*requests) == [b"1000000"] * 6
+        assert one._core.peers.find(other._core.info.id).link is link  # type: ignore[union-attr]
+
+    simulate(scenario, bandwidth_bytes_s=200_000.0)
+
+
+async def echo_size(request: iris.Request) -> bytes:
+    return b"%d" % len(request.payload)

@@ -1,6 +1,7 @@
 """Tests of iris_py/link.py."""
 
 import dataclasses
+import itertools
 import struct
 import tracemalloc
 from collections.abc import Callable
@@ -675,6 +676,38 @@ def test_a_link_that_is_not_open_has_nothing_to_verify() -> None:
     pair = LinkPair(KEYRING, confirms=False)
     pair.initiator.link.verify(pair.now)
     assert not pair.initiator.link.is_unsure
+
+
+# -- who only hears
+
+
+def said(pair: LinkPair, seconds: float, size: int) -> list[float]:
+    """Let one side send packets, ten a second, and ask nothing; returns when the other one, which has nothing to say, did."""
+    start, moments = pair.now, []
+    while pair.now < start + seconds:
+        pair.initiator.link.send_packet(UNICAST, GROUP, NONCE, body(size))
+        pair.initiator.link.wake(pair.now)
+        before = len(pair.responder.written)
+        pair.now += 0.1
+        pair.drive()
+        if len(pair.responder.written) > before:
+            moments.append(pair.now - start)
+    return moments
+
+
+def test_who_hears_much_and_has_nothing_to_say_says_so_unasked() -> None:
+    """On a slow line a PING waits behind what the buffers hold; the one who sends must hear something all the same."""
+    pair = opened()
+    moments = said(pair, 10.0, 5000)
+    assert 8 <= len(moments) <= 14
+    steps = [later - earlier for earlier, later in itertools.pairwise(moments)]
+    assert max(steps) <= CONFIG.keepalive_interval_s + 0.3
+    assert min(steps) >= CONFIG.keepalive_interval_s - 0.3
+
+
+def test_who_hears_little_waits_until_it_is_asked() -> None:
+    pair = opened()
+    assert said(pair, 2.0, 64) == []
 
 
 # -- queue
