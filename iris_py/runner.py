@@ -7,7 +7,7 @@ import signal
 from typing import TYPE_CHECKING, TypeVar
 
 from iris_py.net import standard_streams
-from iris_py.stopping import close_nodes, stopping_of
+from iris_py.stopping import Stopping, close_nodes, use_stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -35,24 +35,26 @@ def run(main: Coroutine[object, object, Result], *, debug: bool | None = None, l
     Raises:
         SystemExit: SIGTERM came, and the coroutine did not handle being cancelled.
     """
-    with asyncio.Runner(debug=debug, loop_factory=loop_factory()) as runner:
-        stopping = stopping_of(runner.get_loop())
+    stopping = Stopping()
 
-        async def run_main() -> Result:
-            if leave_on_sigterm:
-                stopping.cancel_by(signal.SIGTERM)
-            try:
-                return await main
-            finally:
-                await close_nodes()
-
+    async def run_main() -> Result:
+        use_stopping(stopping)
+        if leave_on_sigterm:
+            stopping.cancel_by(signal.SIGTERM)
         try:
+            return await main
+        finally:
+            await close_nodes()
+
+    try:
+        with asyncio.Runner(debug=debug, loop_factory=loop_factory()) as runner:
             return runner.run(run_main())
-        except asyncio.CancelledError:
-            if stopping.number is None:
-                raise
-            number = stopping.number
-    raise SystemExit(128 + number)
+    except asyncio.CancelledError:
+        if stopping.number is None:
+            raise
+        raise SystemExit(128 + stopping.number) from None
+    finally:
+        stopping.end()
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

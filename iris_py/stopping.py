@@ -68,6 +68,7 @@ class Stopping:
         self._own: set[signal.Signals] = set()  # that cancel it
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._before: dict[signal.Signals, object] = {}  # what was to happen before somebody waited
+        self._at_first = {number: signal.getsignal(number) for number in signal.Signals}
 
     def cancel_by(self, number: signal.Signals) -> None:
         """Let a signal cancel the running task, unless the program or its parent has other plans for it."""
@@ -96,6 +97,19 @@ class Stopping:
             finally:
                 del self._waiting[waiter]
         return self.number
+
+    def end(self) -> None:
+        """Let signals do again what they did before. To be called when the event loop is closed.
+
+        asyncio's loops do that themselves, for signals that had no handler; of uvloop's the handler stays, and nothing comes of
+        a signal any more.
+        """
+        for number in self._own.union(self._before):
+            handler = self._at_first[number]
+            if handler is not None:
+                signal.signal(number, handler)
+        self._before.clear()
+        self._own.clear()
 
     def _handle(self, number: signal.Signals) -> None:
         now = asyncio.get_running_loop().time()
@@ -129,6 +143,11 @@ _stoppings: WeakKeyDictionary[asyncio.AbstractEventLoop, Stopping] = WeakKeyDict
 def stopping_of(loop: asyncio.AbstractEventLoop) -> Stopping:
     """Return what signals do to an event loop."""
     return _stoppings.setdefault(loop, Stopping())
+
+
+def use_stopping(stopping: Stopping) -> None:
+    """Say what signals do to the running event loop: its owner ends it."""
+    _stoppings[asyncio.get_running_loop()] = stopping
 
 
 def check_main_thread() -> None:

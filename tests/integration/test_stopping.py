@@ -154,8 +154,34 @@ def test_waiting_that_is_given_up_leaves_signals_as_they_were(loops: Loops) -> N
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+@pytest.mark.parametrize("how", ["uvloop", "asyncio"])
+def test_signals_do_afterwards_what_they_did_before(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program goes on when run() has returned, and Ctrl-C is to end it then."""
+    if how == "asyncio":
+        monkeypatch.setattr("iris_py.runner.loop_factory", lambda: None)
+
+    def own(_number: int, _frame: object) -> None: ...
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    kept = signal.signal(signal.SIGUSR1, own)
+    try:
+        before = [signal.getsignal(number) for number in numbers]
+
+        async def main() -> signal.Signals:
+            waiting = asyncio.create_task(iris.until_stopped(signals=numbers))
+            await asyncio.sleep(0)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            return await waiting
+
+        assert iris.run(main()) is signal.SIGUSR1
+        assert [signal.getsignal(number) for number in numbers] == before
+    finally:
+        signal.signal(signal.SIGUSR1, kept)
+
+
 def test_a_signal_that_is_ignored_stays_so(loops: Loops) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    others = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
 
     async def main() -> None:
         waiting = asyncio.create_task(iris.until_stopped(signals=(signal.SIGHUP, signal.SIGUSR1)))
@@ -169,6 +195,8 @@ def test_a_signal_that_is_ignored_stays_so(loops: Loops) -> None:
         loops.run(main())
     finally:
         signal.signal(signal.SIGHUP, before)
+        for number, handler in others.items():  # uvloop leaves its own
+            signal.signal(number, handler)
 
 
 def test_signals_come_to_the_main_thread_alone(home: Path) -> None:
