@@ -14,6 +14,7 @@ from iris_overlay.errors import OverlayError
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.headers import NO_HEADERS
 from iris_py.packets import as_bytes
+from iris_py.patterns.pending import Ticket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,6 +56,7 @@ class Asker(Generic[Question]):
         on_outcomes: Told what became of questions: those whose outcomes came together, each with its reply or its error,
             which is one of :meth:`iris_py.Node.request`. Called in the event loop, never while :meth:`ask` runs; every
             question that is not cancelled is told once.
+        on_member: Told who replied to a question: its id (hex), right before the reply is.
     """
 
     def __init__(
@@ -63,11 +65,13 @@ class Asker(Generic[Question]):
         cluster: str,
         timeout: float,
         on_outcomes: Callable[[list[tuple[Question, bytes | IrisError]]], None],
+        on_member: Callable[[Question, str], None] | None = None,
     ) -> None:
         self._node = node
         self._cluster = cluster
         self._timeout = timeout
         self._on_outcomes = on_outcomes
+        self._on_member = on_member
         self._calls: dict[Question, Call] = {}  # their spans
         self._outcomes: list[tuple[Question, bytes | IrisError]] = []
 
@@ -78,15 +82,20 @@ class Asker(Generic[Question]):
 
     def cancel(self) -> None:
         """Forget everything that is under way, and tell members; nothing is told about it any more."""
-        self._node._core.requester.cancel_all(lambda token: type(token) is tuple and token[0] is self)
+        self._node._core.requester.cancel_all(lambda token: type(token) is Ticket and token.asker is self)
         self._outcomes.clear()
         for call in self._calls.values():
             call.end(asyncio.CancelledError())
         self._calls.clear()
         self._node._driver.wake()
 
-    def receive_outcome(self, question: Question, outcome: bytes | IrisError) -> None:
+    def receive_outcome(self, ticket: Ticket, outcome: bytes | IrisError) -> None:
         """Note what became of a question; for the node."""
+        if self._on_member is not None and ticket.member:
+            self._on_member(ticket.question, ticket.member.hex())
+        self._note(ticket.question, outcome)
+
+    def _note(self, question: Question, outcome: bytes | IrisError) -> None:
         if not self._outcomes:
             self._node._loop.call_soon(self._tell)
         self._outcomes.append((question, outcome))
@@ -100,7 +109,9 @@ class Asker(Generic[Question]):
                 asked = []
                 for question in questions:
                     payload = question.payload
-                    asked.append(((self, question), question.key, payload if type(payload) is bytes else as_bytes(payload)))
+                    asked.append(
+                        (Ticket(self, question), question.key, payload if type(payload) is bytes else as_bytes(payload))
+                    )
                 node._core.request_many(self._cluster, asked, self._timeout, node._loop.time())
             except (IrisError, ValueError, TypeError, OverlayError):
                 self._ask_one_by_one(questions)  # which finds out whose error it is
@@ -119,12 +130,12 @@ class Asker(Generic[Question]):
                     call = self._calls[question] = node._tracing.call("request", self._cluster, NO_HEADERS)
                     headers = call.headers
                 node._core.request(
-                    self._cluster, content, self._timeout, True, (self, question), now, question.key, None, headers
+                    self._cluster, content, self._timeout, True, Ticket(self, question), now, question.key, None, headers
                 )
             except IrisError as exc:
-                self.receive_outcome(question, exc)
+                self._note(question, exc)
             except (ValueError, TypeError, OverlayError) as exc:
-                self.receive_outcome(question, ConfigurationError(str(exc)))
+                self._note(question, ConfigurationError(str(exc)))
 
     def _tell(self) -> None:
         outcomes, self._outcomes = self._outcomes, []

@@ -27,6 +27,7 @@ from iris_py.net.sockets import SocketNetwork
 from iris_py.node import NodeCore
 from iris_py.node_events import DialRefused, RoomMade, SubscriptionReady, SubscriptionTold, ViewKnown
 from iris_py.opening import Opening
+from iris_py.patterns.pending import Ticket
 from iris_py.patterns.registration import QUEUE_BYTES, Registration
 from iris_py.patterns.service_events import BroadcastReceived, RegistrationDrained, RequestCancelled, RequestsStarted
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
@@ -394,9 +395,8 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
     def handle_outcomes(self, outcomes: list[tuple[object, bytes | IrisError]]) -> None:
         """Resolve the futures of requests that have ended; tell who asked many things at once (:mod:`iris_py.asking`)."""
         for future, outcome in outcomes:
-            if type(future) is tuple:
-                asker, question = future
-                asker.receive_outcome(question, outcome)
+            if type(future) is Ticket:
+                future.asker.receive_outcome(future, outcome)
                 continue
             assert isinstance(future, asyncio.Future)
             if future.done():

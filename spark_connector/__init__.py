@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from spark_connector.java import ensure_java
     from spark_connector.local import LocalAgent, local_agent
     from spark_connector.message_ids import MessageIds
+    from spark_connector.metrics import DispatchCounts, DispatchMetrics
     from spark_connector.network import Network
     from spark_connector.notify import Notified, notify
     from spark_connector.settings import configure
@@ -26,7 +27,9 @@ __all__ = [
     "AgentLost",
     "AgentUnavailable",
     "ArrowHandler",
+    "DispatchCounts",
     "DispatchError",
+    "DispatchMetrics",
     "Executor",
     "ExecutorCluster",
     "ExecutorsMissing",
@@ -49,7 +52,9 @@ _MODULES = {
     "AgentLost": "errors",
     "AgentUnavailable": "errors",
     "ArrowHandler": "arrow",
+    "DispatchCounts": "metrics",
     "DispatchError": "errors",
+    "DispatchMetrics": "metrics",
     "Executor": "executors",
     "ExecutorCluster": "executors",
     "ExecutorsMissing": "errors",

@@ -62,7 +62,7 @@ def _question(plan: Plan, batch: pa.RecordBatch, scope: Scope, bytes_max: int | 
         return Question(key, None, DispatchError(plan.cluster, key, reason))
     if bytes_max is not None and len(payload) > bytes_max:
         return None
-    return Question(scope.key(payload), payload)
+    return Question(scope.key(payload), payload, rows=batch.num_rows)
 
 
 def _columns(plan: Plan, reply: pa.RecordBatch, rows: int) -> list[pa.Array[Any]]:

@@ -8,6 +8,7 @@ import uuid
 from typing import TYPE_CHECKING, Literal
 
 from iris_py import ConfigurationError
+from spark_connector.metrics import DispatchMetrics
 from spark_connector.network import Network
 from spark_connector.plan import ERROR_COLUMN, Plan
 from spark_connector.sources import (
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
+    from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from spark_connector.metrics import DispatchCounts
     from spark_connector.sources import BatchSource, RowSource
 
 __all__ = ["dispatch"]
@@ -67,6 +70,7 @@ def dispatch(
     on_error: Literal["raise", "null", "column"] = "raise",
     network: Network | None = None,
     name: str | None = None,
+    metrics: DispatchMetrics | None = None,
 ) -> DataFrame:
     """Ask a cluster about each row of a DataFrame; return it with the replies as further columns.
 
@@ -101,6 +105,7 @@ def dispatch(
         network: Settings of the nodes that ask; see :class:`Network`.
         name: What this dispatch is called in keys. By default its number in this program, so that keys are the same after a
             restart if the program dispatches in the same order. Inside ``foreachBatch``, give it a name.
+        metrics: Counts what is asked, and what became of it.
 
     Raises:
         ConfigurationError: An argument is wrong.
@@ -134,6 +139,7 @@ def dispatch(
         on_error=on_error,
         name=f"{next(_numbers)}" if name is None else name,
         token=uuid.uuid4().hex,
+        metrics=_accumulator(metrics),
     )
     return rows.mapInArrow(_task_function(plan, mode), _result_schema(df, added, on_error))
 
@@ -145,7 +151,16 @@ def _task_function(plan: Plan, mode: str) -> Callable[[Iterator[pa.RecordBatch]]
     def iris_dispatch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return run(plan, batches)
 
+    iris_dispatch.__name__ = f"iris_dispatch[{plan.cluster}, {mode}]"
     return iris_dispatch
+
+
+def _accumulator(metrics: DispatchMetrics | None) -> Accumulator[DispatchCounts] | None:
+    if metrics is None:
+        return None
+    if not isinstance(metrics, DispatchMetrics):
+        raise ConfigurationError(f"metrics={metrics!r} must be a spark_connector.DispatchMetrics.")
+    return metrics._accumulator
 
 
 # -- checks

@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import pyarrow as pa
+    from pyspark.accumulators import Accumulator
 
+    from spark_connector.metrics import DispatchCounts
     from spark_connector.network import Network
 
 __all__ = ["ERROR_COLUMN", "Key", "Plan", "RowFunction"]
@@ -50,3 +52,5 @@ class Plan:
     """What this dispatch is called in its keys."""
     token: str = field(repr=False)
     """In place of the id of the application where tasks are not told that."""
+    metrics: Accumulator[DispatchCounts] | None = field(default=None, repr=False)
+    """What tasks add their counts to; None if nobody wants to know."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 from spark_connector.batches import ask_batches, columns_of_reply
 from spark_connector.errors import DispatchError
 from spark_connector.keys import task_scope
+from spark_connector.metrics import Tally
 from spark_connector.plan import ERROR_COLUMN
 from spark_connector.rows import ask_rows, columns_of_replies
 from spark_connector.window import Window
@@ -25,28 +26,37 @@ __all__ = ["dispatch_batches", "dispatch_rows"]
 
 def dispatch_rows(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Ask about each row; yield each batch with the columns of the replies."""
-    window = _window(plan)
+    tally = None if plan.metrics is None else Tally()
+    window = _window(plan, tally)
     scope = task_scope(plan.name, plan.token)
     try:
         for group in window.run(ask_rows(plan, batches, scope)):
-            yield _extend(plan, group, columns_of_replies(plan, group.questions))
+            yield _extend(plan, group, columns_of_replies(plan, group.questions), tally)
     finally:
-        end_task()
+        _finish(plan, tally)
 
 
 def dispatch_batches(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Ask about some rows at once; yield each piece with the columns of the reply."""
-    window = _window(plan)
+    tally = None if plan.metrics is None else Tally()
+    window = _window(plan, tally)
     scope = task_scope(plan.name, plan.token)
     bytes_max = courier(plan.network, plan.cluster).node.max_message_bytes
     try:
         for group in window.run(ask_batches(plan, batches, scope, bytes_max)):
-            yield _extend(plan, group, columns_of_reply(plan, group.questions[0], group.rows.num_rows))
+            yield _extend(plan, group, columns_of_reply(plan, group.questions[0], group.rows.num_rows), tally)
     finally:
-        end_task()
+        _finish(plan, tally)
 
 
-def _window(plan: Plan) -> Window[pa.RecordBatch]:
+def _finish(plan: Plan, tally: Tally | None) -> None:
+    if tally is not None:
+        assert plan.metrics is not None
+        tally.add_to(plan.metrics)
+    end_task()
+
+
+def _window(plan: Plan, tally: Tally | None) -> Window[pa.RecordBatch]:
     return Window(
         courier(plan.network, plan.cluster),
         plan.cluster,
@@ -54,11 +64,14 @@ def _window(plan: Plan) -> Window[pa.RecordBatch]:
         plan.timeout,
         plan.retries,
         is_strict=plan.on_error == "raise",
+        tally=tally,
     )
 
 
-def _extend(plan: Plan, group: Group[pa.RecordBatch], columns: list[pa.Array[Any]]) -> pa.RecordBatch:
+def _extend(plan: Plan, group: Group[pa.RecordBatch], columns: list[pa.Array[Any]], tally: Tally | None) -> pa.RecordBatch:
     """Return the rows with the columns of their replies; raise the first error if none is allowed."""
+    if tally is not None:
+        tally.note_errors(group.questions)
     errors = [question.outcome if isinstance(question.outcome, DispatchError) else None for question in group.questions]
     if plan.on_error == "raise":
         for error in errors:

@@ -17,11 +17,13 @@ import msgspec
 
 from iris_py import IrisError, MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
 from spark_connector.errors import DispatchError
+from spark_connector.metrics import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from iris_py.asking import Asker
+    from spark_connector.metrics import Tally
     from spark_connector.worker import Courier
 
 __all__ = ["Group", "Question", "Window"]
@@ -52,6 +54,8 @@ class Question(msgspec.Struct, eq=False):
         key: What it is known by at the cluster.
         payload: What is asked; None to ask nothing, if the outcome is known.
         outcome: The reply, or why there is none; None while it is not known, and for a question that is not asked.
+        rows: How many rows it is about.
+        asked_at: When it was asked first, by the clock of the event loop; noted only where counts are kept.
         group: What it belongs to, from when it is handed over until its outcome is known. Not for longer: the two would keep
             each other, and the rows, until Python looks for such cycles.
     """
@@ -60,6 +64,8 @@ class Question(msgspec.Struct, eq=False):
     payload: bytes | None
     outcome: bytes | DispatchError | None = None
     group: Group[Any] | None = None
+    rows: int = 1
+    asked_at: float = 0.0
 
 
 class Group(Generic[Rows]):
@@ -89,15 +95,27 @@ class Window(Generic[Rows]):
         timeout: For each attempt, in seconds.
         retries: How many attempts there are besides the first.
         is_strict: Whether the first failure ends it. One that nobody serves the cluster always does.
+        tally: Counts what is asked; None if nobody wants to know.
     """
 
-    def __init__(self, courier: Courier, cluster: str, size: int, timeout: float, retries: int, *, is_strict: bool) -> None:
+    def __init__(
+        self,
+        courier: Courier,
+        cluster: str,
+        size: int,
+        timeout: float,
+        retries: int,
+        *,
+        is_strict: bool,
+        tally: Tally | None = None,
+    ) -> None:
         self._courier = courier
         self._cluster = cluster
         self._size = size
         self._timeout = timeout
         self._retries = retries
         self._is_strict = is_strict
+        self._tally = tally
         # Each of the next belongs to one thread, which alone changes it; the other one reads.
         self._handed = 0  # requests that the task has handed over
         self._begun = 0  # requests that the loop has taken up
@@ -105,7 +123,9 @@ class Window(Generic[Rows]):
         self._wake = threading.Event()
         # In the loop.
         self._waiting: deque[Question] = deque()
-        self._asker: Asker[Question] = courier.asker(cluster, timeout, self._receive)
+        self._asker: Asker[Question] = courier.asker(
+            cluster, timeout, self._receive, None if tally is None else tally.note_member
+        )
         self._tasks: set[asyncio.Task[None]] = set()  # that ask again
         self._running = 0
         self._is_over = False
@@ -174,15 +194,21 @@ class Window(Generic[Rows]):
             ahead = self._handed - self._begun
             if ahead < self._size <= ahead + count:
                 self._wake.set()  # it is time for more rows
-            self._asker.ask([waiting.popleft() for _ in range(count)])
+            questions = [waiting.popleft() for _ in range(count)]
+            if self._tally is not None:
+                self._tally.ask(questions, self._courier.loop.time())
+            self._asker.ask(questions)
 
     def _receive(self, outcomes: list[tuple[Question, bytes | IrisError]]) -> None:
         if self._is_over:
             return
         is_done = False
+        tally, now = self._tally, self._courier.loop.time()
         for question, outcome in outcomes:
             if isinstance(outcome, bytes):
                 question.outcome = outcome
+                if tally is not None:
+                    tally.reply(question, outcome, now)
                 is_done |= self._end(question)
             else:
                 task = asyncio.get_running_loop().create_task(self._work(question, outcome))
@@ -210,19 +236,28 @@ class Window(Generic[Rows]):
         """Ask until there is a reply, or no attempt is left. Apart from the first attempt, which is nearly always the last."""
         key, payload = question.key, question.payload
         assert payload is not None
+        tally = self._tally
         pause_s = PAUSE_S
         for _attempt in range(self._retries):
             if not isinstance(error, AGAIN):
                 break
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
+            if tally is not None:
+                tally.retried += 1
             try:
                 request = self._courier.node.request
-                question.outcome = await request(self._cluster, payload, timeout=self._timeout, idempotent=True, key=key)
+                reply = await request(self._cluster, payload, timeout=self._timeout, idempotent=True, key=key)
             except Exception as exc:
                 error = exc
             else:
+                question.outcome = reply
+                if tally is not None:
+                    tally.note_member(question, UNKNOWN)
+                    tally.reply(question, reply, self._courier.loop.time())
                 return
+        if tally is not None:
+            tally.fail(error)
         if isinstance(error, AGAIN):
             await self._check_served(key, error)
         hint = HINT if self._is_strict and isinstance(error, RemoteError) else ""

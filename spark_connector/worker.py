@@ -70,10 +70,14 @@ class Courier:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     def asker(
-        self, cluster: str, timeout: float, on_outcomes: Callable[[list[tuple[Question, bytes | IrisError]]], None]
+        self,
+        cluster: str,
+        timeout: float,
+        on_outcomes: Callable[[list[tuple[Question, bytes | IrisError]]], None],
+        on_member: Callable[[Question, str], None] | None = None,
     ) -> Asker[Question]:
         """Return what asks a cluster many things; see :class:`iris_py.asking.Asker`. To be used in the event loop only."""
-        return Asker(self.node, cluster, timeout, on_outcomes)
+        return Asker(self.node, cluster, timeout, on_outcomes, on_member)
 
     def close(self) -> None:
         """Send what is to be sent, and close the node."""

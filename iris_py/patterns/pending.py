@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from iris_py.group import Group, Member, Placement
@@ -19,6 +21,20 @@ class Together(msgspec.Struct, eq=False):
 
     ids: range
     left: int
+
+
+class Ticket(msgspec.Struct, eq=False):
+    """The token of a question that is asked with many others (:mod:`iris_py.asking`).
+
+    Attributes:
+        asker: Who is told of the outcome.
+        question: What was asked.
+        member: The id of the member that replied, once it has.
+    """
+
+    asker: Any
+    question: Any
+    member: bytes = b""
 
 
 class Pending(msgspec.Struct, eq=False):

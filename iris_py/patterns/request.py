@@ -17,7 +17,7 @@ from iris_py import packets
 from iris_py.balancer import choose_near
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.headers import NO_HEADERS
-from iris_py.patterns.pending import Pending, Together
+from iris_py.patterns.pending import Pending, Ticket, Together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -183,6 +183,8 @@ class Requester:
             assert pending.member is not None
             pending.member.observe(now - pending.sent_at)
             self.replied += 1
+            if type(pending.token) is Ticket:
+                pending.token.member = peer.id
             self.outcomes.append((pending.token, payload))
 
     def receive_failure(self, peer: Peer, request_id: int, payload: bytes, now: float) -> None:

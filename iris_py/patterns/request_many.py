@@ -8,7 +8,7 @@ from iris_py import packets
 from iris_py.anchors import slot_of
 from iris_py.headers import NO_HEADERS
 from iris_py.patterns.deduplication import hash_of_keys, identity_of_key
-from iris_py.patterns.pending import Pending, Together
+from iris_py.patterns.pending import Pending, Ticket, Together
 from iris_py.patterns.request import TIMEOUT_S_MAX, Requester
 
 if TYPE_CHECKING:
@@ -90,4 +90,6 @@ class ManyRequester(Requester):
             peer.awaited -= 1
             member.observe(now - pending.sent_at)
             self.replied += 1
+            if type(pending.token) is Ticket:
+                pending.token.member = peer.id
             outcomes.append((pending.token, payload))

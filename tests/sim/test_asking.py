@@ -34,13 +34,15 @@ class Asking:
     Attributes:
         told: The outcomes, in the order in which they came.
         calls: How many of them came together.
+        members: Who replied to each key.
     """
 
     def __init__(self, node: Node, cluster: str = "work", timeout: float = 5.0) -> None:
         self.told: list[tuple[Question, bytes | iris.IrisError]] = []
         self.calls: list[int] = []
         self._event = asyncio.Event()
-        self.asker: Asker[Question] = Asker(node, cluster, timeout, self._receive)
+        self.members: dict[object, str] = {}
+        self.asker: Asker[Question] = Asker(node, cluster, timeout, self._receive, self._note)
 
     def ask(self, *questions: Question) -> None:
         before = len(self.told)
@@ -53,6 +55,10 @@ class Asking:
             self._event.clear()
             await self._event.wait()
         return {question.key: outcome for question, outcome in self.told}
+
+    def _note(self, question: Question, member: str) -> None:
+        assert question not in [told for told, _outcome in self.told], "the member is told before the reply"
+        self.members[question.key] = member
 
     def _receive(self, outcomes: Sequence[tuple[Question, bytes | iris.IrisError]]) -> None:
         self.told += outcomes
@@ -78,6 +84,24 @@ class Work(iris.Handler):
                 self.cancelled += 1
                 raise
         return request.payload.upper()
+
+
+def test_who_replied_is_told_with_each_reply() -> None:
+    async def scenario() -> None:
+        async with NodeSimulation(seed=1) as simulation:
+            caller, *servers = await simulation.start_nodes(3)
+            work = {server.id: Work() for server in servers}
+            for server in servers:
+                await server.join("work", work[server.id])
+            asking = Asking(caller)
+            asking.ask(*[Question(f"k{number}", b"p%d" % number) for number in range(100)], Question("bad", b"fail"))
+            await asking.wait(101)
+            assert len(asking.members) == 100, "a failure is no reply"
+            for number in range(100):
+                assert work[asking.members[f"k{number}"]].executed[b"p%d" % number] == 1
+            assert set(asking.members.values()) == set(work)
+
+    run(scenario())
 
 
 def test_each_question_gets_its_own_reply_and_those_that_come_together_are_told_together() -> None:

@@ -100,7 +100,9 @@ class FakeCourier:
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
 
-    def asker(self, cluster: str, timeout: float, on_outcomes: Callable[[Any], None]) -> FakeAsker:
+    def asker(
+        self, cluster: str, timeout: float, on_outcomes: Callable[[Any], None], on_member: Callable[[Any, str], None] | None
+    ) -> FakeAsker:
         return FakeAsker(self.node, cluster, timeout, on_outcomes)
 
     @property

@@ -1,0 +1,251 @@
+"""What can be seen of a dispatch: counts that tasks add to an accumulator, and a listener that tells them as they grow.
+
+A task counts for itself and adds its counts once, when it ends. Spark takes them of tasks that end well: what a task has
+counted that failed or was cancelled is in no sum, as with every accumulator.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from iris_py import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
+
+    from spark_connector.window import Question
+
+__all__ = ["UNKNOWN", "DispatchCounts", "DispatchMetrics", "Tally"]
+
+logger = logging.getLogger("spark_connector")
+
+#: Times of replies are counted in classes, of which eight double the time: a quantile is at most a tenth too large. Finer ones
+#: say no more about a service; each is an entry that every task sends to the driver.
+CLASSES_PER_DOUBLING: Final = 8
+#: Whom rows are counted for that were answered when they were asked again.
+UNKNOWN: Final = "unknown"
+#: Errors that are not of a request: a function of the user has failed, or the reply is not as the schema says.
+INVALID_REQUEST: Final = "InvalidRequest"
+INVALID_REPLY: Final = "InvalidReply"
+
+
+@dataclass(frozen=True)
+class DispatchCounts:
+    """What tasks have asked, and what became of it. Two can be added, and an earlier one subtracted."""
+
+    asked: int = 0
+    """Requests that were sent: a row each, or with ``mode="batches"`` a batch."""
+    rows: int = 0
+    """The rows that they are about."""
+    replied: int = 0
+    """Requests that have a reply."""
+    retried: int = 0
+    """How often a request was sent again, after an attempt of ``timeout`` seconds without a reply."""
+    failed: Mapping[str, int] = field(default_factory=dict)
+    """Requests without a result, by kind: the name of the error, such as ``RemoteError`` for a handler that failed and
+    ``RequestTimeout``; ``InvalidRequest`` for what ``request=`` or ``key=`` failed at, so that it was not sent; and
+    ``InvalidReply`` for a reply that is not as ``schema`` says."""
+    sent_bytes: int = 0
+    """Bytes of the payloads of requests, each counted once."""
+    received_bytes: int = 0
+    """Bytes of replies."""
+    rows_by_member: Mapping[str, int] = field(default_factory=dict)
+    """Rows that each member has answered, by the id of its node; ``"unknown"`` for those that were sent again."""
+    times: Mapping[int, int] = field(default_factory=dict, repr=False)
+    """Replies by the class of their time, for :meth:`quantile_s`."""
+
+    @property
+    def p50_s(self) -> float:
+        """The time within which half of the replies came, in seconds; 0 without any."""
+        return self.quantile_s(0.5)
+
+    @property
+    def p99_s(self) -> float:
+        """The time within which 99 of 100 replies came, in seconds; 0 without any."""
+        return self.quantile_s(0.99)
+
+    def quantile_s(self, share: float) -> float:
+        """Return the time within which a share of the replies came, from the first attempt on.
+
+        Args:
+            share: From 0 to 1.
+
+        Returns:
+            Seconds, up to a tenth too many; 0 without any reply.
+        """
+        wanted, seen = share * sum(self.times.values()), 0
+        for class_ in sorted(self.times):
+            seen += self.times[class_]
+            if seen >= wanted:
+                return float(2 ** ((class_ + 1) / CLASSES_PER_DOUBLING) / 1e6)
+        return 0.0
+
+    def __add__(self, other: DispatchCounts) -> DispatchCounts:
+        return self._combine(other, 1)
+
+    def __sub__(self, other: DispatchCounts) -> DispatchCounts:
+        return self._combine(other, -1)
+
+    def __str__(self) -> str:
+        failed = ", ".join(f"{count} {kind}" for kind, count in sorted(self.failed.items())) or "none"
+        return (
+            f"{self.asked} requests for {self.rows} rows: {self.replied} replied, {self.retried} retried, failed: {failed}; "
+            f"p50 {1e3 * self.p50_s:.3g} ms, p99 {1e3 * self.p99_s:.3g} ms; {self.sent_bytes} bytes sent, "
+            f"{self.received_bytes} received; {len(self.rows_by_member)} members"
+        )
+
+    def _combine(self, other: DispatchCounts, sign: int) -> DispatchCounts:
+        return DispatchCounts(
+            asked=self.asked + sign * other.asked,
+            rows=self.rows + sign * other.rows,
+            replied=self.replied + sign * other.replied,
+            retried=self.retried + sign * other.retried,
+            failed=_combine(self.failed, other.failed, sign),
+            sent_bytes=self.sent_bytes + sign * other.sent_bytes,
+            received_bytes=self.received_bytes + sign * other.received_bytes,
+            rows_by_member=_combine(self.rows_by_member, other.rows_by_member, sign),
+            times=_combine(self.times, other.times, sign),
+        )
+
+
+def _combine(ours: Mapping[Any, int], theirs: Mapping[Any, int], sign: int) -> dict[Any, int]:
+    sums = Counter(ours)
+    for name, count in theirs.items():
+        sums[name] += sign * count
+    return {name: count for name, count in sums.items() if count}
+
+
+class DispatchMetrics:
+    """Sees what dispatches do: give it to :func:`dispatch` as ``metrics=``, and read :attr:`counts` afterwards, or meanwhile.
+
+    One for each dispatch tells them apart; one for several adds them up. Counts are those of tasks that have ended well: each
+    micro-batch adds to them, each action does, and a task that Spark runs again counts again.
+
+    Args:
+        spark: The session; not one of Spark Connect, which has no accumulators.
+
+    Raises:
+        ConfigurationError: The session has no accumulators.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        try:
+            context = spark.sparkContext
+        except Exception as exc:
+            raise ConfigurationError(
+                f"DispatchMetrics needs the accumulators of a SparkContext, and this session has none: "
+                f"{type(exc).__qualname__}. "
+                "Under Spark Connect, leave out metrics=."
+            ) from None
+        self._accumulator: Accumulator[DispatchCounts] = context.accumulator(DispatchCounts(), _parameter())
+
+    @property
+    def counts(self) -> DispatchCounts:
+        """What was counted so far."""
+        return self._accumulator.value
+
+    def listener(
+        self, report: Callable[[StreamingQueryProgress, DispatchCounts], object] | None = None, *, query: str | None = None
+    ) -> StreamingQueryListener:
+        """Return what tells the counts of each micro-batch: ``spark.streams.addListener(metrics.listener())``.
+
+        Args:
+            report: Called with the progress of the query, and with what was counted since the one before; in a thread of Spark.
+                By default it is one line of the log, at level INFO.
+            query: The name of the query, as of ``queryName()``; by default every one of the session is told. Queries that share
+                these metrics share the counts.
+        """
+        return _listener(self, report or _log, query)
+
+
+def _parameter() -> Any:  # noqa: ANN401 - PySpark is not imported before it is needed
+    from spark_connector.accumulating import COUNTS
+
+    return COUNTS
+
+
+def _listener(
+    metrics: DispatchMetrics, report: Callable[[StreamingQueryProgress, DispatchCounts], object], query: str | None
+) -> StreamingQueryListener:
+    from spark_connector.accumulating import ProgressListener
+
+    return ProgressListener(metrics, report, query)
+
+
+def _log(progress: StreamingQueryProgress, counts: DispatchCounts) -> None:
+    logger.info("query %s, micro-batch %d: %s", progress.name or progress.id, progress.batchId, counts)
+
+
+class Tally:
+    """Counts what one task asks. All but :meth:`note_errors` and :meth:`add_to` is called in the event loop."""
+
+    def __init__(self) -> None:
+        self.asked = self.rows = self.replied = self.retried = self.sent_bytes = self.received_bytes = 0
+        self.failed: Counter[str] = Counter()
+        self.rows_by_member: Counter[str] = Counter()
+        self.times: Counter[int] = Counter()
+        self._failures = 0  # those of requests
+        self._errors = 0  # those of questions that were asked, for whatever reason
+
+    def ask(self, questions: Iterable[Question], now: float) -> None:
+        """Note that questions are asked for the first time."""
+        for question in questions:
+            assert question.payload is not None
+            question.asked_at = now
+            self.asked += 1
+            self.rows += question.rows
+            self.sent_bytes += len(question.payload)
+
+    def note_member(self, question: Question, member: str) -> None:
+        """Note who replies."""
+        self.rows_by_member[member] += question.rows
+
+    def reply(self, question: Question, reply: bytes, now: float) -> None:
+        """Note a reply."""
+        self.replied += 1
+        self.received_bytes += len(reply)
+        time_us = max(1e6 * (now - question.asked_at), 1.0)
+        self.times[math.floor(math.log2(time_us) * CLASSES_PER_DOUBLING)] += 1
+
+    def fail(self, error: Exception) -> None:
+        """Note that a question will have no reply."""
+        self.failed[type(error).__name__] += 1
+        self._failures += 1
+
+    def note_errors(self, questions: Iterable[Question]) -> None:
+        """Note which questions have no result, when their rows go on."""
+        for question in questions:
+            if isinstance(question.outcome, Exception):
+                if question.payload is None:
+                    self.failed[INVALID_REQUEST] += 1
+                else:
+                    self._errors += 1
+
+    def counts(self) -> DispatchCounts:
+        """Return what was counted."""
+        failed = dict(self.failed)
+        if self._errors > self._failures:
+            failed[INVALID_REPLY] = self._errors - self._failures
+        return DispatchCounts(
+            self.asked,
+            self.rows,
+            self.replied,
+            self.retried,
+            failed,
+            self.sent_bytes,
+            self.received_bytes,
+            dict(self.rows_by_member),
+            dict(self.times),
+        )
+
+    def add_to(self, accumulator: Accumulator[DispatchCounts]) -> None:
+        """Give the counts to Spark, which takes them when the task ends well."""
+        accumulator.add(self.counts())

@@ -1,0 +1,180 @@
+"""What can be seen of a dispatch: counts of its tasks in an accumulator, a listener that tells them, and the plan."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from iris_py import ConfigurationError, MemberLost, RemoteError
+from spark_connector import ArrowHandler, DispatchCounts, DispatchMetrics, dispatch
+from spark_connector.metrics import CLASSES_PER_DOUBLING, INVALID_REPLY, INVALID_REQUEST, UNKNOWN, Tally
+from spark_connector.window import Group, Question, Window
+from tests.spark.test_window import FakeCourier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+    from tests.spark.conftest import Service
+
+# -- counts
+
+
+def test_counts_add_up_and_can_be_subtracted() -> None:
+    first = DispatchCounts(3, 30, 2, 1, {"RemoteError": 1}, 100, 50, {"a": 10, "b": 10}, {80: 2})
+    second = DispatchCounts(1, 10, 1, 0, {}, 10, 5, {"b": 10}, {80: 1, 90: 0})
+    both = first + second
+    assert both == DispatchCounts(4, 40, 3, 1, {"RemoteError": 1}, 110, 55, {"a": 10, "b": 20}, {80: 3})
+    assert both - first == DispatchCounts(1, 10, 1, 0, {}, 10, 5, {"b": 10}, {80: 1})
+    assert both - both == DispatchCounts()
+    assert pickle.loads(pickle.dumps(both)) == both
+    assert str(both).startswith("4 requests for 40 rows: 3 replied, 1 retried, failed: 1 RemoteError; p50 1.1")
+
+
+def test_quantiles_are_those_of_the_replies_up_to_a_tenth() -> None:
+    tally = Tally()
+    question = Question("k", b"payload")
+    tally.ask([question], 100.0)
+    for number in range(1, 1001):
+        tally.reply(question, b"", 100.0 + number / 1000)
+    counts = tally.counts()
+    assert counts.p50_s == pytest.approx(0.5, rel=2 ** (1 / CLASSES_PER_DOUBLING) - 1)
+    assert counts.p99_s == pytest.approx(0.99, rel=2 ** (1 / CLASSES_PER_DOUBLING) - 1)
+    assert counts.p50_s >= 0.5
+    assert counts.p99_s >= 0.99
+    assert DispatchCounts().p99_s == 0.0
+
+
+@pytest.fixture
+def courier() -> Iterator[FakeCourier]:
+    courier = FakeCourier()
+    yield courier
+    courier.finish()
+
+
+def test_a_window_counts_attempts_replies_and_failures_by_their_kind(courier: FakeCourier) -> None:
+    async def answer(key: str, attempt: int) -> None:
+        await asyncio.sleep(0)
+        if key == "bad":
+            raise RemoteError("echo", "ab", "ValueError", "no")
+        if key == "lost" and attempt == 0:
+            raise MemberLost("echo", "ab")
+
+    courier.node.answer = answer
+    tally = Tally()
+    window: Window[Any] = Window(courier, "echo", 4, 7.0, 1, is_strict=False, tally=tally)  # type: ignore[arg-type]
+    questions = [Question(key, b"12", rows=5) for key in ("good", "bad", "lost")]
+    unasked = Question("none", None)
+    list(window.run(iter([Group(None, [*questions, unasked])])))
+
+    counts = tally.counts()
+    assert (counts.asked, counts.rows, counts.replied, counts.retried) == (3, 15, 2, 1)
+    assert counts.failed == {"RemoteError": 1}
+    assert (counts.sent_bytes, counts.received_bytes) == (6, 4)
+    assert counts.rows_by_member == {UNKNOWN: 5}, "the fake does not say who replied at first"
+    assert sum(counts.times.values()) == 2
+
+
+# -- with Spark
+
+
+@pytest.mark.xdist_group("spark")
+def test_a_dispatch_counts_what_it_asks_and_who_answers(spark: SparkSession, service: Service) -> None:
+    def answer(payload: bytes) -> bytes:
+        if payload == b"7":
+            raise LookupError("no entry")
+        return b"x" if payload == b"8" else payload
+
+    service.serve("count", answer)
+    metrics = DispatchMetrics(spark)
+    asked = dispatch(
+        spark.range(0, 250, 1, 2),
+        "count",
+        request=lambda row: None if row["id"] == 0 else 5 if row["id"] == 1 else str(row["id"]),
+        reply=int,
+        schema="reply int",
+        on_error="null",
+        network=service.network,
+        metrics=metrics,
+    )
+    assert metrics.counts == DispatchCounts(), "nothing happens before an action"
+    assert len([row for row in asked.collect() if row["reply"] is None]) == 4
+
+    counts = metrics.counts
+    assert (counts.asked, counts.rows, counts.replied, counts.retried) == (248, 248, 247, 0)
+    assert counts.failed == {"RemoteError": 1, INVALID_REQUEST: 1, INVALID_REPLY: 1}
+    assert counts.rows_by_member == {service.node.id: 247}
+    assert counts.sent_bytes == sum(len(str(number)) for number in range(2, 250))
+    assert counts.received_bytes == counts.sent_bytes - 1
+    assert 0 < counts.p50_s <= counts.p99_s < 60
+    asked.collect()
+    assert metrics.counts.asked == 2 * 248, "each action asks again"
+
+
+@pytest.mark.xdist_group("spark")
+def test_the_plan_names_cluster_and_mode(spark: SparkSession, service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    dispatch(spark.range(3), "the scorers", mode="batches", network=service.network).explain()
+    assert "iris_dispatch[the scorers, batches]" in capsys.readouterr().out
+    dispatch(spark.range(3).selectExpr("cast(id as string) as id"), "caches", request="id", network=service.network).explain()
+    assert "iris_dispatch[caches, rows]" in capsys.readouterr().out
+
+
+@pytest.mark.xdist_group("spark")
+def test_a_listener_tells_the_counts_of_each_micro_batch(
+    spark: SparkSession,
+    service: Service,
+    tmp_path: Path,
+    until: Callable[[Callable[[], object], str], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service.node.join("batches", ArrowHandler(lambda batch: pa.RecordBatch.from_pydict({"reply": batch["value"]})))
+    metrics = DispatchMetrics(spark)
+    told: list[tuple[int, DispatchCounts]] = []
+
+    def report(progress: StreamingQueryProgress, counts: DispatchCounts) -> None:
+        told.append((progress.batchId, counts))
+        raise RuntimeError("a report that fails stops nothing")
+
+    listener, logging_listener = metrics.listener(report, query="counted"), metrics.listener()
+    for each in (listener, logging_listener):
+        spark.streams.addListener(each)
+    caplog.set_level(logging.INFO, "spark_connector")
+    (tmp_path / "in").mkdir()
+    try:
+        rows = spark.readStream.schema("value string").text(str(tmp_path / "in"))
+        scored = dispatch(rows, "batches", mode="batches", schema="reply string", network=service.network, metrics=metrics)
+        writer = scored.writeStream.format("noop").queryName("counted").option("checkpointLocation", str(tmp_path / "log"))
+        query = writer.start()
+        try:
+            for number in range(2):
+                (tmp_path / "in" / f"{number}.txt").write_text("a\nb\nc\n")
+                until(lambda: sum(counts.rows for _, counts in told) == 3 * (number + 1), "a micro-batch was told")  # noqa: B023
+            line = "query counted, micro-batch 1: 1 requests for 3 rows: 1 replied"
+            until(lambda: line in caplog.text, "a micro-batch was logged")
+        finally:
+            query.stop()
+    finally:
+        for each in (listener, logging_listener):
+            spark.streams.removeListener(each)
+
+    batches = [(batch, counts.rows, counts.rows_by_member) for batch, counts in told if counts.rows]
+    assert batches == [(0, 3, {service.node.id: 3}), (1, 3, {service.node.id: 3})]
+    assert "the report of a listener of dispatches failed" in caplog.text
+
+
+def test_metrics_are_metrics_of_a_session_with_accumulators() -> None:
+    class Connect:
+        @property
+        def sparkContext(self) -> None:
+            raise AttributeError("JVM_ATTRIBUTE_NOT_SUPPORTED")
+
+    with pytest.raises(ConfigurationError, match="leave out metrics="):
+        DispatchMetrics(Connect())  # type: ignore[arg-type]
