@@ -16,6 +16,7 @@ half, which shares out heavy load. What a member is measured to be is not touche
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from iris_overlay.routing_table import common_zone_parts
@@ -64,14 +65,17 @@ class MemberLoad:
         in_flight: Requests sent to it and not answered.
         service_time_s: Running mean of the time to a reply, 0.0 before the first; fades while the member is passed over.
         cost: What a request in flight there counts: one over its weight, where the mean weight of the members is 1.
+        limit: How many of our requests it takes at once, as far as it is known: where requests wait for a place none is
+            sent beyond it.
     """
 
-    __slots__ = ("_measured_s", "cost", "distance", "in_flight", "service_time_s")
+    __slots__ = ("_measured_s", "cost", "distance", "in_flight", "limit", "service_time_s")
 
     def __init__(self, distance: int = 0) -> None:
         self.distance = distance
         self.cost = 1.0
         self.in_flight = 0
+        self.limit = math.inf
         self.service_time_s = 0.0
         self._measured_s = 0.0  # the mean when it was last measured
 

@@ -75,6 +75,8 @@ class Commands(ABC):
         key: str | bytes | None = None,
         placement: Placement | None = None,
         headers: Headers = NO_HEADERS,
+        *,
+        waits: bool = True,
     ) -> int:
         """Start a request; see :class:`~iris_py.patterns.request.Requester`.
 
@@ -91,7 +93,17 @@ class Commands(ABC):
         group = self._group_to_ask(cluster, payload, now)
         is_anchored = key is not None
         return self.requester.request(
-            group, payload, timeout_s, idempotent, token, now, identity, placement, headers, is_anchored=is_anchored
+            group,
+            payload,
+            timeout_s,
+            idempotent,
+            token,
+            now,
+            identity,
+            placement,
+            headers,
+            is_anchored=is_anchored,
+            waits=waits,
         )
 
     def request_many(
@@ -126,7 +138,15 @@ class Commands(ABC):
         return self.surveyor.survey(group, payload, timeout_s, stop_after, token, now, headers)
 
     def open_tunnel(
-        self, cluster: str, timeout_s: float, window_bytes: int, token: object, now: float, headers: Headers = NO_HEADERS
+        self,
+        cluster: str,
+        timeout_s: float,
+        window_bytes: int,
+        token: object,
+        now: float,
+        headers: Headers = NO_HEADERS,
+        *,
+        waits: bool = True,
     ) -> int:
         """Ask for a tunnel; ``TunnelOpened`` or an outcome with ``token`` follows. Returns its id, to cancel it by.
 
@@ -134,7 +154,8 @@ class Commands(ABC):
             ValueError: The name is empty or too long.
         """
         group = self._group_to_ask(cluster, b"", now)
-        return self.requester.open_tunnel(group, self.tunnels.offer(group, window_bytes, headers), timeout_s, token, now)
+        offer = self.tunnels.offer(group, window_bytes, headers)
+        return self.requester.open_tunnel(group, offer, timeout_s, token, now, waits=waits)
 
     def _group_to_ask(self, cluster: str, payload: bytes, now: float) -> Group:
         packets.check_size(payload, self.max_message_bytes)

@@ -138,7 +138,7 @@ class Overloaded(IrisError):
             return
         super().__init__(
             f"all {tried} tried members of {cluster!r} are full; the request was not executed. "
-            "Try again later, add members, or pass idempotent=True to keep trying within the timeout."
+            'Try again later, add members, or wait for a place with on_full="wait" and a longer timeout.'
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from iris_overlay.errors import OverlayError
 from iris_py import packets
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: How long a request waits for its reply unless it is told otherwise, in seconds.
 TIMEOUT_S = 5.0
 
+#: What becomes of a request when every member is full.
+OnFull: TypeAlias = Literal["wait", "raise"]
+
 
 class Requesting(NodeBase):
     """The part of a node that asks."""
@@ -37,6 +40,7 @@ class Requesting(NodeBase):
         prefer: str | None = None,
         require: str | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
+        on_full: OnFull = "wait",
     ) -> bytes:
         """Ask one member of a cluster, and return its reply.
 
@@ -54,10 +58,13 @@ class Requesting(NodeBase):
             require: A zone that nobody outside is asked. Of a cluster with more than 32 members a node sees a part only, in
                 which there may be none of that zone.
             headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
+            on_full: What to do when every member is full, so that the request is surely not executed. ``"wait"`` waits for a
+                place within the timeout, behind the requests of this node to that cluster that came before; ``"raise"`` raises
+                :exc:`Overloaded` at once, for callers that have something better to do.
 
         Raises:
             NoMembers: Nobody serves that name, or nobody in the zone that is required.
-            Overloaded: All members are full.
+            Overloaded: All members are full, and were so until the time ran out unless ``on_full="raise"``.
             MemberLost: The member died while it held the request.
             RemoteError: The handler failed.
             RequestTimeout: The time ran out.
@@ -73,11 +80,13 @@ class Requesting(NodeBase):
         placement = None
         if prefer is not None or require is not None:
             placement = (check_zone(prefer, "prefer"), check_zone(require, "require"))
+        if on_full != "wait":
+            check_on_full(on_full)
         content, sent = packets.as_bytes(payload), NO_HEADERS if headers is None else encode_headers(headers)
         if self._tracing is None:
-            return await self._request(cluster, content, timeout, idempotent, key, placement, sent)
+            return await self._request(cluster, content, timeout, idempotent, key, placement, sent, on_full)
         with self._tracing.call("request", cluster, sent) as sent:
-            return await self._request(cluster, content, timeout, idempotent, key, placement, sent)
+            return await self._request(cluster, content, timeout, idempotent, key, placement, sent, on_full)
 
     async def _request(
         self,
@@ -88,11 +97,14 @@ class Requesting(NodeBase):
         key: str | bytes | None,
         placement: Placement | None,
         headers: Headers,
+        on_full: OnFull,
     ) -> bytes:
         future: asyncio.Future[bytes] = self._loop.create_future()
         try:
             now = self._loop.time()
-            request_id = self._core.request(cluster, payload, timeout, idempotent, future, now, key, placement, headers)
+            request_id = self._core.request(
+                cluster, payload, timeout, idempotent, future, now, key, placement, headers, waits=on_full == "wait"
+            )
         except (ValueError, OverlayError) as exc:
             raise ConfigurationError(str(exc)) from exc
         if self._core.requester.is_alone:
@@ -111,3 +123,13 @@ class Requesting(NodeBase):
             self._core.requester.cancel(request_id)
             self._driver.wake()
             raise
+
+
+def check_on_full(on_full: str) -> None:
+    """Refuse what is no answer to full members.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    if on_full not in ("wait", "raise"):
+        raise ConfigurationError(f'on_full={on_full!r} must be "wait" or "raise".')

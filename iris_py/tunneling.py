@@ -12,6 +12,7 @@ from iris_py.headers import encode_headers
 from iris_py.node_base import NodeBase
 from iris_py.opening import Opening
 from iris_py.patterns.tunnel import WINDOW_BYTES, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
+from iris_py.requesting import check_on_full
 from iris_py.tunnels import Tunnel
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from iris_py.headers import Headers, HeaderValue
     from iris_py.patterns.tunnel_table import TunnelChanged, TunnelOpened
+    from iris_py.requesting import OnFull
 
 #: How long opening a tunnel may take unless it is told otherwise, in seconds: as for a request.
 OPEN_TIMEOUT_S = 5.0
@@ -36,6 +38,7 @@ class Tunneling(NodeBase):
         timeout: float = OPEN_TIMEOUT_S,
         window_bytes: int = WINDOW_BYTES,
         headers: Mapping[str, HeaderValue] | None = None,
+        on_full: OnFull = "wait",
     ) -> Opening[Tunnel]:
         """Open a tunnel to one member of a cluster, balanced as requests are. Use with ``await`` or ``async with``.
 
@@ -48,10 +51,12 @@ class Tunneling(NodeBase):
             window_bytes: What the member may send before any of it is received: 4 KiB to 1 GiB.
             headers: Small values by name, which the member sees as ``tunnel.headers``: str, bytes, int, float or bool, at most
                 4 KiB in all.
+            on_full: What to do when every member serves as many tunnels as it can: ``"wait"`` for a place within the timeout,
+                behind the openings of this node that came before, or ``"raise"`` :exc:`Overloaded` at once.
 
         Raises:
             NoMembers: Nobody serves that name, or nobody there serves tunnels.
-            Overloaded: All members are full.
+            Overloaded: All members are full, and were so until the time ran out unless ``on_full="raise"``.
             RequestTimeout: The time ran out.
             ConfigurationError: An argument is wrong.
             NodeClosed: The node was closed.
@@ -60,19 +65,23 @@ class Tunneling(NodeBase):
         if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
             raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
         check_window("window_bytes", window_bytes)
-        return Opening(self._open_tunnel(cluster, timeout, window_bytes, encode_headers(headers)))
+        check_on_full(on_full)
+        return Opening(self._open_tunnel(cluster, timeout, window_bytes, encode_headers(headers), waits=on_full == "wait"))
 
-    async def _open_tunnel(self, cluster: str, timeout: float, window_bytes: int, headers: Headers) -> Tunnel:
+    async def _open_tunnel(self, cluster: str, timeout: float, window_bytes: int, headers: Headers, *, waits: bool) -> Tunnel:
         self._check_open()  # again: an Opening may be awaited much later than it was made
         if self._tracing is None:
-            return await self._request_tunnel(cluster, timeout, window_bytes, headers)
+            return await self._request_tunnel(cluster, timeout, window_bytes, headers, waits=waits)
         with self._tracing.call("tunnel", cluster, headers) as headers:
-            return await self._request_tunnel(cluster, timeout, window_bytes, headers)
+            return await self._request_tunnel(cluster, timeout, window_bytes, headers, waits=waits)
 
-    async def _request_tunnel(self, cluster: str, timeout: float, window_bytes: int, headers: Headers) -> Tunnel:
+    async def _request_tunnel(
+        self, cluster: str, timeout: float, window_bytes: int, headers: Headers, *, waits: bool
+    ) -> Tunnel:
         future: asyncio.Future[Tunnel] = self._loop.create_future()
         try:
-            tunnel_id = self._core.open_tunnel(cluster, timeout, window_bytes, future, self._loop.time(), headers)
+            now = self._loop.time()
+            tunnel_id = self._core.open_tunnel(cluster, timeout, window_bytes, future, now, headers, waits=waits)
         except (ValueError, OverlayError) as exc:
             raise ConfigurationError(str(exc)) from exc
         self._driver.wake()

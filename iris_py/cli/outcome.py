@@ -121,7 +121,7 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
         advice = "Allow more time with --timeout." if "--timeout" in options else "Try again."
         return f"no reply from {error.cluster!r} within {error.timeout_s:g} s ({held}). {advice}"
     if isinstance(error, Overloaded):
-        wait = ", or wait with --idempotent" if "--idempotent" in options else ""
+        wait = ", or wait longer with --timeout" if "--timeout" in options else ""
         return f"all {error.tried} tried members of {error.cluster!r} are full. Try later{wait}."
     if isinstance(error, MemberLost):
         advice = "use --idempotent" if "--idempotent" in options else "do it again"

@@ -8,6 +8,7 @@ import msgspec
 
 from iris_py.group import Group, Member, Placement
 from iris_py.headers import Headers
+from iris_py.patterns.room import Room
 from iris_py.patterns.tunnel_offer import Offer
 
 
@@ -62,6 +63,8 @@ class Pending(msgspec.Struct, eq=False):
         is_routed: Whether it went through the ring: it may have been executed although no link says so.
         lost: Who went away with the request, so that it may have been executed.
         rejected: The last :class:`~iris_py.packets.Rejection`, 0 for none.
+        waits: Whether it waits for a place where every member is full; otherwise that ends it.
+        room: Where it waits for a place; None if it does not.
     """
 
     token: object
@@ -85,3 +88,5 @@ class Pending(msgspec.Struct, eq=False):
     is_routed: bool = False
     lost: Member | None = None
     rejected: int = 0
+    waits: bool = False
+    room: Room | None = None

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from iris_overlay.timers import DeadlineTable
 from iris_py import packets
+from iris_py.anchors import first_of, slot_of
 from iris_py.balancer import choose_near
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.headers import NO_HEADERS
 from iris_py.patterns.pending import Pending, Ticket, Together
+from iris_py.patterns.room import ROOM_BYTES_MAX, ROOM_GROWTH, ROOM_REQUESTS_MAX, Room, room_key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -25,10 +27,11 @@ if TYPE_CHECKING:
     from iris_py.balancer import Rng
     from iris_py.group import Group, Member, Peer, Placement
     from iris_py.headers import Headers
+    from iris_py.patterns.room import RoomKey
     from iris_py.patterns.tunnel_offer import Offer
 
-#: An idempotent request that found every member full or gone is tried again after this time (seconds), doubling up to the
-#: second value. Too small: a full cluster is hammered; too large: a restarted member idles.
+#: A request that found every member full, and an idempotent one that found them gone, is tried again after this time (seconds),
+#: doubling up to the second value. Too small: a full cluster is hammered; too large: a restarted member idles.
 RETRY_DELAY_S = 0.01
 RETRY_DELAY_S_MAX = 0.25
 #: An idempotent request that went through the ring and was not answered is given again after this time (seconds). Too small:
@@ -72,6 +75,9 @@ class Requester:
         self._waiting: dict[int, None] = {}  # without a member: the view is unknown or empty, or every link is congested
         self._deadlines: DeadlineTable[int | Together] = DeadlineTable()
         self._retry_times: DeadlineTable[int] = DeadlineTable()
+        self._rooms: dict[RoomKey, Room] = {}  # those with requests that wait for a place
+        self._room_times: DeadlineTable[Room] = DeadlineTable()
+        self._waiting_requests = self._waiting_bytes = 0  # in the rooms
         self.out: list[Outgoing] = []
         self.has_new_deadline = False
         self._earliest = math.inf
@@ -97,6 +103,7 @@ class Requester:
         headers: Headers = NO_HEADERS,
         *,
         is_anchored: bool = False,
+        waits: bool = False,
     ) -> int:
         """Start a request; its outcome comes with ``token``. Returns its id, for :meth:`cancel`.
 
@@ -111,6 +118,7 @@ class Requester:
             placement: Which zones it prefers and requires; None for the nearest.
             headers: What travels beside the payload.
             is_anchored: Whether the identity also chooses the member, for others may ask with the same one.
+            waits: Whether it waits for a place, until its time is out, if every member is full.
         """
         self._last_id = request_id = self._last_id + 1
         self.sent += 1
@@ -120,24 +128,34 @@ class Requester:
             kind, payload = packets.REQUEST_ONCE, identity + payload
         anchor = identity if is_anchored else b""
         pending = Pending(token, group, kind, payload, timeout_s, deadline, idempotent, placement, headers, anchor)
+        pending.waits = waits
         self._pending[request_id] = pending
         self._deadlines.set(request_id, deadline)
         if deadline < self._earliest:
             self.has_new_deadline = True
-        self._dispatch(request_id, pending, now)
+        if self._rooms and waits and room_key_of(pending) in self._rooms:
+            self._enter_room(request_id, pending, now)  # behind those that came before
+        else:
+            self._dispatch(request_id, pending, now)
         return request_id
 
-    def open_tunnel(self, group: Group, offer: Offer, timeout_s: float, token: object, now: float) -> int:
+    def open_tunnel(
+        self, group: Group, offer: Offer, timeout_s: float, token: object, now: float, *, waits: bool = False
+    ) -> int:
         """Ask for a tunnel: an outcome comes only if there can be none. Returns the id, for :meth:`cancel`."""
         self._last_id = request_id = self._last_id + 1
         deadline = now + min(timeout_s, TIMEOUT_S_MAX)
         pending = Pending(token, group, packets.TUNNEL_OPEN, b"", timeout_s, deadline, False, None, offer.headers)
         pending.offer = offer
+        pending.waits = waits
         self._pending[request_id] = pending
         self._deadlines.set(request_id, deadline)
         if deadline < self._earliest:
             self.has_new_deadline = True
-        self._dispatch(request_id, pending, now)
+        if self._rooms and waits and room_key_of(pending) in self._rooms:
+            self._enter_room(request_id, pending, now)
+        else:
+            self._dispatch(request_id, pending, now)
         return request_id
 
     def offer_of(self, peer: Peer, request_id: int) -> Offer | None:
@@ -154,6 +172,8 @@ class Requester:
         assert pending is not None
         assert pending.member is not None
         pending.member.observe(now - pending.sent_at)
+        if self._rooms and (room := self._rooms.get(room_key_of(pending))) is not None:
+            self._try_first(room, now)
         return pending.token
 
     def cancel_all(self, is_meant: Callable[[object], bool]) -> None:
@@ -186,12 +206,17 @@ class Requester:
             if type(pending.token) is Ticket:
                 pending.token.member = peer.id
             self.outcomes.append((pending.token, payload))
+            if self._rooms:
+                self._place_freed(pending.group, pending.member, now)
 
     def receive_failure(self, peer: Peer, request_id: int, payload: bytes, now: float) -> None:
         """The handler at a member raised. If the time ran out at both sides at once, that is what became of the request."""
         pending = self._take(peer, request_id)
         if pending is None:
             return
+        assert pending.member is not None
+        if self._rooms:
+            self._place_freed(pending.group, pending.member, now)
         if now >= pending.deadline:
             self.outcomes.append((pending.token, self._timeout_of(pending)))
             return
@@ -206,6 +231,13 @@ class Requester:
             return
         if reason != packets.Rejection.NOT_A_MEMBER or not pending.rejected:  # who says so does not count among the full
             pending.rejected = reason
+        member = pending.member
+        if reason in (packets.Rejection.OVERLOADED, packets.Rejection.NOT_A_MEMBER):
+            member.limit = member.in_flight - 1
+            if pending.waits and pending.offer is None and self._rooms and room_key_of(pending) in self._rooms:
+                self._take_from(request_id, member, pending)
+                self._enter_room(request_id, pending, now)
+                return
         self._try_another(request_id, pending, now)
 
     def peer_lost(self, peer: Peer, now: float, unsent: Container[int] = ()) -> None:
@@ -282,6 +314,8 @@ class Requester:
         """Members came, or a link has room again: give waiting requests another chance."""
         for request_id in list(self._waiting):
             self._dispatch(request_id, self._pending[request_id], now)
+        for room in list(self._rooms.values()):
+            self._fill_places(room, now)
 
     def handle_timeout(self, now: float) -> None:
         """End what is out of time, and try again what waited for that; harmless if early."""
@@ -298,6 +332,8 @@ class Requester:
                 self._try_another(request_id, pending, now)
             else:
                 self._dispatch(request_id, pending, now)
+        if self._rooms:
+            self._try_rooms(now)
 
     # -- out
 
@@ -318,7 +354,7 @@ class Requester:
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        times = (self._deadlines.deadline(), self._retry_times.deadline())
+        times = (self._deadlines.deadline(), self._retry_times.deadline(), self._room_times.deadline())
         earliest = min((time for time in times if time is not None), default=None)
         self.has_new_deadline = False
         self._earliest = math.inf if earliest is None else earliest
@@ -387,16 +423,21 @@ class Requester:
         return NoMembers(group.name, self._count_nodes(), "" if placement is None else placement[1], elsewhere)
 
     def _handle_none_ready(self, request_id: int, pending: Pending, *, congested: bool, now: float) -> None:
+        is_full = pending.rejected == packets.Rejection.OVERLOADED
         if congested:
             self._park(request_id, pending)
-        elif pending.idempotent:
+        elif is_full and pending.waits:
+            self._enter_room(request_id, pending, now)
+        elif pending.idempotent and not is_full:
             assert pending.tried is not None
             rounds = max(0, pending.attempts // len(pending.tried) - 1)
             pending.tried = None
             pending.is_parked = True
             self._retry_times.set(request_id, now + min(RETRY_DELAY_S_MAX, RETRY_DELAY_S * 2.0 ** min(rounds, 16)))
             self.has_new_deadline = True
-        elif pending.rejected == packets.Rejection.OVERLOADED:
+        elif is_full and pending.lost is not None:
+            self._finish(request_id, pending, MemberLost(pending.group.name, pending.lost.peer.id.hex()))
+        elif is_full:
             self._finish(request_id, pending, Overloaded(pending.group.name, pending.tried_count))
         elif pending.rejected == packets.Rejection.EXPIRED:
             self._finish(request_id, pending, RequestTimeout(pending.group.name, pending.timeout_s, None))
@@ -438,8 +479,100 @@ class Requester:
 
     def _unpark(self, request_id: int, pending: Pending) -> None:
         pending.is_parked = False
+        if pending.room is not None:
+            self._leave_room(pending, pending.room)
+            return
         self._waiting.pop(request_id, None)
         self._retry_times.cancel(request_id)
+
+    # -- waiting for a place
+
+    def _enter_room(self, request_id: int, pending: Pending, now: float) -> None:
+        """Let a request wait for a place, behind those that came before it."""
+        size = len(pending.payload)
+        pending.tried_count = max(pending.tried_count, len(pending.group.candidates(pending.placement)))
+        if self._waiting_requests >= ROOM_REQUESTS_MAX or self._waiting_bytes + size > ROOM_BYTES_MAX:
+            self._finish(request_id, pending, Overloaded(pending.group.name, pending.tried_count))
+            return
+        self._waiting_requests += 1
+        self._waiting_bytes += size
+        pending.rejected = packets.Rejection.OVERLOADED
+        pending.tried = None
+        pending.is_parked = True
+        key = room_key_of(pending)
+        room = self._rooms.get(key)
+        if room is None:
+            room = self._rooms[key] = Room(key)
+            self._pause_room(room, pending, now)
+        pending.room = room
+        room.add(request_id)
+
+    def _leave_room(self, pending: Pending, room: Room) -> None:
+        pending.room = None
+        self._waiting_requests -= 1
+        self._waiting_bytes -= len(pending.payload)
+        room.count -= 1
+        if not room.count:
+            del self._rooms[room.key]
+            self._room_times.cancel(room)
+            for member in room.key[0].members or ():
+                member.limit = math.inf
+
+    def _pause_room(self, room: Room, first: Pending, now: float) -> None:
+        rounds = max(0, first.attempts // max(1, first.tried_count) - 1)
+        self._room_times.set(room, now + min(RETRY_DELAY_S_MAX, RETRY_DELAY_S * 2.0 ** min(rounds, 16)))
+        self.has_new_deadline = True
+
+    def _place_freed(self, group: Group, member: Member, now: float) -> None:
+        """A member has answered: it takes another one."""
+        member.limit += ROOM_GROWTH
+        for room in [room for room in self._rooms.values() if room.key[0] is group]:
+            self._fill_places(room, now)
+
+    def _try_rooms(self, now: float) -> None:
+        """Try again, with one request for each member, where nothing was heard of a place for long enough."""
+        for room in self._room_times.expired(now):
+            first = room.first(self._pending)
+            assert first is not None
+            self._pause_room(room, first[1], now)
+            for member in room.key[0].members or ():
+                member.limit = max(member.limit, member.in_flight + 1)
+            if room.key[2]:
+                self._try_first(room, now)
+        for room in list(self._rooms.values()):
+            self._fill_places(room, now)
+
+    def _try_first(self, room: Room, now: float) -> None:
+        """Ask again for the tunnel that has waited for longest."""
+        first = room.first(self._pending)
+        if first is not None:
+            self._dispatch(*first, now)
+
+    def _fill_places(self, room: Room, now: float) -> None:
+        """Send what waits to those that have a place, as far as is known."""
+        group, placement, is_for_tunnels = room.key
+        while (first := room.first(self._pending)) is not None:
+            request_id, pending = first
+            members = group.candidates(placement)
+            if not members:
+                self._unpark(request_id, pending)
+                self._handle_no_members(request_id, pending, known=True)
+                continue
+            if is_for_tunnels:  # whether there is a place for one nobody knows but the member
+                return
+            size = len(pending.payload)
+            having = [member for member in members if member.in_flight + 1 <= member.limit and member.peer.has_room_for(size)]
+            if not having:
+                return
+            levels = group.order(having, placement)
+            if pending.anchor:
+                member = first_of(levels[0], slot_of(pending.anchor))
+            else:
+                member, unready = choose_near(levels, self._rng)
+                if unready is not None:
+                    self.wanted.append(unready.peer)
+            self._unpark(request_id, pending)
+            self._send(request_id, pending, member, now)
 
     # -- the end of a request
 

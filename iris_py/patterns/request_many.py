@@ -59,10 +59,15 @@ class ManyRequester(Requester):
         together = Together(ids, len(ids))
         self._deadlines.set(together, deadline)
         kind, pending_by_id, out, who_has = packets.REQUEST_ONCE, self._pending, self.out, group.anchors.usual
+        is_full = bool(self._rooms) and (group, None, False) in self._rooms
         for request_id, identity, (token, _key, payload) in zip(ids, identities, asked, strict=True):
             content = identity + payload
             pending = Pending(token, group, kind, content, timeout_s, deadline, True, None, NO_HEADERS, identity, together)
+            pending.waits = True
             pending_by_id[request_id] = pending
+            if is_full:
+                self._enter_room(request_id, pending, now)  # behind those that came before
+                continue
             member = who_has.get(slot_of(identity))  # after the first request of a slot
             if member is None or (peer := member.peer).is_full or peer.link is None or peer.link.congested:
                 self._dispatch(request_id, pending, now)
@@ -93,3 +98,5 @@ class ManyRequester(Requester):
             if type(pending.token) is Ticket:
                 pending.token.member = peer.id
             outcomes.append((pending.token, payload))
+            if self._rooms:
+                self._place_freed(pending.group, member, now)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from iris_py.config import Config
     from iris_py.headers import HeaderValue
+    from iris_py.requesting import OnFull
     from iris_py.subscriptions import Callback
     from iris_py.sync.background import Background
     from iris_py.sync.handlers import AnyHandler
@@ -139,6 +140,7 @@ class Node(Closable):
         prefer: str | None = None,
         require: str | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
+        on_full: OnFull = "wait",
     ) -> bytes:
         return self._background.wait(
             self._inner.request,
@@ -150,6 +152,7 @@ class Node(Closable):
             prefer=prefer,
             require=require,
             headers=headers,
+            on_full=on_full,
         )
 
     def request_future(
@@ -163,6 +166,7 @@ class Node(Closable):
         prefer: str | None = None,
         require: str | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
+        on_full: OnFull = "wait",
     ) -> Future[bytes]:
         """Ask as :meth:`request` does, without waiting, so that many requests are under way at once.
 
@@ -183,6 +187,7 @@ class Node(Closable):
             prefer=prefer,
             require=require,
             headers=headers,
+            on_full=on_full,
         )
 
     @documented_as(client.Node.broadcast)
@@ -212,8 +217,11 @@ class Node(Closable):
         timeout: float = OPEN_TIMEOUT_S,
         window_bytes: int = WINDOW_BYTES,
         headers: Mapping[str, HeaderValue] | None = None,
+        on_full: OnFull = "wait",
     ) -> Tunnel:
-        inner = self._background.open(self._inner.tunnel, cluster, timeout=timeout, window_bytes=window_bytes, headers=headers)
+        inner = self._background.open(
+            self._inner.tunnel, cluster, timeout=timeout, window_bytes=window_bytes, headers=headers, on_full=on_full
+        )
         return Tunnel(inner, self._background)
 
     # -- topics

@@ -333,9 +333,9 @@ def test_a_full_member_says_so_and_others_are_tried(loops: Loops) -> None:
             waiting = asyncio.create_task(node.request("wait", b""))
             await loops.until(lambda: one.statistics().executed == 1)
             with pytest.raises(iris.Overloaded) as caught:
-                await node.request("wait", b"")
+                await node.request("wait", b"", on_full="raise")
             assert caught.value.tried == 1
-            patient = asyncio.create_task(node.request("wait", b"", idempotent=True))
+            patient = asyncio.create_task(node.request("wait", b""))
             await two.join("wait", echo)
             for _ in range(10):
                 assert await node.request("wait", b"other") == b"other"
@@ -364,9 +364,9 @@ def test_a_thread_that_is_not_waited_for_counts_until_it_ends(loops: Loops) -> N
                 with pytest.raises(iris.RequestTimeout):
                     await node.request("wait", payload, timeout=0.05)
             with pytest.raises(iris.Overloaded):
-                await node.request("wait", b"three")
+                await node.request("wait", b"three", on_full="raise")
             may_end.set()
-            assert await node.request("wait", b"four", idempotent=True) == b"four"
+            assert await node.request("wait", b"four") == b"four"
             assert sorted(ended) == [b"four", b"one", b"two"]
 
     loops.run(main())

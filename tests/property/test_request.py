@@ -31,9 +31,10 @@ INDEX = st.integers(0, 9)
 class Asked:
     """What the model knows of one request."""
 
-    def __init__(self, deadline: float, idempotent: bool) -> None:
+    def __init__(self, deadline: float, idempotent: bool, waits: bool) -> None:
         self.deadline = deadline
         self.idempotent = idempotent
+        self.waits = waits
         self.holder: Member | None = None
         self.sends = 0
         self.returns = 0  # times that it came back surely not executed: rejected, or never sent
@@ -61,11 +62,12 @@ class RequesterMachine(RuleBasedStateMachine):
         held = [(id_, asked) for id_, asked in self.asked.items() if asked.holder is not None]
         return held[index % len(held)] if held else None
 
-    @rule(timeout_s=st.sampled_from((0.02, 0.5, 10.0)), idempotent=st.booleans())
-    def ask(self, timeout_s: float, idempotent: bool) -> None:
+    @rule(timeout_s=st.sampled_from((0.02, 0.5, 10.0)), idempotent=st.booleans(), waits=st.booleans())
+    def ask(self, timeout_s: float, idempotent: bool, waits: bool) -> None:
         expected = self.requester._last_id + 1
-        self.asked[expected] = Asked(self.now + timeout_s, idempotent)
-        assert self.requester.request(self.group, b"", timeout_s, idempotent, expected, self.now) == expected
+        self.asked[expected] = Asked(self.now + timeout_s, idempotent, waits)
+        asked = self.requester.request(self.group, b"", timeout_s, idempotent, expected, self.now, waits=waits)
+        assert asked == expected
         self.settle()
 
     @rule(index=INDEX, kind=st.sampled_from(("reply", "failure", "overloaded", "not a member", "expired")))
@@ -244,12 +246,13 @@ class RequesterMachine(RuleBasedStateMachine):
         elif isinstance(outcome, RemoteError):
             assert asked.answer == b"failure"
         elif isinstance(outcome, MemberLost):
-            assert not asked.idempotent
+            assert not asked.idempotent or not asked.waits
             assert asked.was_lost
         elif isinstance(outcome, Overloaded | NoMembers):  # surely not executed
             assert asked.sends == asked.returns
             assert not asked.was_lost
-            assert not asked.idempotent or asked.deadline <= self.now
+            waits = asked.waits if isinstance(outcome, Overloaded) else asked.idempotent
+            assert not waits or asked.deadline <= self.now
         else:
             assert isinstance(outcome, RequestTimeout)
             assert asked.deadline <= self.now or not asked.idempotent
@@ -267,8 +270,11 @@ class RequesterMachine(RuleBasedStateMachine):
         parked = {id_ for id_, asked in self.asked.items() if asked.holder is None}
         routed = {id_ for id_, asked in self.asked.items() if self.is_retried(asked)}
         waiting, paused = set(requester._waiting), {id_ for id_ in self.asked if id_ in requester._retry_times} - routed
-        assert waiting | paused == parked
-        assert not waiting & paused
+        in_room = {id_ for id_ in self.asked if requester._pending[id_].room is not None}
+        assert waiting | paused | in_room == parked
+        assert len(waiting) + len(paused) + len(in_room) == len(parked)
+        assert requester._waiting_requests == len(in_room) == sum(room.count for room in requester._rooms.values())
+        assert len(requester._room_times) == len(requester._rooms)
         assert len(requester._retry_times) == len(paused) + len(routed)
 
     def teardown(self) -> None:

@@ -258,7 +258,9 @@ def test_a_registration_counts_them_too() -> None:
 
         await member.join("slow", hang, concurrency=1, queue_bytes=2 * HEADERS_BYTES_MAX)
         large = {"a": bytes(HEADERS_BYTES_MAX - 10)}
-        asking = [asyncio.create_task(other.request("slow", b"", headers=large, timeout=60.0)) for _ in range(5)]
+        asking = [
+            asyncio.create_task(other.request("slow", b"", headers=large, timeout=60.0, on_full="raise")) for _ in range(5)
+        ]
         outcomes = await asyncio.gather(*asking, return_exceptions=True)
         assert sum(isinstance(outcome, iris.Overloaded) for outcome in outcomes) == 2
         assert member.statistics().rejected == {"overloaded": 2}

@@ -462,7 +462,7 @@ def test_a_full_member_is_passed_over_and_all_full_are_overloaded() -> None:
         tunnels = [await caller.tunnel("files") for _ in range(4)]
         assert sorted(tunnel.member for tunnel in tunnels) == sorted(member.id for member in members * 2)
         with pytest.raises(iris.Overloaded) as raised:
-            await caller.tunnel("files")
+            await caller.tunnel("files", on_full="raise")
         assert raised.value.tried == 2
         await tunnels[0].close()
         async with caller.tunnel("files") as again:

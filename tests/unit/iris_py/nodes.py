@@ -106,8 +106,9 @@ class Net:
         timeout_s: float = 5.0,
         idempotent: bool = False,
         token: object = None,
+        waits: bool = True,
     ) -> int:
-        return core.request(cluster, payload, timeout_s, idempotent, token, self.now)
+        return core.request(cluster, payload, timeout_s, idempotent, token, self.now, waits=waits)
 
     def serve(self, core: NodeCore) -> int:
         """Answer every request that has started with its payload; returns how many."""

@@ -246,7 +246,7 @@ def test_overloaded_and_then_retried_elsewhere() -> None:
     net.join(one, concurrency=1, queue=0)
     net.join(two, concurrency=1, queue=0)
     for number in range(3):
-        net.request(caller, token=number)
+        net.request(caller, token=number, waits=False)
     net.cores.drive()
     (error,) = net.outcomes(caller).values()
     assert isinstance(error, Overloaded)

@@ -24,7 +24,7 @@ CASES = [
     (errors.NoMembers("upper", 2, "eu", 0), ExitCode.NO_MEMBERS, "iris join upper"),
     (errors.RequestTimeout("upper", 5.0, None), ExitCode.TIMEOUT, "--timeout"),
     (errors.RequestTimeout("upper", 5.0, "ab" * 16), ExitCode.TIMEOUT, "abababab"),
-    (errors.Overloaded("upper", 3), ExitCode.OVERLOADED, "--idempotent"),
+    (errors.Overloaded("upper", 3), ExitCode.OVERLOADED, "--timeout"),
     (errors.HandshakeError("127.0.0.1:1", "no answer"), ExitCode.HANDSHAKE, "127.0.0.1:1"),
     (errors.MemberLost("upper", "ab" * 16), ExitCode.FAILED, "--idempotent"),
     (errors.RemoteError("upper", "ab" * 16, "CommandFailed", "exit status 1\n\x1b[31mred"), ExitCode.FAILED, "\\x1b[31mred"),

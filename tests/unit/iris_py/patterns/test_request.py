@@ -63,8 +63,17 @@ class Caller:
         assert member.peer.link is not None
         member.peer.link.congested = member.peer.link.is_busy = congested
 
-    def request(self, now: float = 0.0, *, timeout_s: float = 5.0, idempotent: bool = False, token: object = "token") -> int:
-        return self.requester.request(self.group, b"payload", timeout_s, idempotent, token, now)
+    def request(
+        self,
+        now: float = 0.0,
+        *,
+        timeout_s: float = 5.0,
+        idempotent: bool = False,
+        token: object = "token",
+        waits: bool | None = None,
+    ) -> int:
+        waits = idempotent if waits is None else waits
+        return self.requester.request(self.group, b"payload", timeout_s, idempotent, token, now, waits=waits)
 
     def sent(self) -> list[tuple[int, Member, int]]:
         """Take (kind, member, id) of what is to be sent; every member that ever was is known by its peer."""
@@ -98,6 +107,9 @@ class Caller:
         assert not requester._waiting
         assert not len(requester._deadlines)
         assert not len(requester._retry_times)
+        assert not requester._rooms
+        assert not len(requester._room_times)
+        assert (requester._waiting_requests, requester._waiting_bytes) == (0, 0)
         assert requester.deadline() is None
         assert all(member.in_flight == 0 for member in self.all_members())
 
@@ -364,6 +376,115 @@ def test_a_rejected_request_that_waits_for_room_and_ends_is_gone() -> None:
     caller.congest(second, congested=False)
     caller.requester.view_changed(1.5)
     assert not caller.sent()
+
+
+# -- waiting for a place
+
+
+def test_who_finds_every_member_full_waits_for_a_place_and_the_first_come_is_the_first_to_get_one() -> None:
+    caller = Caller(1)
+    (member,) = caller.all_members()
+    ids = [caller.request(token=number, waits=True) for number in range(6)]
+    assert len(caller.sent()) == 6
+    for id_ in ids[2:]:  # it takes two at once
+        caller.requester.receive_rejection(member.peer, id_, Rejection.OVERLOADED, 0.0)
+    late = caller.request(token="late", waits=True)
+    assert not caller.sent(), "whoever comes later does not go before those that wait"
+    order, held = [], ids[:2]
+    for step in range(1, 8):
+        caller.requester.receive_reply(member.peer, held.pop(0), b"reply", step / 100)
+        held += [id_ for _kind, _member, id_ in caller.sent()]
+        assert len(held) <= 2, "each answer lets one more go"
+        order += [id_ for id_ in held if id_ not in order]
+    assert order == [*ids[1:], late]
+    assert [token for token, reply in caller.requester.outcomes_received() if reply == b"reply"] == [0, 1, 2, 3, 4, 5, "late"]
+    caller.check_idle()
+
+
+def test_who_is_rejected_again_keeps_its_turn() -> None:
+    caller = Caller(1)
+    (member,) = caller.all_members()
+    first, second, third = (caller.request(token=number, waits=True) for number in range(3))
+    caller.raw()
+    for id_ in (third, second):
+        caller.requester.receive_rejection(member.peer, id_, Rejection.OVERLOADED, 0.0)
+    caller.requester.receive_reply(member.peer, first, b"", 0.1)
+    for _ in range(3):
+        assert [id_ for _kind, _member, id_ in caller.sent()] == [second]
+        caller.requester.receive_rejection(member.peer, second, Rejection.OVERLOADED, 0.2)
+        caller.requester.handle_timeout(caller.requester.deadline() or 0.0)
+    caller.requester.close(NodeClosed())
+
+
+def test_places_that_others_have_freed_are_found_by_trying_ever_more_rarely() -> None:
+    caller = Caller(1)
+    (member,) = caller.all_members()
+    id_, now, tries = caller.request(timeout_s=5.0, waits=True), 0.0, 0
+    while not (outcomes := caller.requester.outcomes_received()):
+        tries += len(caller.sent())
+        if member.in_flight:
+            caller.requester.receive_rejection(member.peer, id_, Rejection.OVERLOADED, now)
+        deadline = caller.requester.deadline()
+        assert deadline is not None
+        now = deadline
+        caller.requester.handle_timeout(now)
+    ((_token, error),) = outcomes
+    assert isinstance(error, Overloaded), "it was surely not executed, and the time is out"
+    assert now == 5.0
+    assert 5 < tries < 5.0 / RETRY_DELAY_S_MAX + 10
+    caller.check_idle()
+
+
+def test_who_does_not_want_to_wait_is_not_kept_by_those_that_do() -> None:
+    caller = Caller(1)
+    (member,) = caller.all_members()
+    waiting = caller.request(token="waits", waits=True)
+    caller.raw()
+    caller.requester.receive_rejection(member.peer, waiting, Rejection.OVERLOADED, 0.0)
+    for idempotent in (False, True):
+        other = caller.request(token="raises", idempotent=idempotent, waits=False)
+        assert [id_ for _kind, _member, id_ in caller.sent()] == [other]
+        caller.requester.receive_rejection(member.peer, other, Rejection.OVERLOADED, 0.0)
+        ((token, error),) = caller.requester.outcomes_received()
+        assert token == "raises"
+        assert isinstance(error, Overloaded)
+    caller.requester.cancel(waiting)
+    caller.check_idle()
+
+
+def test_a_new_member_takes_what_waits_and_the_last_that_leaves_ends_it() -> None:
+    caller = Caller(1)
+    (member,) = caller.all_members()
+    ids = [caller.request(token=number, waits=True) for number in range(4)]
+    caller.raw()
+    for id_ in ids:
+        caller.requester.receive_rejection(member.peer, id_, Rejection.OVERLOADED, 0.0)
+    second = caller.join(0.001)
+    assert [(to, id_) for _kind, to, id_ in caller.sent()] == [(second, id_) for id_ in ids]
+    for id_ in ids:
+        caller.requester.receive_rejection(second.peer, id_, Rejection.OVERLOADED, 0.002)
+    sent = caller.sent()  # each was tried at the second only, now at the first
+    for _kind, to, id_ in sent:
+        caller.requester.receive_rejection(to.peer, id_, Rejection.OVERLOADED, 0.003)
+    assert not caller.requester.outcomes_received()
+    caller.leave(member, 0.004)
+    caller.leave(second, 0.004)
+    assert [(token, type(error)) for token, error in caller.requester.outcomes_received()] == [(n, NoMembers) for n in range(4)]
+    caller.check_idle()
+
+
+@pytest.mark.parametrize("bound", ["ROOM_REQUESTS_MAX", "ROOM_BYTES_MAX"])
+def test_what_waits_for_a_place_is_bounded(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"iris_py.patterns.request.{bound}", 2 if bound == "ROOM_REQUESTS_MAX" else 2 * len(b"payload"))
+    caller = Caller(1)
+    (member,) = caller.all_members()
+    ids = [caller.request(token=number, waits=True) for number in range(3)]
+    caller.raw()
+    for id_ in ids:
+        caller.requester.receive_rejection(member.peer, id_, Rejection.OVERLOADED, 0.0)
+    ((token, error),) = caller.requester.outcomes_received()
+    assert token == 2
+    assert isinstance(error, Overloaded)
 
 
 # -- lost members
@@ -733,7 +854,9 @@ def test_placements_follow_the_view_and_are_bounded() -> None:
 
 def anchored(caller: Caller, now: float = 0.0, key: int = 9, timeout_s: float = 5.0) -> int:
     identity = bytes((0, key)) + bytes(14)
-    return caller.requester.request(caller.group, b"payload", timeout_s, True, "token", now, identity, is_anchored=True)
+    return caller.requester.request(
+        caller.group, b"payload", timeout_s, True, "token", now, identity, is_anchored=True, waits=True
+    )
 
 
 def only(caller: Caller) -> Member:

@@ -48,7 +48,7 @@ class Caller:
     def one_by_one(self, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float) -> list[int]:
         return [
             self.requester.request(
-                self.group, payload, timeout_s, True, token, now, identity_of_key("cluster", key), is_anchored=True
+                self.group, payload, timeout_s, True, token, now, identity_of_key("cluster", key), is_anchored=True, waits=True
             )
             for token, key, payload in asked
         ]
