@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import drain, fairness, join, latency, memory, races, scale, subscriptions, throughput, tunnels
+from benchmarks import drain, fairness, join, latency, memory, races, scale, stalls, subscriptions, throughput, tunnels
 from benchmarks.harness import BenchmarkFailed
 from benchmarks.report import Row, as_table, make_rows
 from benchmarks.report import as_json as make_json
@@ -39,6 +39,7 @@ class What(enum.Enum):
     MEMORY = "memory"
     RACES = "races"
     SUBSCRIPTIONS = "subscriptions"
+    STALLS = "stalls"
     ALL = "all"
 
 
@@ -56,6 +57,7 @@ _SECTIONS = {
     What.MEMORY: memory.section,
     What.RACES: races.section,
     What.SUBSCRIPTIONS: subscriptions.section,
+    What.STALLS: stalls.section,
 }
 #: They take long, and nobody is compared there.
 _BY_NAME_ONLY = set(What) - {What.LATENCY, What.THROUGHPUT, What.SMALL, What.JOIN}

@@ -368,6 +368,7 @@ class GroupSimulation:
         node.is_stalled = False
         if not node.is_live:
             return
+        self._input(node, GroupLayer.resume)
         waiting, node.waiting = node.waiting, deque()
         for method, arguments in waiting:
             self._input(node, method, *arguments)

@@ -6,6 +6,7 @@ here has messages for, `Dialler` and `Discovery` find the network and other part
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.contacts import ContactFailed, Contacts
@@ -85,6 +86,9 @@ class Composition:
         self._is_started = False
         self._is_leaving = False
         self._is_settled = False
+        # When the owner was to come at the latest, as it was told; and when it last came too late.
+        self._due = inf
+        self._resumed_at = -inf
         self._links: dict[NodeId, NodeInfo] = {}
         self._violators: dict[NodeId, None] = {}
         self._to_merge: dict[NodeId, None] = {}
@@ -123,8 +127,19 @@ class Composition:
             self._discovery.settle()
             self._events.append(Settled())
 
+    def _notice_stall(self, now: float) -> None:
+        """Handle that this process stood still, if so, before whatever came meanwhile is.
+
+        A message or the timer comes first, that depends on the event loop; and either may put the deadlines off that show it.
+        """
+        if now - max(self._due, self._resumed_at) > self._config.stall_s:
+            self._resumed_at = now
+            self._ring.resume(now)
+            self._groups.resume(now)
+
     def _finish_turn(self, now: float) -> None:
         """Carry what the parts put out until nothing moves."""
+        self._due = inf  # until the owner asks again
         if self._dialler.found:
             self._merge_with_found(now)
         moved = True

@@ -111,9 +111,10 @@ class OverlayConfig:
     """How often the failure detector is told whom to watch, if the leaf set does not change. Too small: work. Too large: new
     entries of the routing table are not watched for as long."""
 
-    stall_s: float = 2.0
-    """A node whose timer is so late compares its leaf set with its neighbours: they may have buried it. Too small: a busy event
-    loop makes messages. Too large: a node that was stopped is missed for longer."""
+    stall_s: float = 1.0
+    """A node that comes so much later than it should compares its leaf set with its neighbours, who may have buried it, and
+    registers anew. Some timer is due every second, and who is silent for 2 s may be dead. Too small: a busy event loop makes
+    messages. Too large: a node that was declared dead meanwhile notices it when it renews."""
 
     beacon_interval_s: float = 3.0
     """The time between beacons of a small network, jittered by a fifth. Too small: noise. Too large: partitions heal later."""

@@ -36,10 +36,6 @@ class GroupConfig:
     """Members and watchers of a dead root ask the new one after a random part of this. Too small: a rush on a root that is just
     taking over. Too large: the directory is incomplete for as long, if all its copies died."""
 
-    stall_s: float = 2.0
-    """A node whose timer is so late registers anew. Less than it takes to be declared dead, 3 s. Too small: a busy event loop
-    makes traffic. Too large: a node that was declared dead meanwhile notices it when it renews."""
-
     replay_s: float = 5.0
     """A cast is kept at the root for so long, and repeated to who lost its parent in the tree meanwhile. Too small: what was
     sent through an inner node between its death and the detection, 3 s, is lost. Too large: memory, and repetitions."""

@@ -185,15 +185,20 @@ class GroupLayer:
 
     def link_lost(self, peer: NodeId, now: float) -> None:
         """Handle that the link to a peer ended: that says nothing about its life, but messages may be lost."""
+        self._roots.link_lost(peer, now)
         self._watches.link_lost(peer, now)
+        self._memberships.link_lost(peer, now)
         self._finish_turn(now)
+
+    def resume(self, now: float) -> None:
+        """Handle that this process stood still: it was taken for dead, perhaps, and who would tell it so may be gone."""
+        if self._is_active:
+            self._memberships.forget_roots()
+            self._begin_incarnation(self._memberships.stamp, now)
+            self._finish_turn(now)
 
     def handle_timeout(self, now: float) -> None:
         """Handle that time has come; harmless if early."""
-        deadline = self.deadline()
-        if deadline is not None and now - deadline > self._config.stall_s and self._is_active:
-            # This process stood still. Others took it for dead, and those who would tell it may be gone.
-            self._begin_incarnation(self._memberships.stamp, now)
         self._roots.handle_timeout(now)
         self._watches.handle_timeout(now)
         self._memberships.handle_timeout(now)
@@ -399,6 +404,11 @@ class GroupLayer:
             for message, path in loopback:
                 self._handle(message, self._local, path, now)
 
+    def _look_for_self(self, group: GroupId, now: float) -> None:
+        """Register at once if a view lacks this member: it was taken for dead, or its registration went to an old root."""
+        if self._watches.lacks(group, self._local.id):
+            self._memberships.missed(group, now)
+
     # Messages
 
     def _handle_accused(self, message: Accused, source: NodeInfo, path: Path | None, now: float) -> None:
@@ -418,6 +428,14 @@ class GroupLayer:
         if message.accusation.node != self._local.id and path is not None:
             self._outbox.send(message.root, message.accusation)
 
+    def _handle_view(self, message: View, source: NodeInfo, path: Path | None, now: float) -> None:
+        self._watches.view(message, now)
+        self._look_for_self(message.group, now)
+
+    def _handle_change(self, message: Change, source: NodeInfo, path: Path | None, now: float) -> None:
+        self._watches.change(source, message, now)
+        self._look_for_self(message.group, now)
+
     def _handle_watch(self, message: Watch, source: NodeInfo, path: Path | None, now: float) -> None:
         self._roots.watch(message, path if source.id == message.info.id else None, now)
 
@@ -433,8 +451,8 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     Check: GroupLayer._handle_check,
     Watch: GroupLayer._handle_watch,
     Unwatch: lambda layer, message, source, path, now: layer._roots.unwatch(message),
-    View: lambda layer, message, source, path, now: layer._watches.view(message, now),
-    Change: lambda layer, message, source, path, now: layer._watches.change(source, message, now),
+    View: GroupLayer._handle_view,
+    Change: GroupLayer._handle_change,
     Told: lambda layer, message, source, path, now: layer._roots.acknowledge(
         Kind.WATCHER, message.group, source, message.version, now
     ),

@@ -280,6 +280,16 @@ class GroupRoot:
             self.followers.forget_told(kind, follower, max(follower.wants, self.directory.version))
         return True
 
+    def link_lost(self, node: NodeId) -> bool:
+        """Handle that the link to a node ended: tell it again what it has not acknowledged. Return whether there is such."""
+        is_untold = False
+        for kind in Kind:
+            follower = self.followers.members[kind].get(node)
+            if follower is not None and follower.told < follower.sent:
+                self.followers.forget_told(kind, follower, max(follower.wants, self.directory.version))
+                is_untold = True
+        return is_untold
+
     def flush(self) -> list[tuple[Kind, Follower]]:
         """Send what followers have to know; return whom something was sent to."""
         due, self.followers.due = self.followers.due, {}

@@ -7,6 +7,7 @@ does no harm if it took the directory over, and brings it back if all copies die
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.events import GroupJoined, GroupLeft
@@ -22,13 +23,22 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
 
+MISSED_S: Final = 0.25
+"""Who is missing in a view registers through the ring, but not if it did so a moment ago. Too small: each view that is older
+than the registration costs a message. Too large: a registration that was lost is missing for as long."""
+
+ROUTED_MAX: Final = 64
+"""Who stood still does not trust the roots that it knew, and registers through the ring, if it is in so few groups. Beyond, it
+asks the roots that it knew, in batches, and the ring when those are gone. Too small: a message into a link that is dead costs a
+second. Too large: a stall is followed by another one, for the messages that it makes."""
+
 COMMANDS_MAX: Final = 4096
 """Joins and leaves that wait for acknowledgements. A caller that joins and leaves in a loop reaches it; the oldest then
 completes at once, as if its bound had passed."""
 
 
 class _Membership:
-    __slots__ = ("attempts", "attributes", "ends_at", "root", "size", "stamp")
+    __slots__ = ("attempts", "attributes", "ends_at", "root", "routed_at", "size", "stamp")
 
     def __init__(self, attributes: bytes, stamp: int) -> None:
         self.attributes = attributes
@@ -37,6 +47,8 @@ class _Membership:
         self.root: NodeInfo | None = None
         self.size = 0
         self.attempts = 0
+        # When it was last sent through the ring.
+        self.routed_at = -inf
         # When a membership that was left is given up: the root has forgotten it by then.
         self.ends_at: float | None = None
 
@@ -173,6 +185,29 @@ class Memberships:
                     jitter_s = 0.0 if membership.size <= VIEW_MAX else self._config.repair_jitter_s * self._rng.random()
                     self._resend.set(group, now + jitter_s)
 
+    def link_lost(self, peer: NodeId, now: float) -> None:
+        """Handle that a link ended: what was sent through it and is not acknowledged is sent again, through the ring."""
+        for memberships in (self.groups, self._leaving):
+            for group, membership in memberships.items():
+                if membership.root is not None and membership.root.id == peer and group in self._resend:
+                    membership.root = None
+                    self._resend.set(group, now)
+
+    def missed(self, group: GroupId, now: float) -> None:
+        """Handle that a view lacks this node: register through the ring, for the root that is known here may be none."""
+        membership = self.groups.get(group)
+        if membership is not None and now - membership.routed_at >= MISSED_S:
+            membership.root = None
+            membership.attempts = 0
+            self._send(group, membership, now)
+
+    def forget_roots(self) -> None:
+        """Handle that this process stood still: other nodes may be the roots by now. Who they are the ring knows."""
+        if len(self.groups) <= ROUTED_MAX:
+            for membership in (*self.groups.values(), *self._leaving.values()):
+                membership.root = None
+                membership.attempts = 0
+
     def root_moved(self, group: GroupId, root: NodeInfo) -> None:
         """Handle that this node handed a directory over.
 
@@ -232,6 +267,7 @@ class Memberships:
         else:
             message = Unregister(self._local, [(group, membership.stamp)])
         if membership.root is None:
+            membership.routed_at = now
             self._outbox.route(group, message)
         else:
             self._outbox.send(membership.root, message)

@@ -6,6 +6,7 @@ is their face: it hands each input and command to the parts that it is for, and 
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from iris_overlay.composition import Composition
@@ -84,6 +85,7 @@ class Overlay(Composition):
 
     def link_opened(self, info: NodeInfo, now: float) -> None:
         """Handle a new authenticated link, whoever dialled; harmless if there was one to that peer already."""
+        self._notice_stall(now)
         if info.id == self._local.id:
             self._events.append(ProtocolViolated(info.id, "a link to the local node itself"))
             return
@@ -118,6 +120,7 @@ class Overlay(Composition):
             now: Monotonic seconds.
             is_closed: Whether one of the two closed it in good order: that is no sign of death.
         """
+        self._notice_stall(now)
         info = self._links.pop(peer, None)
         is_violator = self._violators.pop(peer, 0) is None
         if info is not None:
@@ -164,6 +167,7 @@ class Overlay(Composition):
         if peer not in self._links or peer in self._violators:
             self.counters.messages_unexpected += 1
             return
+        self._notice_stall(now)
         self._contacts.heard_from(peer, now)
         self._lifeline.heard_from(peer, now)
         self._ring.receive(peer, data, now)
@@ -171,6 +175,7 @@ class Overlay(Composition):
 
     def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None:
         """Handle an authentic datagram."""
+        self._notice_stall(now)
         if is_detector_message(data):
             self._lifeline.detector.receive_datagram(data, source, now)
         else:
@@ -179,9 +184,8 @@ class Overlay(Composition):
 
     def handle_timeout(self, now: float) -> None:
         """Handle that time has come; harmless if early."""
-        deadline = self.deadline()
-        if deadline is not None and now - deadline > self._config.stall_s:
-            self._ring.resume(now)
+        self.deadline()
+        self._notice_stall(now)
         self._dialler.handle_timeout(now, self.size_estimate())
         self._discovery.handle_timeout(now, self._peers_count())
         self._contacts.handle_timeout(now)
@@ -346,7 +350,9 @@ class Overlay(Composition):
             self._discovery.deadline(),
             self._reaching.deadline(),
         )
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        deadline = min((deadline for deadline in deadlines if deadline is not None), default=None)
+        self._due = inf if deadline is None else deadline
+        return deadline
 
 
 _COMPLETIONS = (Settled, GroupJoined, GroupLeft, Departed)

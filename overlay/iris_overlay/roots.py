@@ -284,6 +284,14 @@ class Roots:
         self.doubt_everywhere(peer, now)
         self._passing.peer_dead(peer)
 
+    def link_lost(self, peer: NodeId, now: float) -> None:
+        """Handle that a link ended: what was told through it and is not acknowledged is told again."""
+        for group, root in self.roots.items():
+            if root.successor is not None and root.successor.info.id == peer:
+                self._timers.set((_HANDOVER, group, _NOBODY), now)
+            elif root.link_lost(peer):
+                self._dirty[group] = None
+
     # Time
 
     def handle_timeout(self, now: float) -> None:

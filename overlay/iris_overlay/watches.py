@@ -274,6 +274,11 @@ class Watches:
         changed, self._changed = self._changed, {}
         return [self._event(group, self.groups[group]) for group in changed if self.groups[group].version]
 
+    def lacks(self, group: GroupId, node: NodeId) -> bool:
+        """Return whether the whole view of a group is known, and a node is no member in it."""
+        watch = self.groups.get(group)
+        return watch is not None and watch.version > 0 and watch.size <= VIEW_MAX and node not in watch.members
+
     def root_of(self, group: GroupId) -> NodeInfo | None:
         """Return the root of a group, if it is known."""
         watch = self.groups.get(group)

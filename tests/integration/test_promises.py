@@ -55,3 +55,8 @@ def test_a_subscriber_that_stops_costs_memory_within_the_bounds_alone() -> None:
         assert rows["reader, grown by"] < SLACK_MIB, contender
         if contender.endswith("takes nothing"):  # who stood still reads again in the end, as much as comes
             assert rows["stuck, grown by"] < STUCK_MIB, contender
+
+
+def test_a_member_that_goes_on_after_a_stop_is_served_again_at_once() -> None:
+    (found,) = measure("stalls").values()  # it fails if an idempotent request does
+    assert found["served later than 2 s"] == 0

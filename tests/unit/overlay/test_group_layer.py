@@ -35,6 +35,7 @@ from iris_overlay.group_messages import (
     encode_group_message,
 )
 from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.memberships import ROUTED_MAX
 from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo
 from iris_overlay.roots import RECHECK_S, REVIEW_S
 from iris_overlay.takeover import ANSWER_S
@@ -371,10 +372,61 @@ def test_a_node_that_stood_still_registers_anew() -> None:
     fixture.layer.join_group(G, b"", 0.0)
     fixture.receive(Applied(PEER, [(G, 1, 1, True)]))
     fixture.sent()
-    deadline = fixture.layer.deadline()
-    assert deadline is not None
-    fixture.layer.handle_timeout(deadline + 5.0)
-    assert (PEER, register(LOCAL, stamp=(1 << 32) + 1)) in fixture.sent()
+    fixture.layer.resume(5.0)
+    # Through the ring: the root that it knew may be none any more.
+    assert (G, register(LOCAL, stamp=(1 << 32) + 1)) in fixture.sent()
+
+
+def test_a_node_in_many_groups_that_stood_still_asks_the_roots_that_it_knew_in_batches() -> None:
+    fixture = Fixture()
+    fixture.ring.is_mine = False
+    groups = [GroupId(number.to_bytes(16, "big")) for number in range(ROUTED_MAX + 1)]
+    for group in groups:
+        fixture.layer.join_group(group, b"", 0.0)
+    fixture.receive(Applied(PEER, [(group, stamp, 1, True) for stamp, group in enumerate(groups, 1)]))
+    fixture.sent()
+    fixture.layer.resume(5.0)
+    ((target, message),) = fixture.sent()
+    assert target == PEER
+    assert isinstance(message, Register)
+    assert len(message.items) == len(groups)
+    # The link is dead: what was sent through it goes through the ring.
+    fixture.layer.link_lost(PEER.id, 5.1)
+    fixture.layer.handle_timeout(5.1)
+    assert [target for target, _ in fixture.sent()] == groups
+
+
+def test_a_member_that_sees_a_view_without_itself_registers_at_once_through_the_ring() -> None:
+    fixture = Fixture()
+    fixture.ring.is_mine = False
+    fixture.layer.join_group(G, b"", 0.0)
+    fixture.layer.watch_group(G, 0.0)
+    fixture.receive(Applied(PEER, [(G, 1, 1, True)]))
+    member = MemberRecord(LOCAL, b"", 1)
+    fixture.receive(View(PEER, G, 1, 1, True, [member]))
+    fixture.sent()
+    fixture.receive(Change(G, 1, 2, 0, [], [LOCAL.id]), now=2.0)
+    assert (G, register(LOCAL)) in fixture.sent()
+    fixture.receive(View(PEER, G, 3, 0, True, []), now=2.1)
+    assert [message for _, message in fixture.sent()] == [Told(G, 3)]  # it did so a moment ago
+    fixture.receive(View(PEER, G, 4, 0, True, []), now=2.5)
+    assert (G, register(LOCAL)) in fixture.sent()
+    fixture.receive(View(PEER, G, 5, 1, True, [member]), now=3.0)
+    assert [message for _, message in fixture.sent()] == [Told(G, 5)]
+    fixture.receive(View(PEER, G, 6, VIEW_MAX + 1, True, []), now=4.0)
+    assert [message for _, message in fixture.sent()] == [Told(G, 6)]  # a sample says nothing about those who are not in it
+
+
+def test_what_was_told_through_a_link_that_ended_is_told_again_at_once() -> None:
+    fixture = Fixture()
+    fixture.layer.delivered(G, encode_group_message(Watch(PEER, 0, [(G, 0)])), PEER, (PEER.id,), 0.0)
+    ((_, view),) = fixture.sent()
+    fixture.layer.link_lost(PEER.id, 0.1)
+    assert fixture.sent() == [(PEER, view)]
+    assert isinstance(view, View)
+    fixture.receive(Told(G, view.version), now=0.2)
+    fixture.layer.link_lost(PEER.id, 0.3)
+    assert fixture.sent() == []
 
 
 def test_an_accused_member_leaves_the_directory_until_it_says_that_it_lives() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from iris_overlay.detector_messages import Ping, encode_detector_message
@@ -422,3 +423,31 @@ def test_a_ring_that_is_found_over_a_link_that_is_there_is_merged_with() -> None
     overlay.dial_succeeded("seed:1", ONE.id, now)
     sought = [decode_ring_message(data) for to, data in overlay.messages_to_send() if to == ONE.id]
     assert [message.kind for message in sought if isinstance(message, Routed)] == [Kind.SEEK]
+
+
+# Stalls
+
+
+@pytest.mark.parametrize("first", ["timer", "datagram", "message", "end of a link"])
+def test_a_stall_is_noticed_whatever_comes_first_after_it(first: str) -> None:
+    overlay = with_leaf()
+    overlay.join_group(GroupId(ONE.id), b"", 0.0)
+    due = overlay.deadline()
+    assert due is not None
+    overlay.messages_to_send()
+    now = due + CONFIG.stall_s + 0.1
+    if first == "timer":
+        overlay.handle_timeout(now)
+    elif first == "datagram":
+        overlay.receive_datagram(encode_detector_message(Ping(1, ONE.id, LOCAL.id, None)), ("198.51.100.1", 7000), now)
+    elif first == "message":
+        overlay.receive_message(ONE.id, encode_ring_message(LeafProbe(ONE, [], True)), now)
+    else:
+        add_leaf(overlay, TWO, 0.0)
+        overlay.deadline()
+        overlay.link_lost(TWO.id, now)
+    new_stamp = msgspec.msgpack.encode((1 << 32) + 1)
+    assert any(new_stamp in data for _, data in overlay.messages_to_send())  # it says that it lives, as another incarnation
+    overlay.deadline()
+    overlay.handle_timeout(now)
+    assert not any(msgspec.msgpack.encode((2 << 32) + 1) in data for _, data in overlay.messages_to_send())

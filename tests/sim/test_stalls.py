@@ -1,0 +1,52 @@
+"""Nodes that stand still for longer than it takes to be declared dead, and go on: members, roots, copies and callers."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_overlay.ids import ID_BYTES, GroupId
+from iris_py.testing.simulation import OverlaySimulation
+
+#: A stopped node is out of every view within 3 s.
+STOPPED_S = 4.0
+#: What docs/guarantees.md 7.3 promises.
+SERVED_S = 1.0
+STEP_S = 0.02
+
+
+def group_of(seed: int) -> GroupId:
+    return GroupId(bytes([seed * 37 % 256]) * ID_BYTES)
+
+
+def network(seed: int, size: int) -> OverlaySimulation:
+    simulation = OverlaySimulation(seed, is_checked=False)
+    for _ in range(size):
+        simulation.start_node()
+    simulation.run_for(4.0)
+    return simulation
+
+
+def sees(simulation: OverlaySimulation, watcher: int, group: GroupId, member: int) -> bool:
+    view = simulation.nodes[watcher].views.get(group)
+    return view is not None and simulation.nodes[member].id in view.members
+
+
+@pytest.mark.parametrize("size", [3, 6, 20])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_member_that_goes_on_is_in_every_view_again_within_a_second(seed: int, size: int) -> None:
+    simulation, group = network(seed, size), group_of(seed)
+    watchers = range(1, 3)
+    simulation.join_group(0, group)
+    for watcher in (0, *watchers):
+        simulation.watch_group(watcher, group)
+    simulation.run_for(3.0 + 0.13 * seed)
+    simulation.stop(0)
+    simulation.run_for(STOPPED_S)
+    assert not any(sees(simulation, watcher, group, 0) for watcher in watchers)
+    simulation.resume(0)
+    resumed_at, missed_at = simulation.now, simulation.now
+    while simulation.now < resumed_at + 5.0:
+        simulation.run_for(STEP_S)
+        if not all(sees(simulation, watcher, group, 0) for watcher in watchers):
+            missed_at = simulation.now
+    assert missed_at - resumed_at < SERVED_S
