@@ -73,8 +73,8 @@ IDLE_TIMEOUT_S = 30.0
 #: How long one that was started ahead waits for a task that adopts it. Too short: a task that waits longer for a slot starts
 #: another one; too long: where there is no ``ExecutorCluster``, each executor has a process that does nothing.
 ADOPTION_TIMEOUT_S = 60.0
-#: The largest order: a handler of the largest message there is, and its settings.
-ORDER_BYTES_MAX = 80 << 20
+#: The largest order: two handlers of the largest message there is, and their settings.
+ORDER_BYTES_MAX = 144 << 20
 
 
 class Agent:
@@ -151,7 +151,7 @@ class Agent:
                     raise
                 self._hosted[order.name] = hosted
             elif order.generation > hosted.generation:
-                await hosted.update(order.generation, order.blob)
+                await hosted.refresh(order)
             self._watch_idleness()
             return hosted.describe()
 

@@ -6,6 +6,7 @@ Spark says neither in its Python API. Everything here that begins with ``_j`` ca
 from __future__ import annotations
 
 import pickle
+import time
 from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD
@@ -27,6 +28,9 @@ __all__ = ["Application", "ApplicationEnded", "ensure_task"]
 
 #: The pool of ensure jobs, where ``spark.scheduler.mode`` is FAIR: beside the jobs of users, not behind them.
 POOL = "iris"
+#: How long tasks of the user that wait have for the slots of a new executor, with dynamic allocation (seconds): Spark offers
+#: what is free each second (``spark.scheduler.revive.interval``). A task of ours beside them would be one more that waits.
+FIRST_OFFER_S = 1.5
 
 
 class ApplicationEnded(IrisError):
@@ -45,6 +49,7 @@ class Application:
     Attributes:
         id: Its id.
         is_local: Whether its only executor is the driver.
+        idle_s: After how many seconds Spark removes an executor that is idle; None without dynamic allocation.
 
     Raises:
         ConfigurationError: It is no session, too old, or one of Spark Connect.
@@ -55,7 +60,10 @@ class Application:
         self._context = _context_of(spark)
         self.id = self._context.applicationId
         self.is_local: bool = self._jvm_context().isLocal()
+        self.idle_s = self._find_idle_s()
         self._hosts: dict[str, tuple[str, int]] = {}
+        self._seen_s: dict[str, float] = {}  # since when executors are known
+        self._groups: set[str] = set()  # of jobs that run
 
     def executors(self) -> list[str]:
         """Return the ids of the executors that there are now.
@@ -66,8 +74,62 @@ class Application:
         jvm_context = self._jvm_context()
         if self.is_local:
             return [LOCAL_ID]
-        ids: str = jvm_context.getExecutorIds().mkString(",")
-        return ids.split(",") if ids else []
+        text: str = jvm_context.getExecutorIds().mkString(",")
+        ids = text.split(",") if text else []
+        now = time.monotonic()
+        self._seen_s = {executor: self._seen_s.get(executor, now) for executor in ids}
+        return ids
+
+    def leaving(self, executors: Iterable[str]) -> set[str]:
+        """Return which of some executors have left or are about to: Spark lists those that it removes for some seconds more.
+
+        Raises:
+            ApplicationEnded: The application has ended.
+        """
+        if self.is_local:
+            return set()
+        backend = self._jvm_context().schedulerBackend()
+        return {executor for executor in executors if not backend.isExecutorActive(executor)}
+
+    def obstacles(self, executors: Iterable[str]) -> dict[str, str]:
+        """Return why some executors are not to be sent a task now.
+
+        With dynamic allocation, a task that waits for a slot makes Spark start an executor. So where all slots of an executor
+        are taken, it is sent one only if tasks of the user wait, too: then Spark starts all that it may anyway, and a slot is
+        free soon.
+
+        Raises:
+            ApplicationEnded: The application has ended.
+        """
+        if self.is_local:
+            return {}
+        found = dict.fromkeys(self.leaving(executors), "it is leaving")
+        is_waiting = self.idle_s is None or bool(self._waiting_groups() - self._groups)
+        now = time.monotonic()
+        running = self._jvm_context().taskScheduler().runningTasksByExecutors()
+        for executor in executors:
+            summary = None if executor in found else self._summary(executor)
+            if summary is None:
+                continue  # leaving, or too new to be described: run() leaves it out
+            if summary.isExcluded():
+                found[executor] = "Spark gives it no tasks, for too many have failed there (spark.excludeOnFailure)"
+            elif not is_waiting and running.contains(executor) and running.apply(executor) >= summary.maxTasks():
+                found[executor] = "it is busy, and to wait for a slot would make Spark start another executor"
+            elif self.idle_s is not None and is_waiting and now < self._seen_s.get(executor, now) + FIRST_OFFER_S:
+                found[executor] = "it is new, and tasks that have waited for it come first"
+        return found
+
+    def is_growing(self, group: str) -> bool:
+        """Tell whether Spark starts executors for tasks of a group of jobs that wait for slots, and for no task of the user.
+
+        Raises:
+            ApplicationEnded: The application has ended.
+        """
+        self._jvm_context()
+        if self.idle_s is None:
+            return False
+        waiting = self._waiting_groups()
+        return group in waiting and waiting <= self._groups
 
     def run(self, executors: Iterable[str], task: Callable[[Iterable[Any]], Iterable[Any]], group: str) -> list[Any]:
         """Run a task on each of some executors; return what they yield. It leaves out whom Spark does not know yet.
@@ -81,6 +143,13 @@ class Application:
             ApplicationEnded: It has.
         """
         self._jvm_context()
+        self._groups.add(group)
+        try:
+            return self._run(executors, task, group)
+        finally:
+            self._groups.discard(group)
+
+    def _run(self, executors: Iterable[str], task: Callable[[Iterable[Any]], Iterable[Any]], group: str) -> list[Any]:
         context = self._context
         context.setJobGroup(group, "Iris: agents of executors")
         context.setLocalProperty("spark.scheduler.pool", POOL)
@@ -122,6 +191,33 @@ class Application:
             hosts = {each.id(): (each.hostPort().rpartition(":")[0], each.resourceProfileId()) for each in found}
             self._hosts = {key: place for key, place in hosts.items() if place[0]}  # a new one has none for a moment
         return self._hosts.get(executor, ("", 0))
+
+    def _find_idle_s(self) -> float | None:
+        context = self._jvm_context()
+        if self.is_local or not context.executorAllocationManager().isDefined():
+            return None
+        return float(context.conf().getTimeAsSeconds("spark.dynamicAllocation.executorIdleTimeout", "60s"))
+
+    def _summary(self, executor: str) -> Any | None:  # noqa: ANN401 - an object of Java
+        """Return what Spark tells of an executor; None if it is too new, or gone."""
+        store = self._jvm_context().statusStore()
+        try:
+            return store.executorSummary(executor)
+        except Exception:  # of Java: there is no such element
+            return None
+
+    def _waiting_groups(self) -> set[str | None]:
+        """Return the groups of the jobs that have tasks waiting for slots.
+
+        The scheduler is asked, for Spark's status may be old: that a single task has begun is told when something else happens.
+        """
+        queue = self._jvm_context().taskScheduler().rootPool().getSortedTaskSetQueue()
+        sets = [queue.apply(index) for index in range(queue.size())]
+        return {
+            each.taskSet().properties().getProperty("spark.jobGroup.id")
+            for each in sets
+            if each.numTasks() > each.tasksSuccessful() + each.runningTasks()
+        }
 
     def _jvm_context(self) -> Any:  # noqa: ANN401 - an object of Java
         java_context, gateway = self._context._jsc, self._context._gateway

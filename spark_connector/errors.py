@@ -133,22 +133,33 @@ class ExecutorsMissing(IrisError, TimeoutError):
 
 
 class UpdateFailed(IrisError):
-    """Some executors do not run the new handler; they go on with the one before, and are told again.
+    """Some executors do not run the new handler; they go on with the one that they have.
 
     Attributes:
         cluster: The name of the cluster.
         generation: The number of the new handler.
         failures: What happened, by the ids of the executors.
+        generations: Which generation each member runs now, by the ids of the executors.
+        newcomers: Which generation executors are given that come from now on: the new one if any member may run it.
     """
 
-    def __init__(self, cluster: str, generation: int, failures: Mapping[str, str]) -> None:
+    def __init__(
+        self, cluster: str, generation: int, failures: Mapping[str, str], generations: Mapping[str, int], newcomers: int
+    ) -> None:
         self.cluster = cluster
         self.generation = generation
         self.failures = dict(failures)
+        self.generations = dict(generations)
+        self.newcomers = newcomers
         reasons = "; ".join(f"executor {executor}: {reason}" for executor, reason in self.failures.items())
+        where: dict[int, list[str]] = {}
+        for executor, running in sorted(self.generations.items()):
+            where.setdefault(running, []).append(executor)
+        runs = "; ".join(f"generation {running} runs on {', '.join(where[running])}" for running in sorted(where))
         super().__init__(
             f"generation {generation} of the handler of {cluster!r} does not run everywhere ({reasons}). "
-            "The others run it. Correct the handler, and update() again."
+            f"{runs or 'No executor is a member'}; executors that come are given generation {newcomers}. "
+            "Correct the handler, and update() again."
         )
 
 

@@ -155,7 +155,6 @@ class ExecutorCluster:
         self._application = Application(spark)
         self._token = _token_of(self._application.id)
         self._instance = os.urandom(4).hex()
-        self._group = f"iris-executors-{self._instance}"
         self._entries: dict[str, _Entry] = {}
         self._greeted: dict[str, str] = {}  # the nodes of agents, by executor
         self._lock = threading.RLock()
@@ -175,16 +174,21 @@ class ExecutorCluster:
             "tunnel_window_bytes": tunnel_window_bytes,
         }
         network = replace(network, seeds=(*network.seeds, self._node.address))
-        self._order = Order(name, self._instance, network, 1, blob, options)
+        self._order = Order(name, self._instance, network, 1, blob, options)  # what newcomers are given
+        self._sound = self._order  # the newest whose handler every executor has loaded that was given it
+        self._unsound: set[int] = set()  # generations that some executor could not load
+        self._newest = 1  # generation that executors were given, loaded or not
         self._reconciler = Reconciler(
             self._application,
-            self._group,
+            f"iris-executors-{self._instance}",
             poll,
             task=self._make_task,
             members=lambda: self.members,
             found=self._greet,
             looked=self._update_laggards,
             ended=self._dismiss,
+            # Under dynamic allocation a try must not keep an executor that does not serve from being idle for long enough.
+            retry_s_max=max(RETRY_S_MAX, 2 * (self._application.idle_s or 0.0)),
         )
         try:
             self._check_size(blob)
@@ -208,7 +212,7 @@ class ExecutorCluster:
 
     @property
     def generation(self) -> int:
-        """The number of the handler of today."""
+        """The number of the handler that executors run which come now."""
         return self._order.generation
 
     @property
@@ -271,7 +275,7 @@ class ExecutorCluster:
         """Wait for executors; return :attr:`members`.
 
         Args:
-            count: For how many members; by default for all executors that Spark has, and at least one.
+            count: For how many members; by default for all executors that Spark has and is not removing, and at least one.
             timeout: Seconds to wait at most.
 
         Raises:
@@ -285,6 +289,9 @@ class ExecutorCluster:
                 raise NodeClosed
             members, live = self.members, self._application.executors()
             lacking = [executor for executor in live if executor not in members]
+            if lacking:
+                leaving = self._application.leaving(lacking)
+                lacking = [executor for executor in lacking if executor not in leaving]
             if (members and not lacking) if count is None else len(members) >= count:
                 return members
             if time.monotonic() > deadline:
@@ -295,7 +302,9 @@ class ExecutorCluster:
         """Replace the handler; when this returns every member runs the new one, and so will those that come.
 
         Requests that wait at an executor are the first that the new handler is given; those that run end with the old one.
-        Arguments of the constructor, such as ``concurrency``, stay.
+        Arguments of the constructor, such as ``concurrency``, stay. Where a member cannot load the handler it goes on with the
+        one that it has. One that no member can load is given up; otherwise those that lack it, and those that come, are given
+        it, and who of them cannot load it runs the newest one that every executor has loaded.
 
         Args:
             handler: As for the constructor.
@@ -305,7 +314,7 @@ class ExecutorCluster:
             Its generation.
 
         Raises:
-            UpdateFailed: Some executors cannot load it, or did not answer.
+            UpdateFailed: Some executors cannot load it, or did not answer; it says which generation runs where.
             ConfigurationError: It cannot be pickled.
             MessageTooLarge: It is larger than a message may be.
             NodeClosed: The cluster was closed.
@@ -316,15 +325,39 @@ class ExecutorCluster:
             if self._is_closed:
                 raise NodeClosed
             with self._lock:
-                self._order = order = replace(self._order, generation=self._order.generation + 1, blob=blob)
-                entries = list(self._entries.values())
+                self._newest += 1
+                before = (self._sound.generation, self._sound.blob)
+                order = replace(self._order, generation=self._newest, blob=blob, before=before)
+            failures, generations = self._spread(order, timeout)
+            self._reconciler.hurry()
+        if failures:
+            raise UpdateFailed(self._name, order.generation, failures, generations, self._order.generation)
+        return order.generation
+
+    def _spread(self, order: Order, timeout: float) -> tuple[dict[str, str], dict[str, int]]:
+        """Give all members a handler, and newcomers from then on, unless every member has refused it.
+
+        Returns:
+            Why some did not take it, and which generation each member runs then.
+        """
+        asked: list[_Entry] = []
+        failures: dict[str, str] = {}
+        refusals: set[str] = set()
+        while True:
+            with self._lock:
+                entries = [entry for entry in self._entries.values() if entry not in asked and _is_in_view(entry)]
+                if not entries:  # those that are greeted from now on are given it before they are members
+                    members = {each.executor.id: each.executor for each in self._entries.values() if _is_in_view(each)}
+                    generations = {key: executor.generation for key, executor in members.items()}
+                    if not refusals or not refusals.issuperset(members):
+                        self._order = order
+                    if failures or asked:
+                        self._note_loading(order, is_loaded=not failures)
+                    return failures, generations
                 for entry in entries:
                     entry.delay_s = RETRY_S
-            self._reconciler.hurry()
-            failures = self._send_updates(order, entries, timeout)
-        if failures:
-            raise UpdateFailed(self._name, order.generation, failures)
-        return order.generation
+            failures |= self._send_updates(order, entries, timeout, refusals)
+            asked += entries
 
     # -- the end
 
@@ -335,8 +368,6 @@ class ExecutorCluster:
                 return
             self._is_closed = True
             self._reconciler.stop()
-            with contextlib.suppress(Exception):  # Spark may be gone, or going
-                self._application.cancel(self._group)
             with contextlib.suppress(IrisError):
                 self._dismiss()
             self._close_node()
@@ -379,13 +410,19 @@ class ExecutorCluster:
         executor, node = row["executor"], row["node"]
         deadline = time.monotonic() + UPDATE_TIMEOUT_S
         order, verb, content, timeout = self._order, GREET, b"", GREET_TIMEOUT_S
+        running = refused = 0  # generations: what the executor runs, and what it cannot load
         with self._lock:
             self._greeted[executor] = node  # before it is, so that close() leaves nobody out
         while not self._is_closed and time.monotonic() < deadline:
             try:
-                reply = json.loads(self._command(verb, executor, node, order, content, timeout).result())
+                running = json.loads(self._command(verb, executor, node, order, content, timeout).result())["generation"]
             except RemoteError as exc:
-                return exc.text
+                if not running:
+                    return exc.text
+                refused = order.generation
+                logger.warning(
+                    "executor %s runs generation %d of the handler, not %d: %s", executor, running, refused, exc.text
+                )
             except NodeClosed as exc:  # by this program, if it is the program's own
                 self._reconciler.stop()
                 return str(exc)
@@ -394,14 +431,24 @@ class ExecutorCluster:
                 return f"{where}: {exc} Check that executors can dial {self._node.address} or seeds=, with the same secret."
             with self._lock:
                 order = self._order
-                if reply["generation"] >= order.generation:
-                    found = Executor(executor, row["host"], row["pid"], node, reply["generation"])
+                if running >= order.generation or refused == order.generation:
+                    self._note_loading(order, is_loaded=running >= order.generation)
+                    found = Executor(executor, row["host"], row["pid"], node, running)
                     view = self._node.members(control_name(self._name, executor, self._instance))
-                    self._entries[executor] = _Entry(found, view)
+                    self._entries[executor] = _Entry(found, view, time.monotonic() + RETRY_S)
                     return None
-            # The handler was replaced since the task began.
+            # The handler was replaced since the task began, or its executor cannot load it.
             verb, content, timeout = UPDATE, order.blob, UPDATE_TIMEOUT_S
         return "its handler was replaced again and again"
+
+    def _note_loading(self, order: Order, *, is_loaded: bool) -> None:
+        """Note whether executors could load a handler; with the lock."""
+        if not is_loaded:
+            self._unsound.add(order.generation)
+            if self._sound.generation == order.generation and order.before is not None:
+                self._sound = replace(order, generation=order.before[0], blob=order.before[1], before=None)
+        elif order.generation not in self._unsound and order.generation > self._sound.generation:
+            self._sound = order
 
     def _update_laggards(self) -> None:
         """With each look: forget who is gone, and give the handler of today to whoever has an older one."""
@@ -419,12 +466,12 @@ class ExecutorCluster:
     def _update_again(self, order: Order, lagging: list[_Entry]) -> None:
         if self._updating.acquire(blocking=False):  # else update() is at it
             try:
-                self._send_updates(order, lagging, UPDATE_TIMEOUT_S)
+                self._send_updates(order, lagging, UPDATE_TIMEOUT_S, set())
             finally:
                 self._updating.release()
 
-    def _send_updates(self, order: Order, entries: list[_Entry], timeout: float) -> dict[str, str]:
-        """Give members a handler; return why some did not take it."""
+    def _send_updates(self, order: Order, entries: list[_Entry], timeout: float, refusals: set[str]) -> dict[str, str]:
+        """Give members a handler; return why some did not take it. Those that cannot load it are added to ``refusals``."""
         asked = [
             (entry, self._command(UPDATE, entry.executor.id, entry.executor.node, order, order.blob, timeout))
             for entry in entries
@@ -443,6 +490,7 @@ class ExecutorCluster:
                 continue
             except RemoteError as exc:
                 failures[executor.id] = exc.text
+                refusals.add(executor.id)
                 continue
             with self._lock:
                 entry.executor = replace(executor, generation=max(order.generation, entry.executor.generation))

@@ -133,8 +133,15 @@ class Hosted:
         """
         name, executor = self.order.name, self._launch.executor.id
         self._greeting = asyncio.get_running_loop().call_later(GREET_TIMEOUT_S, self._miss_greeting)
-        await self.update(self.order.generation, self.order.blob)
+        await self._begin()
         self._control = await self.node.join(control_name(name, executor, self.order.instance), self._take_order)
+
+    async def refresh(self, order: Order) -> None:
+        """Run the handler of a newer order; if it cannot be loaded, go on with the one that runs, which the driver will see."""
+        try:
+            await self.update(order.generation, order.blob)
+        except AgentFailed as exc:
+            logger.warning("%r goes on with generation %d of its handler: %s", order.name, self.generation, exc)
 
     def describe(self) -> dict[str, Any]:
         """Say who this is."""
@@ -173,6 +180,18 @@ class Hosted:
         await asyncio.gather(*(membership.leave(timeout=LEAVE_TIMEOUT_S) for membership in memberships))
 
     # --
+
+    async def _begin(self) -> None:
+        """Run the handler of the order, or the one before if this executor cannot load it."""
+        try:
+            await self.update(self.order.generation, self.order.blob)
+        except AgentFailed as exc:
+            if self.order.before is None:
+                raise
+            logger.warning(
+                "%r does not begin with generation %d of its handler: %s", self.order.name, self.order.generation, exc
+            )
+            await self.update(*self.order.before)
 
     async def _run(self, handler: AnyHandler) -> None:
         """Let calls go to another handler."""

@@ -79,6 +79,8 @@ class Order:
     "The handler, pickled."
     options: Mapping[str, Any]
     "Further arguments of ``Node.join()``."
+    before: tuple[int, bytes] | None = field(default=None, repr=False)
+    "Generation and pickle of the handler that runs where this one cannot be loaded; None for the first."
 
 
 def own_name(name: str, executor: str) -> str:

@@ -4,10 +4,16 @@ Theory of operation. One thread looks. Jobs run in threads of their own, for a j
 the user take, and must not keep the next look from seeing the next executor. An executor is in one job at a time, and is tried
 again after a while; longer each time if what its agent says is an error. What comes of a job is handed on, and whatever fails
 is logged and tried again: nothing but the end of the application ends this.
+
+With dynamic allocation a task that waits makes Spark start executors, and one that runs keeps its executor from being idle. So
+no job is run for an executor that is leaving or busy, and when one becomes so while its job waits for it, the job is cancelled,
+before Spark takes the waiting task for a need.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
 import math
 import threading
@@ -38,6 +44,11 @@ SOON_S = 0.05
 #: registers two to ten seconds after the loss, as busy as the machine is.
 REPLACED_S = 30.0
 REPLACED_INTERVAL_S = 0.1
+#: The least time between two looks while a job is under way: Spark starts an executor for a task that has waited one second
+#: (``spark.dynamicAllocation.schedulerBacklogTimeout``), which is the time to find out that its executor is leaving.
+JOB_INTERVAL_S = 0.25
+#: How long a job may wait for slots there. Where they are free it takes milliseconds.
+JOB_PATIENCE_S = 0.5
 #: The most that it becomes when tries fail: each is a Spark job, and what fails ten times will not be mended by the eleventh.
 RETRY_S_MAX = 60.0
 #: Jobs at once. More only when executors keep coming while the jobs of the user hold every slot.
@@ -50,8 +61,20 @@ class Spark(Protocol):
     def executors(self) -> list[str]:
         """Return the ids of the executors that there are now."""
 
+    def leaving(self, executors: Iterable[str]) -> set[str]:
+        """Return which of some executors have left or are about to."""
+
+    def obstacles(self, executors: Iterable[str]) -> dict[str, str]:
+        """Return why some executors are not to be sent a task now."""
+
+    def is_growing(self, group: str) -> bool:
+        """Tell whether Spark starts executors for what waits of the jobs of a group, and for nothing else."""
+
     def run(self, executors: Iterable[str], task: Callable[[Iterable[Any]], Iterable[Any]], group: str) -> list[Any]:
         """Run a task on each of some executors that are known well enough; return what they yield."""
+
+    def cancel(self, group: str) -> None:
+        """Cancel the jobs of a group; harmless if there are none."""
 
 
 @dataclass
@@ -73,13 +96,15 @@ class Reconciler:
 
     Args:
         spark: The application.
-        group: What its jobs are known by.
+        group: What its jobs are known by, with a number behind it.
         interval: Seconds between two looks.
         task: Makes what is to run on executors.
         members: Returns the ids of the executors that have an agent.
         found: Given what each agent says of itself; returns why it is no member yet, or None.
         looked: Called with each look: for what else there is to do.
         ended: Called when the application has ended.
+        retry_s_max: The longest time between two tries that fail, in seconds. Let it be longer than Spark waits before it
+            removes an executor that is idle: else what fails would keep it for ever.
         clock: Returns seconds.
     """
 
@@ -94,6 +119,7 @@ class Reconciler:
         found: Callable[[Mapping[str, Any]], str | None],
         looked: Callable[[], None],
         ended: Callable[[], None],
+        retry_s_max: float = RETRY_S_MAX,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spark = spark
@@ -104,8 +130,12 @@ class Reconciler:
         self._found = found
         self._looked = looked
         self._ended = ended
+        self._retry_s_max = retry_s_max
         self._clock = clock
         self._attempts: dict[str, Attempt] = {}
+        self._jobs_under_way: dict[str, tuple[list[str], float]] = {}  # whom they are for, and since when, by their groups
+        self._cancelled: set[str] = set()  # groups of jobs that have not ended yet
+        self._job_numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._live: set[str] = set()
         self._loss_s = -math.inf  # when an executor was last seen to be gone
@@ -119,10 +149,15 @@ class Reconciler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more. Jobs that run are not waited for."""
+        """Look no more, and cancel the jobs that run; they are not waited for."""
         self._stop.set()
         self._changed.set()
         self._jobs.shutdown()
+        with self._lock:
+            groups = list(self._jobs_under_way)
+        for group in groups:
+            with contextlib.suppress(Exception):  # Spark may be gone, or going
+                self._spark.cancel(group)
 
     def hurry(self) -> None:
         """Try again at once what has failed: something has changed."""
@@ -152,6 +187,7 @@ class Reconciler:
         if self._live.difference(live):
             self._loss_s = now
         self._live = set(live)
+        self._cancel_vain_jobs()
         with self._lock:
             for executor in [each for each in self._attempts if each not in lacking]:
                 if not self._attempts[executor].is_under_way:
@@ -161,18 +197,45 @@ class Reconciler:
                 if executor in lacking:
                     attempt = self._attempts.setdefault(executor, Attempt())
                     if not attempt.is_under_way and attempt.next_s <= now:
-                        attempt.is_under_way = True
                         due.append(executor)
         if due:
-            self._jobs.submit(self._ensure, due)
+            self._start_job(due)
         self._looked()
+
+    def _start_job(self, due: list[str]) -> None:
+        """Start a job for those executors that a task may be sent to."""
+        obstacles = self._spark.obstacles(due)
+        with self._lock:
+            for executor, reason in obstacles.items():
+                attempt = self._attempts[executor]
+                attempt.reason, attempt.next_s = reason, self._clock() + ELSEWHERE_RETRY_S
+            able = [executor for executor in due if executor not in obstacles]
+            for executor in able:
+                self._attempts[executor].is_under_way = True
+        if able:
+            self._jobs.submit(self._ensure, able)
+
+    def _cancel_vain_jobs(self) -> None:
+        """Cancel jobs that wait for an executor that is leaving or busy; the others in them are tried again at once."""
+        with self._lock:
+            jobs = dict(self._jobs_under_way)
+        now = self._clock()
+        for group, (executors, began_s) in jobs.items():
+            if self._spark.leaving(executors) or (now >= began_s + JOB_PATIENCE_S and self._spark.is_growing(group)):
+                with self._lock:
+                    if group not in self._jobs_under_way:
+                        continue
+                    self._cancelled.add(group)
+                self._spark.cancel(group)  # with each look, as it may not have begun when it was cancelled before
 
     def delay(self) -> float:
         """Return how long to wait until the next look, in seconds: not for long if an executor is to be tried or replaced."""
         with self._lock:
             waiting = [attempt.next_s for attempt in self._attempts.values() if not attempt.is_under_way]
+            interval = min(self._interval, JOB_INTERVAL_S) if self._jobs_under_way else self._interval
         now = self._clock()
-        interval = min(self._interval, REPLACED_INTERVAL_S) if now < self._loss_s + REPLACED_S else self._interval
+        if now < self._loss_s + REPLACED_S:
+            interval = min(interval, REPLACED_INTERVAL_S)
         return min(max(min(waiting, default=math.inf) - now, SOON_S), interval)
 
     def _run(self) -> None:
@@ -204,13 +267,24 @@ class Reconciler:
         """Run a job for some executors."""
         reasons: dict[str, str] = {}
         delays: dict[str, float] = {}
+        group = f"{self._group}-{next(self._job_numbers)}"
+        is_cancelled = False
+        with self._lock:
+            self._jobs_under_way[group] = executors, self._clock()
         try:
-            for row in self._spark.run(executors, self._task(), self._group):
+            try:
+                rows = self._spark.run(executors, self._task(), group)
+            finally:
+                with self._lock:
+                    del self._jobs_under_way[group]
+                    is_cancelled = group in self._cancelled
+                    self._cancelled.discard(group)
+            for row in rows:
                 self._handle_row(row, reasons, delays)
         except ApplicationEnded:
             return
         except Exception as exc:
-            if self._stop.is_set():
+            if self._stop.is_set() or is_cancelled:
                 return
             logger.warning("starting agents on executors %s failed: %s", ", ".join(executors), _short(exc))
             reasons.update(dict.fromkeys(executors, f"the Spark job that starts its agent failed: {_short(exc)}"))
@@ -238,7 +312,7 @@ class Reconciler:
                         logger.warning("executor %s has no agent: %s", executor, reasons[executor])
                     attempt.reason = reasons[executor]
                     attempt.next_s = now + attempt.delay_s
-                    attempt.delay_s = min(2 * attempt.delay_s, RETRY_S_MAX)
+                    attempt.delay_s = min(2 * attempt.delay_s, self._retry_s_max)
                 else:
                     attempt.next_s, attempt.delay_s = now + delays.get(executor, 0.0), RETRY_S
                     if delays.get(executor) == ELSEWHERE_RETRY_S:

@@ -211,13 +211,15 @@ def test_a_handler_that_executors_cannot_load_is_an_error_and_the_old_one_stays(
     with pytest.raises(DriverFailed) as caught:
         driver(lambda state: state.cluster.update(Bomb(), timeout=90.0))
     assert caught.value.type == "UpdateFailed"
-    for part in ("generation 3", "executor 0: the handler cannot be loaded on the executor: ZeroDivisionError", "executor 1:"):
+    for part in (
+        "generation 3",
+        "executor 0: the handler cannot be loaded on the executor: ZeroDivisionError",
+        "executor 1:",
+        "generation 2 runs on 0, 1; executors that come are given generation 2.",
+    ):
         assert part in caught.value.text
     assert driver(lambda state: state.cluster.request(b"x", to="0")) == b"new x"
     assert driver(lambda state: [member.generation for member in state.cluster.members.values()]) == [2, 2]
-
-    assert driver(lambda state: state.cluster.update(Worker(), timeout=90.0)) == 4
-    assert driver(lambda state: json.loads(state.cluster.request(b"x", to="0"))[2:]) == [[], "x"]
 
 
 def test_a_killed_executor_leaves_and_its_replacement_joins(driver: Driver) -> None:
@@ -241,10 +243,41 @@ def test_a_killed_executor_leaves_and_its_replacement_joins(driver: Driver) -> N
     print(f"out of the view {gone:.3f} s after SIGKILL; its replacement has joined {joined:.2f} s after it was registered")
     members = driver(wait)
     assert sorted(members) == ["1", "2"]
-    assert members["2"].generation == 4
+    assert members["2"].generation == 2
+    assert driver(lambda state: state.cluster.request(b"x", to="2")) == b"new x"
+    assert driver(lambda state: state.cluster.update(Worker(), timeout=90.0)) == 4
     assert json.loads(driver(lambda state: state.cluster.request(b"x", to="2")))[0] == "2"
     with pytest.raises(DriverFailed, match=r"NoMembers: nobody serves the cluster 'etl\.0'"):
         driver(lambda state: state.cluster.request(b"x", to="0"))
+
+
+class Picky:
+    """A handler that one executor cannot load, and others that come later neither."""
+
+    def __call__(self, request: iris.Request) -> bytes:
+        return b"picky " + request.payload
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return eval, ("__import__('os').environ['SPARK_EXECUTOR_ID'] == '1' and (lambda request: b'picky') or 1 / 0",)
+
+
+def test_who_cannot_load_what_others_run_goes_on_with_what_all_could_load(driver: Driver) -> None:
+    with pytest.raises(DriverFailed, match=r"generation 4 runs on 2; generation 5 runs on 1; executors .* given generation 5"):
+        driver(lambda state: state.cluster.update(Picky(), timeout=90.0))
+    java = next(pid for pid, command in driver.processes().items() if "--executor-id 2 " in command)
+
+    def lose(state: State) -> dict[str, int]:
+        from tests.spark.driving import until
+
+        os.kill(java, signal.SIGKILL)
+        until(lambda: "3" in state.cluster._application.executors())
+        members = wait(state)
+        return {executor: member.generation for executor, member in members.items()}
+
+    assert driver(lose) == {"1": 5, "3": 4}
+    assert driver(lambda state: state.cluster.request(b"x", to="1")) == b"picky"
+    assert driver(lambda state: json.loads(state.cluster.request(b"x", to="3"))[0]) == "3"
+    assert driver(lambda state: state.cluster.update(Worker(), timeout=90.0)) == 6
 
 
 def test_no_secret_is_shown_anywhere(driver: Driver, home: Path) -> None:
@@ -280,7 +313,7 @@ def test_it_is_closed_and_made_again(driver: Driver) -> None:
         state.cluster = ExecutorCluster(state.spark, "etl", Worker(), network=network)
         return wait(state)
 
-    assert sorted(driver(again)) == ["1", "2"]
+    assert sorted(driver(again)) == ["1", "3"]
 
 
 def test_nothing_is_left_when_the_session_is_stopped(driver: Driver) -> None:

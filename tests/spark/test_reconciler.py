@@ -11,6 +11,8 @@ import pytest
 from spark_connector.application import ApplicationEnded
 from spark_connector.reconciler import (
     ELSEWHERE_RETRY_S,
+    JOB_INTERVAL_S,
+    JOB_PATIENCE_S,
     REPLACED_INTERVAL_S,
     REPLACED_S,
     RETRY_S,
@@ -34,6 +36,10 @@ class Application:
         jobs: What each job was asked for.
         answer: Makes the row of an executor; None where Spark does not know it well enough.
         may_run: Set while jobs may end.
+        gone: The executors that are leaving, though it still has them.
+        unfit: Why some are not to be sent a task now.
+        is_grown: Whether a job that waits makes Spark start executors.
+        cancelled: The groups of jobs that were cancelled.
     """
 
     def __init__(self) -> None:
@@ -43,6 +49,23 @@ class Application:
         self.answer: Callable[[str], Mapping[str, Any] | None] = lambda executor: {"wanted": executor, "executor": executor}
         self.may_run = threading.Event()
         self.may_run.set()
+        self.gone: set[str] = set()
+        self.unfit: dict[str, str] = {}
+        self.is_grown = False
+        self.cancelled: list[str] = []
+
+    def leaving(self, executors: Iterable[str]) -> set[str]:
+        return self.gone.intersection(executors)
+
+    def obstacles(self, executors: Iterable[str]) -> dict[str, str]:
+        return {executor: self.unfit[executor] for executor in executors if executor in self.unfit}
+
+    def is_growing(self, group: str) -> bool:
+        return self.is_grown
+
+    def cancel(self, group: str) -> None:
+        self.cancelled.append(group)
+        self.may_run.set()
 
     def executors(self) -> list[str]:
         if self.is_over:
@@ -50,10 +73,12 @@ class Application:
         return self.live
 
     def run(self, executors: Iterable[str], task: Callable[[Iterable[Any]], Iterable[Any]], group: str) -> list[Any]:
-        assert group == "a group"
         asked = list(executors)
         self.jobs.append(asked)
+        assert group.startswith("a group-")
         assert self.may_run.wait(PATIENCE_S)
+        if group in self.cancelled:
+            raise ValueError("the job was cancelled")
         return [row for executor in asked if (row := self.answer(executor)) is not None]
 
 
@@ -101,6 +126,12 @@ class Driver:
         self.reconciler.look()
         for job in self._submitted:
             job.result(PATIENCE_S)
+        return self.application.jobs[before:]
+
+    def look_only(self) -> list[list[str]]:
+        """Look once; return the jobs that it began so far."""
+        before = len(self.application.jobs)
+        self.reconciler.look()
         return self.application.jobs[before:]
 
     def _find(self, row: Mapping[str, Any]) -> str | None:
@@ -198,6 +229,86 @@ def test_a_task_that_ran_elsewhere_is_of_use_there_and_tried_again_here(driver: 
     assert driver.reconciler.reasons(["1"]) == {"1": "it is busy, and its task ran elsewhere"}
     driver.application.answer = lambda executor: {"wanted": executor, "executor": executor}
     driver.now += ELSEWHERE_RETRY_S
+    assert driver.look() == [["1"]]
+
+
+def test_an_executor_that_is_not_fit_for_a_task_is_in_no_job(driver: Driver) -> None:
+    driver.application.live = ["1", "2"]
+    driver.application.unfit = {"1": "it is leaving"}
+
+    assert driver.look() == [["2"]]
+    assert driver.reconciler.reasons(["1"]) == {"1": "it is leaving"}
+    driver.application.unfit.clear()
+    assert driver.look() == []  # it is not asked about with each look
+    driver.now += ELSEWHERE_RETRY_S
+    assert driver.look() == [["1"]]
+
+
+def test_a_job_that_waits_for_an_executor_that_is_leaving_is_cancelled(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark would start an executor for the task that waits. Whoever else was in the job is tried again at once."""
+    driver.application.live = ["1", "2"]
+    driver.application.may_run.clear()
+    driver.reconciler.look()
+    assert _comes(lambda: driver.application.jobs == [["1", "2"]])
+    assert driver.look_only() == []
+    assert driver.application.cancelled == []
+
+    driver.application.gone, driver.application.unfit = {"1"}, {"1": "it is leaving"}
+    driver.look()
+    assert driver.application.cancelled == ["a group-1"]
+    assert driver.look() == [["2"]]
+    assert driver.members == ["2"]
+    assert caplog.records == []  # nobody has done anything wrong
+
+
+def test_a_job_that_makes_spark_start_executors_is_cancelled(driver: Driver) -> None:
+    driver.application.live, driver.application.is_grown = ["1"], True
+    driver.application.may_run.clear()
+    driver.reconciler.look()
+    assert _comes(lambda: driver.application.jobs == [["1"]])
+    driver.now += JOB_PATIENCE_S - 0.01
+    driver.look_only()
+    assert driver.application.cancelled == []  # it may just be about to begin
+
+    driver.now += 0.01
+    driver.look()
+    assert driver.application.cancelled == ["a group-1"]
+
+
+def test_it_looks_often_while_a_job_may_wait_in_vain(driver: Driver) -> None:
+    driver.reconciler._interval = 10 * PATIENCE_S
+    driver.application.live = ["1"]
+    driver.application.may_run.clear()
+    driver.reconciler.look()
+    assert _comes(lambda: driver.application.jobs == [["1"]])
+
+    assert driver.reconciler.delay() == JOB_INTERVAL_S < 1 - JOB_PATIENCE_S  # after one second Spark starts an executor
+    driver.application.may_run.set()
+
+
+def test_jobs_that_run_are_cancelled_at_the_end(driver: Driver) -> None:
+    driver.application.live = ["1"]
+    driver.application.may_run.clear()
+    driver.reconciler.look()
+    assert _comes(lambda: driver.application.jobs == [["1"]])
+    driver.reconciler.stop()
+
+    assert driver.application.cancelled == ["a group-1"]
+
+
+def test_tries_that_fail_let_spark_remove_the_executor_for_being_idle(driver: Driver) -> None:
+    driver.reconciler._retry_s_max = 2 * RETRY_S_MAX
+    driver.application.live = ["1"]
+    driver.application.answer = lambda executor: {"wanted": executor, "executor": executor, "error": "no disk"}
+    for _ in range(7):
+        driver.look()
+        driver.now += 2 * RETRY_S_MAX
+    driver.look()
+    driver.now += 2 * RETRY_S_MAX - 1
+    assert driver.look() == []
+    driver.now += 1
     assert driver.look() == [["1"]]
 
 
