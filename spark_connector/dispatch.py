@@ -8,6 +8,7 @@ import uuid
 from typing import TYPE_CHECKING, Literal
 
 from iris_py import ConfigurationError
+from spark_connector.compat import arrow_schema, parse_type
 from spark_connector.metrics import DispatchMetrics
 from spark_connector.network import Network
 from spark_connector.plan import ERROR_COLUMN, Plan
@@ -23,6 +24,7 @@ from spark_connector.sources import (
     row_source,
 )
 from spark_connector.tasks import dispatch_batches, dispatch_rows
+from spark_connector.window import WAIT_FOR_MEMBERS_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -67,6 +69,7 @@ def dispatch(
     key: RowSource | None = None,
     timeout: float = TIMEOUT_S,
     retries: int = RETRIES,
+    wait_for_members: float = WAIT_FOR_MEMBERS_S,
     on_error: Literal["raise", "null", "column"] = "raise",
     network: Network | None = None,
     name: str | None = None,
@@ -98,6 +101,8 @@ def dispatch(
         timeout: How long each attempt may take, in seconds: longer than the slowest reply that is worth waiting for.
         retries: How often a request without a reply is sent again, with its key, before it is an error. One whose handler
             failed is not.
+        wait_for_members: For how many seconds nobody may serve the cluster, as seen by a task, until the task fails: at once if
+            nobody has served it since the task began; else when requests have waited for ``timeout``.
         on_error: What becomes of a row that has no reply, or not one as ``schema`` says. ``raise``: the task fails, and the job
             with it when Spark has tried often enough. ``null``: the new columns are null. ``column``: likewise, and the column
             ``error`` says why; it is null in other rows. That nobody serves the cluster is no matter of single rows: the task
@@ -112,6 +117,12 @@ def dispatch(
     """
     check_frame(df)
     _check_numbers(cluster, mode, window, batch_rows, timeout, retries, on_error, name)
+    if (
+        isinstance(wait_for_members, bool)
+        or not isinstance(wait_for_members, int | float)
+        or not 0 <= wait_for_members < math.inf
+    ):
+        raise ConfigurationError(f"wait_for_members={wait_for_members!r} must be a finite number of seconds, at least 0.")
     network = Network() if network is None else network
     if not isinstance(network, Network):
         raise ConfigurationError(f"network={network!r} must be a spark_connector.Network.")
@@ -119,7 +130,7 @@ def dispatch(
         raise ConfigurationError(
             "reply= and key= are for mode='rows': a batch is answered by columns, and its rows have no keys."
         )
-    added, arrow_schema = _reply_schema(schema, reply, mode)
+    added, arrow = _reply_schema(schema, reply, mode)
     _check_names(df, added.names, on_error)
     internal: list[str] = []
     rows, asked = place(df, request, REQUEST_COLUMN, internal)
@@ -127,7 +138,7 @@ def dispatch(
     plan = Plan(
         cluster=cluster,
         network=network,
-        reply_schema=arrow_schema,
+        reply_schema=arrow,
         request=row_source(rows, asked, "request") if mode == "rows" else batch_source(rows, asked, "request"),
         reply=function(reply, "reply") if reply is not None else None,
         key=None if chosen is None else key_source(rows, chosen),
@@ -136,6 +147,7 @@ def dispatch(
         batch_rows=batch_rows,
         timeout=float(timeout),
         retries=retries,
+        wait_for_members=float(wait_for_members),
         on_error=on_error,
         name=f"{next(_numbers)}" if name is None else name,
         token=uuid.uuid4().hex,
@@ -210,18 +222,17 @@ def _check_names(df: DataFrame, names: Sequence[str], on_error: str) -> None:
 def _reply_schema(schema: object, reply: object, mode: str) -> tuple[StructType, pa.Schema]:
     """Return the columns that are added, for Spark and for Arrow."""
     from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
     if not isinstance(schema, str | StructType):
         raise ConfigurationError(f'schema={schema!r} must be a text as "score double, model string", or a StructType.')
     try:
-        parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+        parsed = parse_type(schema) if isinstance(schema, str) else schema
         if not isinstance(parsed, StructType):
             raise ConfigurationError(f'schema={schema!r} is a type, and not columns such as "score double, model string".')
         # A row without a reply has no values, so every column may be null.
         added = StructType([StructField(field.name, field.dataType, True, field.metadata) for field in parsed.fields])
-        arrow_schema = to_arrow_schema(added, timezone="UTC")
+        arrow = arrow_schema(added)
     except PySparkException as exc:
         reason = str(exc).strip().split("\n")[0]
         raise ConfigurationError(f'schema={schema!r} is no schema such as "score double, model string": {reason}') from None
@@ -235,7 +246,7 @@ def _reply_schema(schema: object, reply: object, mode: str) -> tuple[StructType,
             f"schema={schema!r} needs reply=, a function that makes these columns of a reply, such as json.loads. "
             "Without it there is one column, of binary or string."
         )
-    return added, arrow_schema
+    return added, arrow
 
 
 def _result_schema(df: DataFrame, added: StructType, on_error: str) -> StructType:

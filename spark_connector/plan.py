@@ -54,3 +54,5 @@ class Plan:
     """In place of the id of the application where tasks are not told that."""
     metrics: Accumulator[DispatchCounts] | None = field(default=None, repr=False)
     """What tasks add their counts to; None if nobody wants to know."""
+    wait_for_members: float = 5.0
+    """For how many seconds nobody may serve the cluster."""

@@ -33,8 +33,8 @@ __all__ = [
     "row_source",
 ]
 
-#: The oldest Spark that this is made for (docs/spark.md).
-SPARK_MIN = (4, 2)
+#: The oldest Spark that all of this but the data source is made for (docs/spark.md).
+SPARK_MIN = (3, 5)
 #: Columns that exist on the way to the tasks only.
 REQUEST_COLUMN = "__iris_request"
 KEY_COLUMN = "__iris_key"

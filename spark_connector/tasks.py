@@ -65,6 +65,7 @@ def _window(plan: Plan, tally: Tally | None) -> Window[pa.RecordBatch]:
         plan.retries,
         is_strict=plan.on_error == "raise",
         tally=tally,
+        wait_for_members=plan.wait_for_members,
     )
 
 

@@ -9,6 +9,7 @@ their order when they are done. So neither a slow request nor the end of a batch
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -37,6 +38,14 @@ PAUSE_S = 0.1
 PAUSE_S_MAX = 2.0
 #: How often a task that waits sees whether the node still lives (seconds). It ends only with a crash.
 LIFE_SIGN_S = 1.0
+#: How long nobody may serve the cluster until that is an error (seconds). Long enough for members that are being started with
+#: the job; too long: a wrong name or a wrong network costs it in each attempt of each task.
+WAIT_FOR_MEMBERS_S = 5.0
+#: How often the task looks whether somebody serves it (seconds).
+LOOK_INTERVAL_S = 0.2
+#: How long seeds are given to answer, when it is to be said which do not (seconds), and how many are asked and named.
+SEED_TIMEOUT_S = 1.0
+SEEDS_MAX = 8
 #: What may happen to one row and not to the next. All else would happen to each.
 OF_ROWS = (RemoteError, RequestTimeout, Overloaded, MemberLost, MessageTooLarge)
 #: What to do when a handler has failed one row, and the job with it.
@@ -96,6 +105,7 @@ class Window(Generic[Rows]):
         retries: How many attempts there are besides the first.
         is_strict: Whether the first failure ends it. One that nobody serves the cluster always does.
         tally: Counts what is asked; None if nobody wants to know.
+        wait_for_members: How long nobody may serve the cluster until that is one, in seconds.
     """
 
     def __init__(
@@ -108,6 +118,7 @@ class Window(Generic[Rows]):
         *,
         is_strict: bool,
         tally: Tally | None = None,
+        wait_for_members: float = WAIT_FOR_MEMBERS_S,
     ) -> None:
         self._courier = courier
         self._cluster = cluster
@@ -116,6 +127,7 @@ class Window(Generic[Rows]):
         self._retries = retries
         self._is_strict = is_strict
         self._tally = tally
+        self._wait_for_members = wait_for_members
         # Each of the next belongs to one thread, which alone changes it; the other one reads.
         self._handed = 0  # requests that the task has handed over
         self._begun = 0  # requests that the loop has taken up
@@ -129,6 +141,10 @@ class Window(Generic[Rows]):
         self._tasks: set[asyncio.Task[None]] = set()  # that ask again
         self._running = 0
         self._is_over = False
+        self._watching: asyncio.Task[None] | None = None
+        self._dialling: asyncio.Task[list[str]] | None = None  # the seeds, for what is said of them
+        self._was_served = False  # once at least
+        self._is_deserted = False  # nobody has served the cluster for as long as that is allowed
 
     def run(self, groups: Iterator[Group[Rows]]) -> Iterator[Group[Rows]]:
         """Yield each group, in order, when all its questions have outcomes.
@@ -181,6 +197,8 @@ class Window(Generic[Rows]):
                 if question.payload is not None:
                     question.group = group
                     self._waiting.append(question)
+            if self._watching is None and self._waiting:
+                self._watching = asyncio.get_running_loop().create_task(self._watch(self._waiting[0].key))
             self._fill()
 
     def _fill(self) -> None:
@@ -206,6 +224,7 @@ class Window(Generic[Rows]):
         tally, now = self._tally, self._courier.loop.time()
         for question, outcome in outcomes:
             if isinstance(outcome, bytes):
+                self._was_served = True
                 question.outcome = outcome
                 if tally is not None:
                     tally.reply(question, outcome, now)
@@ -239,7 +258,7 @@ class Window(Generic[Rows]):
         tally = self._tally
         pause_s = PAUSE_S
         for _attempt in range(self._retries):
-            if not isinstance(error, AGAIN):
+            if not isinstance(error, AGAIN) or self._is_deserted:
                 break
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
@@ -267,19 +286,45 @@ class Window(Generic[Rows]):
 
     async def _check_served(self, key: str, exc: IrisError) -> None:
         """Fail for good if nobody serves the cluster: that is the failure of no single row."""
-        if isinstance(exc, NoMembers) or (isinstance(exc, RequestTimeout) and exc.member is None):
-            if len(await self._courier.node.members(self._cluster)):
-                return
-            known = len(self._courier.node.nodes()) - 1
-            self._fail(
-                DispatchError(
-                    self._cluster,
-                    key,
-                    f"nobody serves that cluster, of {known} other nodes that the task knows in network "
-                    f"{self._courier.node.network!r}. Start a member with node.join(), or let the tasks find its network: "
-                    "dispatch(..., network=Network(secret_file=..., seeds=[...])).",
-                )
-            )
+        is_nobody = isinstance(exc, NoMembers) or (isinstance(exc, RequestTimeout) and exc.member is None)
+        if is_nobody and not len(await self._courier.node.members(self._cluster)):
+            await self._desert(key)
+
+    async def _watch(self, key: str) -> None:
+        """See whether anybody serves the cluster.
+
+        If nobody ever has, the requests wait for nothing, and all fail now. If somebody has, who may have left and still be at
+        work on the last ones, they are only not sent again.
+        """
+        loop = asyncio.get_running_loop()
+        seen_s = loop.time()
+        while True:
+            try:
+                is_served = bool(len(await self._courier.node.members(self._cluster)))
+            except IrisError:
+                return  # the node is closed
+            now = loop.time()
+            self._was_served |= is_served
+            seen_s = now if is_served else seen_s
+            self._is_deserted = now >= seen_s + self._wait_for_members
+            if self._is_deserted and not self._was_served:
+                return await self._desert(key)
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+    async def _desert(self, key: str) -> None:
+        """Fail, as nobody serves the cluster."""
+        node = self._courier.node
+        known = len(node.nodes()) - 1
+        if self._dialling is None:
+            self._dialling = asyncio.create_task(_find_silent(self._courier.seeds[:SEEDS_MAX]))
+        silent = await self._dialling
+        seeds = f" Seeds that do not answer here: {', '.join(silent)}." if silent else ""
+        reason = (
+            f"nobody serves that cluster, of {known} other nodes that the task knows in network {node.network!r}.{seeds} "
+            "Start a member with node.join(), correct the name, or let the tasks find its network: "
+            "dispatch(..., network=Network(secret_file=..., seeds=[...])). For members that come later, raise wait_for_members."
+        )
+        self._fail(DispatchError(self._cluster, key, reason))
 
     def _fail(self, failure: DispatchError) -> None:
         if self._failure is None:
@@ -291,9 +336,27 @@ class Window(Generic[Rows]):
         self._is_over = True
         self._waiting.clear()
         self._asker.cancel()
-        for task in self._tasks:
+        for task in (*self._tasks, *filter(None, [self._watching, self._dialling])):
             task.cancel()
 
 
 def _describe(error: Exception) -> str:
     return str(error) if isinstance(error, IrisError) else f"{type(error).__qualname__}: {error}"
+
+
+async def _find_silent(seeds: Sequence[str]) -> list[str]:
+    """Return the seeds at which nobody can be reached from here, each with the reason."""
+
+    async def dial(seed: str) -> str:
+        host, _, port = seed.rpartition(":")
+        try:
+            async with asyncio.timeout(SEED_TIMEOUT_S):
+                _reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            writer.close()
+        except TimeoutError:
+            return f"{seed} (no answer)"
+        except OSError as exc:  # a negative number is one of name resolution, and has a good text; others name the call
+            return f"{seed} ({os.strerror(exc.errno) if exc.errno and exc.errno > 0 else exc.strerror or exc})"
+        return ""
+
+    return list(filter(None, await asyncio.gather(*map(dial, seeds))))

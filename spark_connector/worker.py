@@ -61,6 +61,11 @@ class Courier:
         self._started.result(START_TIMEOUT_S)
 
     @property
+    def seeds(self) -> tuple[str, ...]:
+        """The ``host:port`` that the node dials to find its network, from wherever they were set."""
+        return self.node._config.seeds
+
+    @property
     def is_alive(self) -> bool:
         """Whether it can be used."""
         return self._thread.is_alive()

@@ -41,7 +41,7 @@ def lose_a_row(batch: pa.RecordBatch) -> pa.RecordBatch:
 #: How to ask, and what is read: what happened, and what to do.
 FAILURES: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown cluster": (
-        {"cluster": "nobody", "timeout": 0.5, "retries": 0},
+        {"cluster": "nobody", "timeout": 60, "wait_for_members": 0.5},
         KEY + "nobody serves that cluster, of [12] other nodes",
         r"Start a member with node\.join\(\), or let the tasks find its network",
     ),

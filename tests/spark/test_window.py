@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import socket
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,6 +13,7 @@ import pytest
 from iris_py import ConfigurationError, IrisError, MemberLost, NoMembers, RemoteError, RequestTimeout
 from spark_connector import DispatchError
 from spark_connector.window import AHEAD, Group, Question, Window
+from tests.spark.driving import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -94,6 +97,8 @@ class FakeAsker:
 class FakeCourier:
     """An event loop in a thread, as that of a Python worker."""
 
+    seeds: tuple[str, ...] = ()
+
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.node = FakeNode()
@@ -130,8 +135,11 @@ def courier() -> Iterator[FakeCourier]:
     courier.finish()
 
 
-def window(courier: FakeCourier, size: int = 4, *, retries: int = 0, is_strict: bool = True) -> Window[int]:
-    return Window(cast("Courier", courier), "echo", size, 7.0, retries, is_strict=is_strict)
+def window(
+    courier: FakeCourier, size: int = 4, *, retries: int = 0, is_strict: bool = True, wait_for_members: float = 5.0
+) -> Window[int]:
+    node = cast("Courier", courier)
+    return Window(node, "echo", size, 7.0, retries, is_strict=is_strict, wait_for_members=wait_for_members)
 
 
 def groups(*sizes: int) -> list[Group[int]]:
@@ -250,6 +258,62 @@ def test_a_cluster_without_members_is_never_the_failure_of_a_row(
     with pytest.raises(DispatchError, match="nobody serves that cluster, of 2 other nodes") as caught:
         list(window(courier, is_strict=is_strict).run(iter(groups(3))))
     assert "network 'tests'" in str(caught.value)
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_a_cluster_that_nobody_has_ever_served_fails_the_task_before_any_request_runs_out(
+    courier: FakeCourier, is_strict: bool
+) -> None:
+    courier.node.answer, courier.node.served = lambda _key, _attempt: asyncio.Event().wait(), False
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as answering:
+        dead, alive = (f"127.0.0.1:{each.getsockname()[1]}" for each in (silent, answering))
+        silent.close()
+        courier.seeds = (dead, alive, "host.invalid:1")
+        with pytest.raises(DispatchError, match=r"key '0-0' to the cluster 'echo' .*: nobody serves that cluster") as caught:
+            list(window(courier, retries=3, is_strict=is_strict, wait_for_members=0.1).run(iter(groups(3))))
+
+    assert re.search(
+        rf"Seeds that do not answer here: {dead} \(Connection refused\), host\.invalid:1 \(.+\)\. ", str(caught.value)
+    )
+    assert alive not in str(caught.value)
+    assert len(courier.node.asked) == 3
+
+
+def test_a_cluster_that_has_been_served_is_not_given_up_while_requests_are_under_way(courier: FakeCourier) -> None:
+    """The last member may have left, and still be at work on them."""
+    begun, release = threading.Event(), asyncio.Event()
+
+    async def answer(key: str, _attempt: int) -> None:
+        if key == "1-0":
+            begun.set()
+            await release.wait()
+
+    courier.node.answer = answer
+    asking = window(courier, wait_for_members=0.0)
+    running = asking.run(iter(groups(1, 1)))
+    assert next(running).rows == 0
+    assert begun.wait(30)
+    courier.node.served = False
+    until(lambda: asking._is_deserted)
+    courier.loop.call_soon_threadsafe(release.set)
+
+    assert next(running).questions[0].outcome == b"Q1-0"
+
+
+def test_what_nobody_took_is_not_sent_again_when_all_members_have_gone(courier: FakeCourier) -> None:
+    asking = window(courier, retries=3, wait_for_members=0.0)
+
+    async def answer(key: str, _attempt: int) -> None:
+        if key == "1-0":
+            courier.node.served = False
+            while not asking._is_deserted:  # noqa: ASYNC110 - it looks from time to time
+                await asyncio.sleep(0.01)
+            raise NoMembers("echo", 2)
+
+    courier.node.answer = answer
+    with pytest.raises(DispatchError, match="nobody serves that cluster"):
+        list(asking.run(iter(groups(1, 1))))
+    assert courier.node.asked == ["0-0", "1-0"]
 
 
 def test_a_timeout_before_a_member_took_it_is_the_failure_of_a_row_if_there_are_members(courier: FakeCourier) -> None:
