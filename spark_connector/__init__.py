@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spark_connector.network import Network
     from spark_connector.notify import Notified, notify
     from spark_connector.settings import configure
+    from spark_connector.sql import register
 
 __all__ = [
     "AgentLost",
@@ -46,6 +47,7 @@ __all__ = [
     "ensure_java",
     "local_agent",
     "notify",
+    "register",
 ]
 
 _MODULES = {
@@ -71,6 +73,7 @@ _MODULES = {
     "ensure_java": "java",
     "local_agent": "local",
     "notify": "notify",
+    "register": "sql",
 }
 
 

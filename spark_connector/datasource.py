@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from iris_py import ConfigurationError
-from spark_connector.options import read_options, write_options
+from spark_connector.options import read_options, table_options, write_options
 from spark_connector.topic_reader import RefusingReader, TopicReader
 from spark_connector.topic_writer import Plan, StreamTopicWriter, TopicWriter, check_columns
 
@@ -41,6 +41,14 @@ COLUMNS: Final = StructType(
 )
 
 
+#: Where the options of a table are in the metadata of its first column. Spark gives its writer no options of the table, but
+#: its columns as they were said to be when it was created.
+METADATA: Final = "iris"
+#: How Spark notes that a text is a ``VARCHAR``, here of any length. Rows that have the very names and types of the table are
+#: given to the writer as they are, without its metadata; no rows have this type, so they always get that of the table.
+LONGEST_TEXT: Final = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(2147483647)"}
+
+
 class IrisDataSource(DataSource):
     """Topics of Iris. The options are those of :mod:`spark_connector.options`, and docs/spark.md explains them."""
 
@@ -52,9 +60,16 @@ class IrisDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of a topic; checks the options first, as this is the first chance when something is read.
 
+        For a table that is created without columns they are those of an ``INSERT``: the value, and the topic if the options
+        name none.
+
         Raises:
             ConfigurationError: An option is wrong.
         """
+        table = table_options(self.options)
+        if table is not None:
+            columns = StructType([StructField("value", StringType(), metadata={METADATA: table, **LONGEST_TEXT})])
+            return columns if "topic" in table else columns.add("topic", StringType())
         topic = read_options(self.options).topic
         warnings.warn(
             f"the topic {topic!r} is not stored: the query gets each message at most once, and none that is published while it "
@@ -103,11 +118,20 @@ class IrisDataSource(DataSource):
         return StreamTopicWriter(self._plan(schema, overwrite, "outputMode('complete')", "outputMode('append') or 'update'"))
 
     def _plan(self, schema: StructType, overwrite: bool, mode: str, instead: str) -> Plan:
-        options = write_options(self.options)
+        options = write_options({**_table_options(schema), **self.options})
         if overwrite:
             raise ConfigurationError(f"what was published cannot be replaced, as {mode} asks for. Use {instead}.")
         check_columns(schema, options)
         return Plan(options, uuid.uuid4().hex)
+
+
+def _table_options(schema: StructType) -> dict[str, str]:
+    """Return the options of the table that is written to; none if it is no table, or one that was created with columns."""
+    for field in schema.fields:
+        options = (field.metadata or {}).get(METADATA)
+        if isinstance(options, dict):
+            return options
+    return {}
 
 
 def _names(schema: StructType) -> str:

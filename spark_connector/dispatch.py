@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from spark_connector.metrics import DispatchCounts
     from spark_connector.sources import BatchSource, RowSource
 
-__all__ = ["dispatch"]
+__all__ = ["accumulator_of", "check_network", "check_numbers", "dispatch", "reply_schema"]
 
 #: Requests of a task that are under way at once. Of rows: enough to hide some milliseconds. Of batches: enough for the members
 #: to work while others travel; each is a megabyte or so, here and there.
@@ -116,21 +116,19 @@ def dispatch(
         ConfigurationError: An argument is wrong.
     """
     check_frame(df)
-    _check_numbers(cluster, mode, window, batch_rows, timeout, retries, on_error, name)
+    check_numbers(cluster, mode, window, batch_rows, timeout, retries, on_error, name)
     if (
         isinstance(wait_for_members, bool)
         or not isinstance(wait_for_members, int | float)
         or not 0 <= wait_for_members < math.inf
     ):
         raise ConfigurationError(f"wait_for_members={wait_for_members!r} must be a finite number of seconds, at least 0.")
-    network = Network() if network is None else network
-    if not isinstance(network, Network):
-        raise ConfigurationError(f"network={network!r} must be a spark_connector.Network.")
+    network = check_network(network)
     if mode == "batches" and (reply is not None or key is not None):
         raise ConfigurationError(
             "reply= and key= are for mode='rows': a batch is answered by columns, and its rows have no keys."
         )
-    added, arrow = _reply_schema(schema, reply, mode)
+    added, arrow = reply_schema(schema, reply, mode)
     _check_names(df, added.names, on_error)
     internal: list[str] = []
     rows, asked = place(df, request, REQUEST_COLUMN, internal)
@@ -151,7 +149,7 @@ def dispatch(
         on_error=on_error,
         name=f"{next(_numbers)}" if name is None else name,
         token=uuid.uuid4().hex,
-        metrics=_accumulator(metrics),
+        metrics=accumulator_of(metrics),
     )
     return rows.mapInArrow(_task_function(plan, mode), _result_schema(df, added, on_error))
 
@@ -167,7 +165,12 @@ def _task_function(plan: Plan, mode: str) -> Callable[[Iterator[pa.RecordBatch]]
     return iris_dispatch
 
 
-def _accumulator(metrics: DispatchMetrics | None) -> Accumulator[DispatchCounts] | None:
+def accumulator_of(metrics: DispatchMetrics | None) -> Accumulator[DispatchCounts] | None:
+    """Return what tasks add their counts to; None if nobody wants to know.
+
+    Raises:
+        ConfigurationError: These are no metrics.
+    """
     if metrics is None:
         return None
     if not isinstance(metrics, DispatchMetrics):
@@ -178,7 +181,20 @@ def _accumulator(metrics: DispatchMetrics | None) -> Accumulator[DispatchCounts]
 # -- checks
 
 
-def _check_numbers(
+def check_network(network: object) -> Network:
+    """Return the settings of nodes, by default those of the place where they run.
+
+    Raises:
+        ConfigurationError: These are no such settings.
+    """
+    if network is None:
+        return Network()
+    if not isinstance(network, Network):
+        raise ConfigurationError(f"network={network!r} must be a spark_connector.Network.")
+    return network
+
+
+def check_numbers(
     cluster: object,
     mode: object,
     window: object,
@@ -188,6 +204,11 @@ def _check_numbers(
     on_error: object,
     name: object,
 ) -> None:
+    """Refuse arguments that no dispatch can have.
+
+    Raises:
+        ConfigurationError: One is wrong.
+    """
     if not isinstance(cluster, str) or not 1 <= len(cluster.encode()) <= 255:
         raise ConfigurationError(f"cluster={cluster!r} must be a name of 1 to 255 bytes.")
     if mode not in ("rows", "batches"):
@@ -219,8 +240,12 @@ def _check_names(df: DataFrame, names: Sequence[str], on_error: str) -> None:
 # -- schemas
 
 
-def _reply_schema(schema: object, reply: object, mode: str) -> tuple[StructType, pa.Schema]:
-    """Return the columns that are added, for Spark and for Arrow."""
+def reply_schema(schema: object, reply: object, mode: str) -> tuple[StructType, pa.Schema]:
+    """Return the columns that are added, for Spark and for Arrow.
+
+    Raises:
+        ConfigurationError: These are no columns, or none that come of replies.
+    """
     from pyspark.errors import PySparkException
     from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 

@@ -16,7 +16,7 @@ from spark_connector.network import Network
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["ReadOptions", "WriteOptions", "read_options", "write_options"]
+__all__ = ["ReadOptions", "WriteOptions", "read_options", "table_options", "write_options"]
 
 #: What a query holds of what has arrived and is in no micro-batch yet. As a subscription of :meth:`iris_py.Node.subscribe`.
 BUFFER_MESSAGES: Final = 65_536
@@ -40,6 +40,11 @@ _READ: Final = {name.lower(): name for name in ("maxRowsPerTrigger", "bufferMess
 _WRITE: Final = {name.lower(): name for name in ("timeout",)}
 #: Spark's own, which it hands over with the others.
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+#: What the catalog hands over of a table: its provider, and each of its options also with this before its name.
+_PROVIDER: Final = "provider"
+_OF_TABLE: Final = "option."
+#: An option that Hive's catalog adds.
+_OF_HIVE: Final = "serialization.format"
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,21 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     if not 0 < timeout < math.inf:
         raise ConfigurationError(f"option timeout: {timeout:g} must be a positive and finite number of seconds.")
     return WriteOptions(topic=given.get("topic") or None, network=_network(given), timeout=timeout)
+
+
+def table_options(options: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the options of a table that the catalog asks about, by their lower-cased names; None if it is no table.
+
+    Raises:
+        ConfigurationError: One is unknown or wrong for a table that rows are inserted into.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    if _PROVIDER not in given:
+        return None
+    of_table = {name.removeprefix(_OF_TABLE): value for name, value in given.items() if name.startswith(_OF_TABLE)}
+    of_table.pop(_OF_HIVE, None)
+    write_options(of_table)
+    return of_table
 
 
 def _known(options: Mapping[str, str], more: Mapping[str, str], use: str) -> dict[str, str]:

@@ -152,7 +152,10 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
         if not is_right:
             raise ConfigurationError(f"the column {name!r} is {kind.simpleString()}, and must be {wanted}. Cast it.")
     if "topic" not in columns and options.topic is None:
-        raise ConfigurationError("no topic is named. Add .option('topic', name), or a column 'topic'.")
+        raise ConfigurationError(
+            "no topic is named. Add .option('topic', name), or a column 'topic'. Of a table that was created with columns "
+            "Spark hands over no options: create it without them, CREATE TABLE name USING iris OPTIONS (topic '...')."
+        )
 
 
 # -- in the tasks

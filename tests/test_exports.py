@@ -91,6 +91,7 @@ SPARK = {
     "ensure_java",
     "local_agent",
     "notify",
+    "register",
 }
 
 
