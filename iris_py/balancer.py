@@ -84,6 +84,11 @@ class MemberLoad:
         """Whether a request can be sent to it at once; a subclass whose members need a link first says so."""
         return True
 
+    def observe_silence(self, duration_s: float) -> None:
+        """Take in that a reply takes longer than so much: a member that has stopped is to get no more for now."""
+        if duration_s > self.service_time_s:
+            self.observe(duration_s)
+
     def observe(self, duration_s: float) -> None:
         """Take a reply's time into the mean.
 

@@ -133,6 +133,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             dict(service.rejected),
             drops,
             service.repetitions.repeated,
+            requester.hedged,
         )
 
     # -- what it does

@@ -14,6 +14,7 @@ from iris_overlay.ids import GroupId
 from iris_py import packets
 from iris_py.anchors import Anchors
 from iris_py.balancer import MemberLoad, by_distance, is_in_zone, zone_distance
+from iris_py.patterns.hedging import Hedging
 from iris_security import GroupOpener, GroupSealer, multicast_associated, unicast_associated
 from iris_security.keyring import PROOF_BYTES
 
@@ -203,6 +204,7 @@ class Group:
         targets: Who is sent what is for everybody: the members, and of a group of topics those whom no wider group reaches.
         levels: The same by distance, as the balancer wants them.
         anchors: Which of them has which keys.
+        hedging: When its idempotent requests are given to a second member.
         size: How many members there are.
         is_watched: Whether the overlay tells changes of the view by itself.
         sequence: The number of the last broadcast or publication of this node, apart from those in ``run``.
@@ -223,6 +225,7 @@ class Group:
         self.is_topic = is_topic
         self.levels: list[list[Member]] = []
         self.anchors = Anchors()
+        self.hedging = Hedging()
         self.targets: list[Member] = []
         self.size = 0
         self.is_watched = True

@@ -163,6 +163,16 @@ class LinkBase:
             self._lanes.add_signal(PING, STOPS.pack(self._stops))
             self.wake(now)
 
+    def ask_for_sign(self) -> None:
+        """Ask the peer for a sign of life now, which ``heard_at`` shows."""
+        if self.is_open:
+            self._lanes.add_signal(PING, b"")
+
+    @property
+    def heard_at(self) -> float:
+        """When something came from the peer last, or it was first asked for something since then."""
+        return self._last_received
+
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`; may change after any other call."""
         return self._deadline

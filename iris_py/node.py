@@ -204,12 +204,21 @@ class NodeCore(Commands):
             if request_id < packets.SURVEY_IDS and self.requester.give_to_linked(request_id, now):
                 self._outbound.withdraw(peer, request_id)
         self.requester.handle_timeout(now)
+        if self.requester.silent:
+            self._ask_for_signs(now)
         self.surveyor.handle_timeout(now)
         self.pubsub.handle_timeout(now)
         self.tunnels.handle_timeout(now)
         self.service.repetitions.expire(now)
         self.overlay.handle_timeout(now)
         self._advance(now)
+
+    def _ask_for_signs(self, now: float) -> None:
+        silent, self.requester.silent = self.requester.silent, {}
+        for peer in silent:
+            if peer.link is not None:
+                peer.link.ask_for_sign()
+                self._outbound.touch(peer.link, now)
 
     # -- what is to be done
 

@@ -48,8 +48,9 @@ class Requesting(NodeBase):
             cluster: The name.
             payload: At most ``max_message_bytes``, 16 MiB by default.
             timeout: Seconds until :exc:`RequestTimeout`.
-            idempotent: Executing it twice is harmless: try other members when one is lost, wait for one when there is none. A
-                member that has executed it within the last five minutes gives the same reply again; another one executes it.
+            idempotent: Executing it twice is harmless: try other members when one is lost or silent for longer than others
+                take, wait for one when there is none. A member that has executed it within the last five minutes gives the same
+                reply again; another one executes it.
             key: What this request is, for members that have executed it (needs ``idempotent``): the same key asks for the same
                 thing, whoever asks and whatever the payload. It also chooses the member: always the same one of the nearest
                 zone, until that is lost, leaves or is full, so that what is asked again is not executed again. By default each

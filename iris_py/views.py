@@ -42,6 +42,8 @@ class Statistics:
     "What was dropped, by reason. Late replies are among them."
     repeated: int = 0
     "Requests that handlers of this node were not given, for they had executed them, or still do: repeated idempotent ones."
+    hedged: int = 0
+    "Times that an idempotent request of this node was given to a second member, for the first was slower than nearly all are."
 
 
 class Members(Collection[Member]):

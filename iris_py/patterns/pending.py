@@ -63,6 +63,8 @@ class Pending(msgspec.Struct, eq=False):
         is_routed: Whether it went through the ring: it may have been executed although no link says so.
         lost: Who went away with the request, so that it may have been executed.
         rejected: The last :class:`~iris_py.packets.Rejection`, 0 for none.
+        also: Who has it besides ``member``, since when, in that order: they have not answered. None if it has no member.
+        probed_at: When its member was last asked for a sign of life; 0.0 if never.
         waits: Whether it waits for a place where every member is full; otherwise that ends it.
         room: Where it waits for a place; None if it does not.
     """
@@ -88,5 +90,7 @@ class Pending(msgspec.Struct, eq=False):
     is_routed: bool = False
     lost: Member | None = None
     rejected: int = 0
+    also: list[tuple[Member, float]] | None = None
+    probed_at: float = 0.0
     waits: bool = False
     room: Room | None = None

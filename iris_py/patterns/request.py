@@ -10,6 +10,7 @@ Tunnels find their member in the same way (:mod:`iris_py.patterns.tunnel_table`)
 from __future__ import annotations
 
 import math
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_overlay.timers import DeadlineTable
@@ -18,6 +19,7 @@ from iris_py.anchors import first_of, slot_of
 from iris_py.balancer import choose_near
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.headers import NO_HEADERS
+from iris_py.patterns.hedging import LATE_S
 from iris_py.patterns.pending import Pending, Ticket, Together
 from iris_py.patterns.room import ROOM_BYTES_MAX, ROOM_GROWTH, ROOM_REQUESTS_MAX, Room, room_key_of
 
@@ -55,8 +57,10 @@ class Requester:
         sent: Requests made, by the application.
         replied: Requests that ended with a reply.
         retries: Times that a request was given to another member.
+        hedged: Times that an idempotent request was given to a second member, for the first had not answered yet.
         late: Replies that came after their request had ended.
         wanted: Peers that :meth:`peers_wanted` returns.
+        silent: Peers that are to be asked for a sign of life.
         out: What :meth:`messages_to_send` takes.
         outcomes: What :meth:`outcomes_received` takes.
         has_new_deadline: Whether :meth:`deadline` may be earlier than it was when it was last asked for.
@@ -66,7 +70,9 @@ class Requester:
         self.sent = 0
         self.replied = 0
         self.retries = 0
+        self.hedged = 0
         self.late = 0
+        self.silent: dict[Peer, None] = {}
         self.wanted: list[Peer] = []
         self._rng = rng
         self._count_nodes = count_nodes
@@ -75,6 +81,9 @@ class Requester:
         self._waiting: dict[int, None] = {}  # without a member: the view is unknown or empty, or every link is congested
         self._deadlines: DeadlineTable[int | Together] = DeadlineTable()
         self._retry_times: DeadlineTable[int] = DeadlineTable()
+        self._hedge_times: list[
+            tuple[float, int, int]
+        ] = []  # a heap: when, the first of some requests, the one behind the last
         self._rooms: dict[RoomKey, Room] = {}  # those with requests that wait for a place
         self._room_times: DeadlineTable[Room] = DeadlineTable()
         self._waiting_requests = self._waiting_bytes = 0  # in the rooms
@@ -201,7 +210,10 @@ class Requester:
         pending = self._take(peer, request_id)
         if pending is not None:
             assert pending.member is not None
-            pending.member.observe(now - pending.sent_at)
+            duration_s = now - pending.sent_at
+            pending.member.observe(duration_s)
+            if pending.kind == packets.REQUEST_ONCE:
+                pending.group.hedging.observe(duration_s)
             self.replied += 1
             if type(pending.token) is Ticket:
                 pending.token.member = peer.id
@@ -226,15 +238,25 @@ class Requester:
     def receive_rejection(self, peer: Peer, request_id: int, reason: int, now: float) -> None:
         """A member surely did not execute the request: another one may."""
         pending = self._pending.get(request_id)
-        if pending is None or pending.member is None or pending.member.peer is not peer:
+        if pending is None or pending.member is None:
             self.late += 1
+            return
+        if pending.member.peer is not peer:
+            if not self._drop_also(pending, peer):  # the other one may still answer
+                self.late += 1
             return
         if reason != packets.Rejection.NOT_A_MEMBER or not pending.rejected:  # who says so does not count among the full
             pending.rejected = reason
         member = pending.member
         if reason in (packets.Rejection.OVERLOADED, packets.Rejection.NOT_A_MEMBER):
             member.limit = member.in_flight - 1
-            if pending.waits and pending.offer is None and self._rooms and room_key_of(pending) in self._rooms:
+            if (
+                pending.waits
+                and not pending.also
+                and pending.offer is None
+                and self._rooms
+                and room_key_of(pending) in self._rooms
+            ):
                 self._take_from(request_id, member, pending)
                 self._enter_room(request_id, pending, now)
                 return
@@ -248,6 +270,9 @@ class Requester:
             now: The time.
             unsent: The requests for it that were not sent. They stay as they are.
         """
+        for pending in self._pending.values():
+            if pending.also and (member := self._drop_also(pending, peer)):
+                pending.lost = member
         for request_id, pending in self._sent_to(peer, unsent):
             if pending.offer is not None:
                 self._try_another(request_id, pending, now)  # nothing begins before the offer is taken
@@ -259,6 +284,9 @@ class Requester:
 
     def peer_released(self, peer: Peer, now: float, unsent: Container[int] = ()) -> None:
         """A peer closed its link as idle: what it had not answered it surely has not executed, and is sent again."""
+        for pending in self._pending.values():
+            if pending.also:
+                self._drop_also(pending, peer)
         for request_id, pending in self._sent_to(peer, unsent):
             if not pending.is_routed:
                 self.give_back(request_id, peer, now, is_tried=False)
@@ -273,21 +301,26 @@ class Requester:
             is_tried: Whether that member is not to be tried again.
         """
         pending = self._pending.get(request_id)
-        if pending is None or pending.member is None or pending.member.peer is not peer:
+        if pending is None or pending.member is None:
             return
-        if is_tried:
+        if pending.member.peer is not peer:
+            self._drop_also(pending, peer)
+        elif is_tried:
             self._try_another(request_id, pending, now)
         else:
             pending.attempts -= 1
             self._take_from(request_id, pending.member, pending)
-            self._dispatch(request_id, pending, now)
+            if pending.also:
+                self._fall_back(request_id, pending, now)
+            else:
+                self._dispatch(request_id, pending, now)
 
     def give_to_linked(self, request_id: int, now: float) -> bool:
         """Give a request that was not sent to another member, if one has a link; returns whether one has."""
         pending = self._pending[request_id]
         member, tried = pending.member, pending.tried or ()
         assert member is not None
-        if pending.anchor:
+        if pending.anchor or pending.also:
             return False
         others = [
             other
@@ -334,6 +367,8 @@ class Requester:
                 self._dispatch(request_id, pending, now)
         if self._rooms:
             self._try_rooms(now)
+        if self._hedge_times:
+            self._hedge(now)
 
     # -- out
 
@@ -354,7 +389,11 @@ class Requester:
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        times = (self._deadlines.deadline(), self._retry_times.deadline(), self._room_times.deadline())
+        hedges = self._hedge_times
+        while hedges and hedges[0][1] + 1 == hedges[0][2] and hedges[0][1] not in self._pending:
+            heappop(hedges)
+        hedge_at = hedges[0][0] if hedges else None
+        times = (self._deadlines.deadline(), self._retry_times.deadline(), self._room_times.deadline(), hedge_at)
         earliest = min((time for time in times if time is not None), default=None)
         self.has_new_deadline = False
         self._earliest = math.inf if earliest is None else earliest
@@ -410,6 +449,8 @@ class Requester:
         time_left = packets.encode_time_left(pending.deadline - now)
         payload = pending.payload if pending.offer is None else pending.offer.make(member.peer, request_id)
         self.out.append((pending.group, member.peer, pending.kind, request_id, time_left, payload, pending.headers))
+        if pending.kind == packets.REQUEST_ONCE and len(pending.group.members or ()) > 1:
+            self._hedge_at(now + pending.group.hedging.delay_s(pending.timeout_s), request_id, request_id + 1)
 
     def _handle_no_members(self, request_id: int, pending: Pending, *, known: bool) -> None:
         if pending.idempotent or not known:
@@ -454,7 +495,10 @@ class Requester:
         self._take_from(request_id, member, pending)
         pending.tried = [*(pending.tried or ()), member]
         pending.tried_count = max(pending.tried_count, len(pending.tried))
-        self._dispatch(request_id, pending, now)
+        if pending.also:
+            self._fall_back(request_id, pending, now)
+        else:
+            self._dispatch(request_id, pending, now)
 
     def _take_from(self, request_id: int, member: Member, pending: Pending) -> None:
         member.in_flight -= 1
@@ -484,6 +528,108 @@ class Requester:
             return
         self._waiting.pop(request_id, None)
         self._retry_times.cancel(request_id)
+
+    # -- asking a second member
+
+    def _hedge_at(self, when: float, first: int, end: int) -> None:
+        """Look then whether some requests are to be given to second members."""
+        heappush(self._hedge_times, (when, first, end))
+        if when < self._earliest:
+            self.has_new_deadline = True
+
+    def _hedge(self, now: float) -> None:
+        """Give to second members what the first have had for too long."""
+        hedges = self._hedge_times
+        while hedges and hedges[0][0] <= now:
+            due, first, end = heappop(hedges)
+            for request_id in range(first, end):
+                pending = self._pending.get(request_id)
+                if pending is None or (member := pending.member) is None or pending.is_routed:
+                    continue
+                delay_s = pending.group.hedging.delay_s(pending.timeout_s)
+                again_at = pending.sent_at + delay_s
+                if again_at <= now:
+                    again_at = now + delay_s
+                    if now - due <= LATE_S:  # else this node stood still, and has answers to read
+                        again_at = self._hedge_one(request_id, pending, member, delay_s, now)
+                if again_at:
+                    self._hedge_at(again_at, request_id, request_id + 1)
+
+    def _hedge_one(self, request_id: int, pending: Pending, member: Member, delay_s: float, now: float) -> float:
+        """Give a request to another member as well, if the one that has had it for too long is not to be waited for alone.
+
+        A key has one member as long as that one lives, however busy it is: so only one that gives no sign of life when it is
+        asked for one is passed over.
+
+        Returns:
+            When to look again if that cannot be now; 0.0 otherwise.
+        """
+        later = now + max(delay_s, now - pending.sent_at)  # ever more rarely
+        if not member.is_ready:  # it was not sent yet: what becomes of that is known soon
+            return later
+        if pending.anchor:
+            link = member.peer.link
+            if link is None:  # it is this node itself
+                return later
+            if not pending.probed_at:
+                pending.probed_at = now
+                self.silent[member.peer] = None
+                return now + pending.group.hedging.sign_s(pending.timeout_s)
+            if link.heard_at >= pending.probed_at:
+                pending.probed_at = 0.0
+                return later
+        return 0.0 if self._give_to_second(request_id, pending, member, now) else later
+
+    def _give_to_second(self, request_id: int, pending: Pending, member: Member, now: float) -> bool:
+        """Give a request to another member as well; returns whether there is one, and the budget allows it."""
+        group, size = pending.group, len(pending.payload)
+        having = [member, *(each for each, _since in pending.also or ()), *(pending.tried or ())]
+        others = [
+            other
+            for other in group.candidates(pending.placement)
+            if other not in having and other.is_ready and other.peer.has_room_for(size)
+        ]
+        if not others or not group.hedging.take():
+            return False
+        levels = group.order(others, pending.placement)
+        other = first_of(levels[0], slot_of(pending.anchor)) if pending.anchor else choose_near(levels, self._rng)[0]
+        self.hedged += 1
+        member.observe_silence(now - pending.sent_at)
+        pending.also = [*(pending.also or ()), (member, pending.sent_at)]
+        pending.probed_at = 0.0
+        self._send(request_id, pending, other, now)
+        return True
+
+    def _drop_also(self, pending: Pending, peer: Peer) -> Member | None:
+        """Forget that a peer has a request which the member has, too; returns who that was."""
+        for entry in pending.also or ():
+            member = entry[0]
+            if member.peer is peer:
+                assert pending.also is not None
+                pending.also = [other for other in pending.also if other is not entry] or None
+                member.in_flight -= 1
+                member.peer.awaited -= 1
+                return member
+        return None
+
+    def _fall_back(self, request_id: int, pending: Pending, now: float) -> None:
+        """The last to be asked does not answer: wait for those that were asked before, and soon ask another one."""
+        assert pending.also is not None
+        *also, (pending.member, pending.sent_at) = pending.also
+        pending.also = also or None
+        self._hedge_at(now, request_id, request_id + 1)
+
+    def _swap(self, pending: Pending, peer: Peer) -> bool:
+        """Make a peer that was asked before the member of a request, to take its answer; returns whether it was asked."""
+        for entry in pending.also or ():
+            if entry[0].peer is peer:
+                assert pending.also is not None
+                assert pending.member is not None
+                others = [other for other in pending.also if other is not entry]
+                pending.also = [*others, (pending.member, pending.sent_at)]
+                pending.member, pending.sent_at = entry
+                return True
+        return False
 
     # -- waiting for a place
 
@@ -579,7 +725,7 @@ class Requester:
     def _take(self, peer: Peer, request_id: int) -> Pending | None:
         """Take the request that a peer answers; None if it has ended, or is not that peer's to answer."""
         pending = self._pending.get(request_id)
-        if pending is None or pending.member is None or pending.member.peer is not peer:
+        if pending is None or pending.member is None or (pending.member.peer is not peer and not self._swap(pending, peer)):
             self.late += 1
             return None
         self._forget(request_id, pending)
@@ -596,6 +742,10 @@ class Requester:
         if member is not None:
             member.in_flight -= 1
             member.peer.awaited -= 1
+        for other, _since in pending.also or ():
+            other.in_flight -= 1
+            other.peer.awaited -= 1
+            self.out.append((pending.group, other.peer, packets.CANCEL, request_id, 0, b"", NO_HEADERS))
         if pending.is_routed:
             self._retry_times.cancel(request_id)
         if pending.is_parked:

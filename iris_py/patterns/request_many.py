@@ -59,6 +59,7 @@ class ManyRequester(Requester):
         together = Together(ids, len(ids))
         self._deadlines.set(together, deadline)
         kind, pending_by_id, out, who_has = packets.REQUEST_ONCE, self._pending, self.out, group.anchors.usual
+        is_sent = False
         is_full = bool(self._rooms) and (group, None, False) in self._rooms
         for request_id, identity, (token, _key, payload) in zip(ids, identities, asked, strict=True):
             content = identity + payload
@@ -72,12 +73,15 @@ class ManyRequester(Requester):
             if member is None or (peer := member.peer).is_full or peer.link is None or peer.link.congested:
                 self._dispatch(request_id, pending, now)
                 continue
+            is_sent = True
             pending.attempts = 1
             pending.member = member
             pending.sent_at = now
             member.in_flight += 1
             peer.awaited += 1
             out.append((group, peer, kind, request_id, time_left, content, NO_HEADERS))
+        if is_sent and len(group.members or ()) > 1:
+            self._hedge_at(now + group.hedging.delay_s(timeout_s), ids.start, ids.stop)
         return ids
 
     def receive_replies(self, peer: Peer, replies: Sequence[tuple[int, bytes]], now: float) -> None:
@@ -86,14 +90,16 @@ class ManyRequester(Requester):
         for request_id, payload in replies:
             pending = pending_by_id.get(request_id)
             member = None if pending is None else pending.member
-            if pending is None or member is None or member.peer is not peer or pending.is_routed:
+            if pending is None or member is None or member.peer is not peer or pending.is_routed or pending.also:
                 self.receive_reply(peer, request_id, payload, now)
                 continue
             del pending_by_id[request_id]
             forget_deadline(request_id, pending.together)
             member.in_flight -= 1
             peer.awaited -= 1
-            member.observe(now - pending.sent_at)
+            duration_s = now - pending.sent_at
+            member.observe(duration_s)
+            pending.group.hedging.observe(duration_s)
             self.replied += 1
             if type(pending.token) is Ticket:
                 pending.token.member = peer.id

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
+from iris_py.patterns.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
 from iris_py.testing import NodeSimulation, run
 
 if TYPE_CHECKING:
@@ -115,5 +116,120 @@ def test_tunnels_wait_for_a_place_too_the_first_come_first() -> None:
         await asyncio.gather(*(use(number) for number in range(10)))
         assert order == sorted(order)
         assert now() < 5.0
+
+    simulate(scenario)
+
+
+# -- silent members
+
+
+async def _answer(simulation: NodeSimulation, members: int, work_s: float = 0.002) -> tuple[Any, list[Any], list[list[bytes]]]:
+    """Start a caller and members that answer after a while; returns who has executed what, too."""
+    caller, *serving = await simulation.start_nodes(1 + members)
+    executed: list[list[bytes]] = []
+    for member in serving:
+        taken: list[bytes] = []
+        executed.append(taken)
+
+        async def work(request: iris.Request, taken: list[bytes] = taken) -> bytes:
+            taken.append(request.payload)
+            await asyncio.sleep(work_s)
+            return request.payload
+
+        await member.join("work", work)
+    await caller.members("work")
+    return caller, serving, executed
+
+
+@pytest.mark.parametrize("is_measured", [True, False])
+@pytest.mark.parametrize("has_key", [False, True])
+def test_a_frozen_member_does_not_beat_a_short_timeout(is_measured: bool, has_key: bool) -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        caller, serving, executed = await _answer(simulation, 3)
+
+        async def ask(number: int) -> None:
+            key = f"key {number}" if has_key else None
+            await caller.request("work", b"%d" % number, idempotent=True, timeout=0.5, key=key)
+
+        for number in range(60 if is_measured else 6):  # every link is open
+            await ask(number)
+        simulation.stall(serving[0], caller)
+        before = len(executed[0])
+        started = now()
+        for number in range(1_000, 1_020):
+            await asyncio.gather(*(ask(10 * number + each) for each in range(4)))
+            if now() - started > 1.5:  # then it is found dead
+                break
+        assert len(executed[0]) > before, "it was asked, and its answers did not come"
+        assert caller.statistics().hedged > 0
+
+    simulate(scenario)
+
+
+def test_when_everything_slows_down_no_more_than_a_few_per_cent_are_asked_twice() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        slow_s = 0.002
+
+        async def work(request: iris.Request) -> bytes:
+            await asyncio.sleep(slow_s)
+            return b""
+
+        caller, *serving = await simulation.start_nodes(4)
+        for member in serving:
+            await member.join("work", work)
+
+        async def ask_all(count: int) -> None:
+            for _ in range(count // 50):
+                await asyncio.gather(*(caller.request("work", b"", idempotent=True, timeout=30.0) for _ in range(50)))
+
+        await ask_all(1_000)
+        assert caller.statistics().hedged < 5
+        slow_s = 1.0
+        await ask_all(2_000)
+        assert HEDGES_AT_FIRST <= caller.statistics().hedged < HEDGES_AT_FIRST + HEDGES_SHARE * 3_000 + 5
+
+    simulate(scenario)
+
+
+def test_a_busy_member_keeps_its_keys() -> None:
+    """It answers when it is asked for a sign of life: nobody else does its work."""
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        caller, _serving, executed = await _answer(simulation, 3, work_s=2.0)
+        asking = [caller.request("work", b"%d" % n, idempotent=True, key=f"{n}", timeout=5.0) for n in range(50)]
+        await asyncio.gather(*asking)
+        assert sorted(payload for taken in executed for payload in taken) == sorted(b"%d" % number for number in range(50))
+        assert caller.statistics().hedged == 0
+
+    simulate(scenario)
+
+
+def test_the_first_answer_counts_and_the_other_member_is_told() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        cancelled = []
+        slow = True
+
+        async def work(request: iris.Request) -> bytes:
+            nonlocal slow
+            if slow:
+                slow = False
+                try:
+                    await asyncio.sleep(3.0)
+                except asyncio.CancelledError:
+                    cancelled.append(request.payload)
+                    raise
+            return request.payload
+
+        caller, *serving = await simulation.start_nodes(3)
+        for member in serving:
+            await member.join("work", work)
+        started = now()
+        assert await caller.request("work", b"first", idempotent=True, timeout=4.0) == b"first"
+        assert now() - started < 0.6
+        await simulation.until(lambda: cancelled == [b"first"])
+        statistics = caller.statistics()
+        assert (statistics.replies, statistics.hedged) == (1, 1)
+        assert (await asyncio.sleep(1.0)) is None
+        assert caller.statistics().drops.get("late_reply", 0) == 0
 
     simulate(scenario)
