@@ -10,7 +10,7 @@ Tunnels find their member in the same way (:mod:`iris_py.patterns.tunnel_table`)
 from __future__ import annotations
 
 import math
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_overlay.timers import DeadlineTable
@@ -389,11 +389,12 @@ class Requester:
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        hedges = self._hedge_times
-        while hedges and hedges[0][1] + 1 == hedges[0][2] and hedges[0][1] not in self._pending:
-            heappop(hedges)
-        hedge_at = hedges[0][0] if hedges else None
-        times = (self._deadlines.deadline(), self._retry_times.deadline(), self._room_times.deadline(), hedge_at)
+        times = (
+            self._deadlines.deadline(),
+            self._retry_times.deadline(),
+            self._room_times.deadline(),
+            self._next_hedge() if self._hedge_times else None,
+        )
         earliest = min((time for time in times if time is not None), default=None)
         self.has_new_deadline = False
         self._earliest = math.inf if earliest is None else earliest
@@ -536,6 +537,21 @@ class Requester:
         heappush(self._hedge_times, (when, first, end))
         if when < self._earliest:
             self.has_new_deadline = True
+
+    def _next_hedge(self) -> float | None:
+        """Return when to look next; requests that have ended are forgotten."""
+        hedges, pending_by_id = self._hedge_times, self._pending
+        while hedges:
+            when, first, end = hedges[0]
+            if first in pending_by_id:
+                return when
+            while first < end and first not in pending_by_id:
+                first += 1
+            if first == end:
+                heappop(hedges)
+            else:
+                heapreplace(hedges, (when, first, end))
+        return None
 
     def _hedge(self, now: float) -> None:
         """Give to second members what the first have had for too long."""
