@@ -539,18 +539,19 @@ class Requester:
             self.has_new_deadline = True
 
     def _next_hedge(self) -> float | None:
-        """Return when to look next; requests that have ended are forgotten."""
+        """Return when to look next; requests that have ended, or have no member now, are forgotten."""
         hedges, pending_by_id = self._hedge_times, self._pending
         while hedges:
             when, first, end = hedges[0]
-            if first in pending_by_id:
+            next_ = first
+            while next_ < end and ((pending := pending_by_id.get(next_)) is None or pending.member is None):
+                next_ += 1
+            if next_ == first:
                 return when
-            while first < end and first not in pending_by_id:
-                first += 1
-            if first == end:
-                heappop(hedges)
+            if next_ < end:
+                heapreplace(hedges, (when, next_, end))
             else:
-                heapreplace(hedges, (when, first, end))
+                heappop(hedges)
         return None
 
     def _hedge(self, now: float) -> None:
