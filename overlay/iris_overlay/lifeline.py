@@ -8,6 +8,7 @@ still, or be beyond a partition.
 from __future__ import annotations
 
 import ipaddress
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.detector import Detector
@@ -79,6 +80,8 @@ class Lifeline:
         # Whose link broke, until it is known whether they live: most of them the ring does not know.
         self._checked: dict[NodeId, NodeInfo] = {}
         self._buried: dict[NodeId, float] = {}
+        # Those of them whose processes are surely gone.
+        self._gone: dict[NodeId, None] = {}
         self._refresh_at: float | None = None
         self._look_around = LookAround(rng)
 
@@ -99,18 +102,18 @@ class Lifeline:
     def leaves_added(self, added: list[NodeInfo], now: float) -> None:
         """Handle new leaves. What the dead sent through the ring comes late, and looks like a sign of life: so look again."""
         for info in added:
-            self._buried.pop(info.id, None)
+            self._unbury(info.id)
             self.detector.returned(info.id, now)
 
     def link_opened(self, peer: NodeId, now: float) -> None:
         """Handle a sign of life, at the latest."""
-        self._buried.pop(peer, None)
+        self._unbury(peer)
         self.detector.heard_from(peer, now)
 
     def heard_from(self, peer: NodeId, now: float) -> None:
         """Handle that a message came over a link."""
         if self._buried:
-            self._buried.pop(peer, None)
+            self._unbury(peer)
         self.detector.heard_from(peer, now)
 
     def link_broke(self, info: NodeInfo, now: float) -> None:
@@ -165,12 +168,14 @@ class Lifeline:
     def bury(self, info: NodeInfo, now: float, *, is_silent: bool) -> None:
         """Tell everybody here that a node is dead."""
         peer = info.id
-        if now - self._buried.get(peer, float("-inf")) < BURIED_S:
+        if now - self._buried.get(peer, -inf) < BURIED_S:
             return
-        self._buried.pop(peer, None)
+        self._unbury(peer)
         if len(self._buried) >= BURIED_MAX:
-            del self._buried[next(iter(self._buried))]
+            self._unbury(next(iter(self._buried)))
         self._buried[peer] = now
+        if not is_silent:
+            self._gone[peer] = None
         self._ring.peer_dead(peer, now)
         self._contacts.peer_dead(peer, now)
         self._groups.peer_dead(peer, now)
@@ -194,6 +199,31 @@ class Lifeline:
         ring = self._ring
         leaves, roots, table = ([info.id for info in each] for each in (ring.leaves(), self._groups.roots(), ring.known()))
         self.detector.look_at(self._look_around.whom(silent, leaves, roots, table, now), silent, now)
+
+    def _unbury(self, peer: NodeId) -> None:
+        self._buried.pop(peer, None)
+        self._gone.pop(peer, None)
+
+    def wanted(self, info: NodeInfo, now: float) -> bool:
+        """Handle that the owner wants a link to a node. Return False if that is dead, which is reported then.
+
+        Its death may be known, and yet the owner not: nothing had to do with the node then, and a root that stood still has
+        named it again. Who fell silent may be back, and is looked at: if it is not, its death is reported once more.
+        """
+        peer = info.id
+        if now - self._buried.get(peer, -inf) >= BURIED_S:
+            return True
+        if peer in self._gone:
+            self._groups.peer_dead(peer, now)
+            self.events.append(PeerDied(peer))
+            return False
+        del self._buried[peer]
+        self._checked.pop(peer, None)
+        if len(self._checked) >= CHECKS_MAX:
+            del self._checked[next(iter(self._checked))]
+        self._checked[peer] = info
+        self.detector.check(Contact(peer, datagram_address(info)), now)
+        return True
 
     def is_buried(self, peer: NodeId) -> bool:
         """Return whether a death was reported, and no sign of life came since."""

@@ -246,6 +246,8 @@ class Overlay(Composition):
     def connect(self, info: NodeInfo, now: float) -> None:
         """Get a link to a node: dial it, or have it dial this one. `ConnectFailed` follows if neither can.
 
+        If the node is known to be dead, `PeerDied` follows once more.
+
         Harmless if it is under way. If there is a link already, nothing happens.
 
         Raises:
@@ -253,7 +255,8 @@ class Overlay(Composition):
         """
         check_info(info)
         if info.id not in self._links:
-            self._reaching.connect(info, now)
+            if self._lifeline.wanted(info, now):
+                self._reaching.connect(info, now)
             self._finish_turn(now)
 
     def send(self, info: NodeInfo, payload: bytes, now: float) -> None:

@@ -14,6 +14,8 @@ from iris_overlay.group_messages import BATCH_MAX, VIEW_MAX, Doubt, Told, Unwatc
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from iris_overlay.config import Rng
     from iris_overlay.group_config import GroupConfig
     from iris_overlay.group_io import Outbox
@@ -46,6 +48,7 @@ class _Watch:
         "ask_again_at",
         "attempts",
         "believe_at",
+        "gone",
         "is_watched",
         "masked",
         "members",
@@ -67,8 +70,10 @@ class _Watch:
         self.ask_again_at: float | None = None
         # From when on a view is believed that says much less; None if there was none.
         self.believe_at: float | None = None
-        # Members that are dead from here: the stamp of each, and until when it is left out.
+        # Members that are dead from here: the stamp of each, and until when it is left out, whatever a root says meanwhile.
         self.masked: dict[NodeId, tuple[int, float]] = {}
+        # The stamps of members that went lately, and until when they matter: their deaths may be heard of later than that.
+        self.gone: dict[NodeId, tuple[int, float]] = {}
 
 
 class Watches:
@@ -171,6 +176,8 @@ class Watches:
             self._changed[message.group] = None
         if message.version < watch.version and watch.ask_again_at is None:
             watch.ask_again_at = now + TWO_ROOTS_S
+        if message.size <= VIEW_MAX:
+            self._note_gone(watch, [node for node in watch.members if node not in members], now)
         watch.version, watch.size, watch.members = message.version, message.size, members
         watch.is_watched = message.is_watched
         for node in watch.masked:
@@ -190,6 +197,7 @@ class Watches:
         if message.base == watch.version:
             if message.members or message.removed or message.size != watch.size:
                 self._changed[message.group] = None
+            self._note_gone(watch, message.removed, now)
             for node in message.removed:
                 watch.members.pop(node, None)
             for record in message.members:
@@ -209,7 +217,11 @@ class Watches:
         """Handle that a node is dead: as a member it is doubted, as a root it is left."""
         for group, watch in self.groups.items():
             record = watch.members.get(peer)
-            if record is not None and peer not in watch.masked:
+            if record is None and peer in watch.gone:
+                # A root that stood still may name it again.
+                watch.masked[peer] = (watch.gone.pop(peer)[0], now + MASK_S)
+                self._masks.set(group, min(until for _, until in watch.masked.values()))
+            elif record is not None and (peer not in watch.masked or record.stamp > watch.masked[peer][0]):
                 watch.masked[peer] = (record.stamp, now + MASK_S)
                 self._masks.set(group, min(until for _, until in watch.masked.values()))
                 self._changed[group] = None
@@ -293,14 +305,11 @@ class Watches:
         return any(watch.root is not None and watch.root.id == peer and watch.is_watched for watch in self.groups.values())
 
     def _event(self, group: GroupId, watch: _Watch) -> ViewChanged:
-        for node in [node for node in watch.masked if not self._is_masked(watch, node)]:
-            del watch.masked[node]
+        masked = [node for node in watch.masked if self._is_masked(watch, node)]
         members = {
-            node: GroupMember(record.info, record.attributes)
-            for node, record in watch.members.items()
-            if node not in watch.masked
+            node: GroupMember(record.info, record.attributes) for node, record in watch.members.items() if node not in masked
         }
-        size = len(members) if watch.size <= VIEW_MAX else watch.size - len(watch.masked)
+        size = len(members) if watch.size <= VIEW_MAX else watch.size - len(masked)
         return ViewChanged(group, members, size, watch.is_watched)
 
     def _unmask(self, group: GroupId, watch: _Watch, now: float) -> None:
@@ -309,6 +318,15 @@ class Watches:
         if watch.masked:
             self._masks.set(group, min(until for _, until in watch.masked.values()))
         self._changed[group] = None
+
+    @staticmethod
+    def _note_gone(watch: _Watch, nodes: Iterable[NodeId], now: float) -> None:
+        """Remember members that go, as many as a view has."""
+        watch.gone = {node: gone for node, gone in watch.gone.items() if gone[1] > now}
+        for node in nodes:
+            record = watch.members.get(node)
+            if record is not None and len(watch.gone) < VIEW_MAX:
+                watch.gone[node] = (record.stamp, now + MASK_S)
 
     @staticmethod
     def _is_doubtful(watch: _Watch, message: View) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from iris_overlay.events import ConnectFailed, PeerDied
 from iris_overlay.ids import ID_BYTES, GroupId
 from iris_py.testing.simulation import OverlaySimulation
 
@@ -50,3 +51,19 @@ def test_a_member_that_goes_on_is_in_every_view_again_within_a_second(seed: int,
         if not all(sees(simulation, watcher, group, 0) for watcher in watchers):
             missed_at = simulation.now
     assert missed_at - resumed_at < SERVED_S
+
+
+@pytest.mark.parametrize("how", ["crash", "fail"])
+def test_who_wants_a_link_to_a_peer_that_is_known_to_be_dead_is_told_so_again(how: str) -> None:
+    simulation = network(7, 6)
+    dead = simulation.nodes[0].info
+    caller = simulation.nodes[1]
+    getattr(simulation, how)(0)
+    simulation.run_until(lambda: any(isinstance(event, PeerDied) and event.peer == dead.id for _, event in caller.log), 5.0)
+    simulation.run_for(1.0)
+    asked_at = simulation.now
+    simulation.connect(1, dead)
+    simulation.run_for(1.5)  # a check of who fell silent takes 1.05 s
+    (told_at, *_) = [when for when, event in caller.log if isinstance(event, PeerDied) and when >= asked_at]
+    assert told_at - asked_at < (0.01 if how == "crash" else 1.2)
+    assert not any(isinstance(event, ConnectFailed) and asked_at <= when < told_at for when, event in caller.log)

@@ -280,3 +280,31 @@ def test_watches_are_bounded() -> None:
     fixture.watches.watch(B, 0.0)
     with pytest.raises(TooManyGroupsError):
         fixture.watches.watch(GroupId(b"c" * 16), 0.0)
+
+
+@pytest.mark.parametrize("goes_by", ["change", "view"])
+def test_a_dead_member_that_went_is_not_believed_in_again_though_an_old_root_names_it(goes_by: str) -> None:
+    fixture = watching(record(1), record(2))
+    if goes_by == "change":
+        fixture.watches.change(ROOT, Change(A, 5, 6, 1, [], [record(1).info.id]), 1.0)
+    else:
+        fixture.watches.view(view(6, record(2)), 1.0)
+    fixture.watches.peer_dead(record(1).info.id, 1.1)  # its death is heard of after that
+    fixture.watches.views_changed()
+    fixture.watches.view(view(7, record(1), record(2), root=HEIR), 1.2)
+    assert [list(event.members) for event in fixture.watches.views_changed()] == [[record(2).info.id]]
+    fixture.watches.view(view(8, record(1, stamp=2), record(2), root=HEIR), 1.3)
+    assert [len(event.members) for event in fixture.watches.views_changed()] == [2]  # a new registration is a sign of life
+    fixture.watches.view(view(9, record(1), record(2), root=HEIR), 1.1 + MASK_S)
+    fixture.watches.handle_timeout(1.1 + MASK_S)
+    assert [len(event.members) for event in fixture.watches.views_changed()] == [2]  # the ring knows by then
+
+
+def test_a_dead_member_stays_left_out_when_it_goes_and_an_old_root_names_it_again() -> None:
+    fixture = watching(record(1), record(2))
+    fixture.watches.peer_dead(record(1).info.id, 1.0)
+    fixture.watches.views_changed()
+    fixture.watches.view(view(6, record(2)), 1.1)
+    fixture.watches.views_changed()
+    fixture.watches.view(view(7, record(1), record(2), root=HEIR), 1.2)
+    assert all(list(event.members) == [record(2).info.id] for event in fixture.watches.views_changed())
