@@ -14,18 +14,18 @@ from iris_overlay.events import Departed, GroupJoined, GroupLeft, Settled
 from iris_overlay.messages import NodeInfo
 from iris_py import packets
 from iris_py.config import default_secret
-from iris_py.errors import ConfigurationError, HandshakeError, IrisError, NodeClosed
+from iris_py.errors import ConfigurationError, IrisError, NodeClosed
 from iris_py.group import WEIGHT_MAX, WEIGHT_MIN
 from iris_py.handler import QUEUE_MESSAGES, Handler, default_concurrency, serves_tunnels
 from iris_py.headers import encode_headers
 from iris_py.membership import DRAIN_TIMEOUT_S, Membership
 from iris_py.net import busy_poll
 from iris_py.net.addresses import advertised_addresses, parse_address
-from iris_py.net.driver import Driver
+from iris_py.net.driver import Driver, describe_dial_error
 from iris_py.net.remembered import RememberedPeers
 from iris_py.net.sockets import SocketNetwork
 from iris_py.node import NodeCore
-from iris_py.node_events import DialRefused, RoomMade, SubscriptionReady, SubscriptionTold, ViewKnown
+from iris_py.node_events import DialAnswered, DialBroken, DialRefused, RoomMade, SubscriptionReady, SubscriptionTold, ViewKnown
 from iris_py.opening import Opening
 from iris_py.patterns.pending import Ticket
 from iris_py.patterns.registration import QUEUE_BYTES, Registration
@@ -35,6 +35,7 @@ from iris_py.patterns.tunnel import WINDOW_BYTES
 from iris_py.patterns.tunnel_table import TunnelChanged, TunnelOpened, TunnelStarted
 from iris_py.publishing import Publishing
 from iris_py.requesting import Requesting
+from iris_py.seeds import Seeds
 from iris_py.serving import Server
 from iris_py.surveys import Survey, Surveying
 from iris_py.tracing import find_tracing
@@ -58,6 +59,9 @@ logger = logging.getLogger("iris_py")
 #: How long closing waits at least for the last bytes to leave; more is what ``close(timeout=)`` leaves, for links that move
 #: something: one on which nothing moves ends by itself.
 CLOSE_TIMEOUT_S = 2.0
+#: How long :func:`connect` looks at seeds that end connections in the middle of the handshake. The dials that decide whether
+#: they are nodes of another network take a third of a second; too large: a seed that is killed and goes silent holds it up.
+SEEDS_TIMEOUT_S = 3.0
 #: Leaving that takes longer says what it waits for. Too small: it says so of every request that runs; too large: who stops a
 #: program wonders whether it hangs.
 LEAVING_TOLD_S = 1.0
@@ -80,7 +84,8 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         self._settled: asyncio.Future[None] = self._loop.create_future()
         self._departed: asyncio.Future[None] = self._loop.create_future()
         self._joins: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
-        self._refused: dict[str, str] = {}
+        self._seeds = Seeds(config.seeds)
+        self._seeds_changed = asyncio.Event()
 
     # -- what it is
 
@@ -112,6 +117,13 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
     def nodes(self) -> tuple[Member, ...]:
         """Return every node of the network that this one knows, itself first. Of a large network that is a small part."""
         return tuple(describe(info) for info in (self._core.info, *self._core.overlay.peers()))
+
+    def unreached_seeds(self) -> dict[str, str]:
+        """Return the seeds where no node of the network answers, each with what is known of it, as in "is silent".
+
+        They are dialled again and again.
+        """
+        return self._seeds.unreached
 
     def statistics(self) -> Statistics:
         """Return what the node has done since it started."""
@@ -255,20 +267,28 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             # First write, then read: of two nodes that start at once, at least one sees the other.
             complete = self._remembered.add(self.id, info.addresses) and config.is_zero_configuration
             remembered = self._remembered.addresses()
-        self._driver.run(self._core, self._handle_nobody_there)
+        self._seeds = Seeds(seed for seed in config.seeds if seed not in info.addresses)
+        self._driver.run(self._core, self._handle_dial_failed)
         try:
             self._core.start(self._loop.time(), config.seeds, remembered, beacons=self._driver.has_multicast, complete=complete)
         except OverlayError as exc:
             raise ConfigurationError(str(exc)) from exc
         self._driver.wake()
         await self._settled
-        self._check_seeds()
+        await self._check_seeds()
 
-    def _check_seeds(self) -> None:
+    async def _check_seeds(self) -> None:
         """Fail if somebody answers at every seed and nobody there holds our secret: ours must be the wrong one."""
-        seeds = self._config.seeds
-        if seeds and not self._core.overlay.peers() and all(seed in self._refused for seed in seeds):
-            raise HandshakeError(seeds[0], self._refused[seeds[0]])
+        try:
+            async with asyncio.timeout(SEEDS_TIMEOUT_S):
+                while self._seeds.is_in_doubt and not self._core.overlay.peers():
+                    self._seeds_changed.clear()
+                    await self._seeds_changed.wait()
+        except TimeoutError:
+            return
+        error = self._seeds.error
+        if error is not None and not self._core.overlay.peers():
+            raise error
 
     async def _close(self, timeout: float) -> None:
         ends_at = self._loop.time() + timeout
@@ -442,26 +462,33 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
                 _resolve([self._settled])
             elif isinstance(event, Departed):
                 _resolve([self._departed])
-            elif isinstance(event, DialRefused):
-                self._handle_refused(event)
+            elif isinstance(event, DialAnswered | DialBroken | DialRefused):
+                self._handle_dialled(event)
 
     def _membership(self, registration: Registration) -> Membership:
         membership = registration.token
         assert isinstance(membership, Membership)
         return membership
 
-    def _handle_refused(self, event: DialRefused) -> None:
-        if event.address not in self._config.seeds:
-            # Nobody vouched for it, so it says little: a node that ends in the middle of a handshake looks alike.
-            logger.debug("%s is not a node of this network: %s", event.address, event.reason)
+    def _handle_dialled(self, event: DialAnswered | DialBroken | DialRefused) -> None:
+        if event.address not in self._seeds:
+            if isinstance(event, DialRefused):
+                logger.debug("%s is not a node of this network: %s", event.address, event.reason)
             return
-        if event.address not in self._refused:
-            logger.warning("%s is not a node of this network: %s", event.address, event.reason)
-        self._refused[event.address] = event.reason
+        if isinstance(event, DialAnswered):
+            self._seeds.reached(event.address)
+        elif isinstance(event, DialRefused):
+            self._seeds.refused(event.address, event.reason, is_end=event.is_end)
+        else:
+            self._seeds.failed(event.address, f"took a connection that came to nothing ({event.reason})")
+        self._seeds_changed.set()
 
-    def _handle_nobody_there(self, address: str) -> None:
-        if self._remembered is not None:
+    def _handle_dial_failed(self, address: str, error: OSError | IrisError) -> None:
+        if self._remembered is not None and isinstance(error, ConnectionRefusedError):
             self._remembered.forget(address)
+        if address in self._seeds:
+            self._seeds.failed(address, describe_dial_error(error))
+            self._seeds_changed.set()
 
 
 async def start_node(

@@ -31,7 +31,7 @@ from iris_py.groups import Groups
 from iris_py.inbound import Inbound
 from iris_py.link_config import LinkConfig
 from iris_py.link_events import CloseReason, LinkClosed, LinkVerified
-from iris_py.node_events import DialRefused, RoomMade, ViewKnown
+from iris_py.node_events import DialAnswered, DialBroken, DialRefused, RoomMade, ViewKnown
 from iris_py.outbound import Outbound
 from iris_py.patterns.pubsub import PubSub
 from iris_py.patterns.request_many import ManyRequester
@@ -479,10 +479,11 @@ class NodeCore(Commands):
             self._make_room(now)
         elif isinstance(event, DialSucceeded):
             self.overlay.dial_succeeded(event.address, event.id, now)
+            self._events.append(DialAnswered(event.address))
         else:
             self.overlay.dial_failed(event.address, now, is_broken=event.broken)
-            if event.refused:
-                self._events.append(DialRefused(event.address, event.reason))
+            refused = DialRefused(event.address, event.reason, event.broken)
+            self._events.append(refused if event.refused else DialBroken(event.address, event.reason))
 
     def _handle_peer_closed(self, event: PeerClosed, now: float) -> None:
         peer = event.peer

@@ -21,6 +21,23 @@ class DialRefused:
 
     address: str
     reason: str
+    is_end: bool = False
+    "Whether the connection merely ended, which a node that is killed does as well."
+
+
+@dataclass(slots=True)
+class DialBroken:
+    """A connection to the address was made, and came to nothing for another reason."""
+
+    address: str
+    reason: str
+
+
+@dataclass(slots=True)
+class DialAnswered:
+    """A node of the network answers at the address."""
+
+    address: str
 
 
 @dataclass(slots=True)
@@ -52,6 +69,8 @@ class SubscriptionTold:
 NodeEvent: TypeAlias = (
     DialRequested
     | DialRefused
+    | DialBroken
+    | DialAnswered
     | Settled
     | GroupJoined
     | GroupLeft

@@ -12,6 +12,7 @@ import errno
 import logging
 import math
 import mmap
+import socket
 from typing import TYPE_CHECKING, Protocol, cast
 
 from iris_overlay.events import DialRequested
@@ -217,7 +218,7 @@ class Driver:
         self._is_closed = False
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
-        self._on_refused: Callable[[str], None] | None = None
+        self._on_dial_failed: Callable[[str, OSError | IrisError], None] | None = None
 
     # -- life
 
@@ -256,15 +257,15 @@ class Driver:
         assert self._listener is not None
         return self._listener.address
 
-    def run(self, core: NodeCore, on_refused: Callable[[str], None]) -> None:
+    def run(self, core: NodeCore, on_dial_failed: Callable[[str, OSError | IrisError], None]) -> None:
         """Begin to drive a node.
 
         Args:
             core: The node.
-            on_refused: Told of each address where nobody listens.
+            on_dial_failed: Told of each address to which no connection could be made, and why.
         """
         self._core = core
-        self._on_refused = on_refused
+        self._on_dial_failed = on_dial_failed
         if self._datagrams is not None:
             self._spawn(self._receive_datagrams(self._datagrams))
         self.wake()
@@ -455,8 +456,8 @@ class Driver:
         except (OSError, IrisError) as exc:  # a TimeoutError is an OSError; an IrisError, that a peer told us nonsense
             is_refused = isinstance(exc, ConnectionRefusedError)
             is_broken = getattr(exc, "errno", None) in _BROKEN
-            if is_refused and self._on_refused is not None:
-                self._on_refused(address)
+            if self._on_dial_failed is not None:
+                self._on_dial_failed(address, exc)
             logger.debug("dialling %s failed: %s", address, exc)
             self._core.dial_failed(address, self.loop.time(), is_refused=is_refused, is_broken=is_broken)
             self.wake()
@@ -475,3 +476,14 @@ class Driver:
         task = self.loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def describe_dial_error(error: OSError | IrisError) -> str:
+    """Say what is known of an address to which no connection could be made."""
+    if isinstance(error, ConnectionRefusedError):
+        return "refuses connections: nobody listens there"
+    if isinstance(error, TimeoutError):
+        return f"is silent: no answer within {DIAL_TIMEOUT_S:g} s"
+    if isinstance(error, socket.gaierror):
+        return f"is unknown ({error.strerror})"
+    return f"cannot be reached ({getattr(error, 'strerror', None) or error})"

@@ -90,6 +90,10 @@ class Node(Closable):
     def nodes(self) -> tuple[Member, ...]:
         return self._background.call(self._inner.nodes)
 
+    @documented_as(client.Node.unreached_seeds)
+    def unreached_seeds(self) -> dict[str, str]:
+        return self._background.call(self._inner.unreached_seeds)
+
     @documented_as(client.Node.statistics)
     def statistics(self) -> Statistics:
         return self._background.call(self._inner.statistics)

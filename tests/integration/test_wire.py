@@ -14,6 +14,7 @@ import pytest
 import iris_py as iris
 from iris_py.handshake import HANDSHAKE_BYTES_MAX
 from iris_py.net.sockets import SocketNetwork
+from iris_py.seeds import ENDS_MIN
 from iris_security import Secret
 
 if TYPE_CHECKING:
@@ -264,13 +265,28 @@ def test_another_secret_cannot_connect_and_disturbs_nobody(loops: Loops, caplog:
                 assert caught.value.address == service.address
                 assert "secret" in str(caught.value)
                 assert await caller.request(CLUSTER, b"?") == b"?"
-            assert service.statistics().drops == {"refused_connection": 3}
+            assert service.statistics().drops == {"refused_connection": 3 * ENDS_MIN}
             assert len(service.nodes()) == 2
 
     loops.run(main())
     loud = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert not [record for record in loud if record.exc_info]
     assert all("is not a node of this network" in record.getMessage() for record in loud)
+
+
+def test_a_seed_that_is_killed_in_the_middle_of_the_handshake_proves_no_wrong_secret(loops: Loops) -> None:
+    async def main() -> None:
+        def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            server.close()  # as the system does for a process that ends
+            writer.transport.abort()
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        seed = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with connect(seeds=[seed]) as node:
+            assert node.unreached_seeds() == {seed: "refuses connections: nobody listens there"}
+        await server.wait_closed()
+
+    loops.run(main())
 
 
 def test_without_a_secret_another_user_sees_nothing(loop: Loops, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from iris_overlay.events import DialRequested
-from iris_py.net.driver import PORT_ATTEMPTS_MAX, Driver
+from iris_py.net.driver import PORT_ATTEMPTS_MAX, Driver, describe_dial_error
 from iris_py.net.sockets import SocketNetwork
 from iris_py.testing.clock import run
 from iris_py.testing.network import PORT_EPHEMERAL_MIN, MemoryHost, MemoryNetwork
@@ -157,7 +157,7 @@ def test_datagrams_reach_the_address_that_is_listened_on(wanted: bool) -> None:
         cores[0].datagrams = []
         for driver, name, core in zip(drivers, (A, B), cores, strict=True):
             await driver.listen(name, PORT, multicast=wanted)
-            driver.run(cast("Any", core), lambda _: None)
+            driver.run(cast("Any", core), lambda _address, _error: None)
         expected = [(b"to all", (B, PORT)), (b"to one", (B, PORT))] if wanted else [(b"to one", (B, PORT))]
         while cores[0].heard != expected:
             cores[0].changed.clear()
@@ -179,13 +179,15 @@ def test_a_refused_dial_is_told_from_one_that_nobody_answers() -> None:
         core = Core(refused, unanswered, nonsense)
         driver = make_driver(network.host(A))
         await driver.listen(A, PORT, multicast=False)
-        stale: list[str] = []
-        driver.run(cast("Any", core), stale.append)
+        said: dict[str, str] = {}
+        driver.run(cast("Any", core), lambda address, error: said.update({address: describe_dial_error(error)}))
         while len(core.failures) < 3:
             core.changed.clear()
             await core.changed.wait()
         assert sorted(core.failures) == sorted([(refused, True), (unanswered, False), (nonsense, False)])
-        assert stale == [refused]
+        assert said[refused] == "refuses connections: nobody listens there"
+        assert said[unanswered] == "is silent: no answer within 3 s"
+        assert "is no address" in said[nonsense] or nonsense in said[nonsense]
         await driver.close(1.0)
 
     run(main(), limit_s=10)

@@ -1,0 +1,97 @@
+"""What became of the seeds: who answers there, and if nobody, why. People are told, for somebody has vouched for each seed."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from iris_py.errors import HandshakeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+logger = logging.getLogger("iris_py")
+
+#: So many connections one after the other must have ended in the middle of the handshake before that is taken for a wrong
+#: secret: a node that does not know ours ends each of them without a word, and so does, once, a process that is killed at
+#: that moment. Nobody listens where one was killed, which a further dial finds out. Too small: a killed seed is taken for a
+#: stranger; too large: who has a wrong secret hears of it later.
+ENDS_MIN = 3
+
+_UNTRIED = "has not answered yet"
+
+
+class Seeds:
+    """Keeps the last outcome of each seed.
+
+    Args:
+        addresses: The seeds, but for the node itself.
+    """
+
+    def __init__(self, addresses: Iterable[str]) -> None:
+        self._outcomes = dict.fromkeys(addresses, _UNTRIED)  # of those where nobody answers
+        self._addresses = frozenset(self._outcomes)
+        self._ends: dict[str, int] = {}  # connections in a row that ended in the middle of the handshake
+        self._strangers: dict[str, str] = {}  # where somebody has no secret of ours, and what proved it
+
+    def __contains__(self, address: str) -> bool:
+        return address in self._addresses
+
+    @property
+    def unreached(self) -> dict[str, str]:
+        """Return where nobody answers, each with what is known of it: "refuses connections" and the like."""
+        return dict(self._outcomes)
+
+    @property
+    def error(self) -> HandshakeError | None:
+        """Return what to raise if somebody answers at every seed, and none of them holds our secret."""
+        if not self._strangers or len(self._strangers) < len(self._addresses):
+            return None
+        address, reason = next(iter(self._strangers.items()))
+        return HandshakeError(address, reason)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Return whether further dials decide if there is an :attr:`error`."""
+        doubtful = [address for address in self._addresses if self._ends.get(address, 0) and address not in self._strangers]
+        return bool(doubtful) and len(doubtful) + len(self._strangers) == len(self._addresses)
+
+    def reached(self, address: str) -> None:
+        """A node of the network answers there."""
+        self._forget(address)
+        if self._outcomes.pop(address, _UNTRIED) is not _UNTRIED:
+            logger.info("the seed %s is reached", address)
+
+    def refused(self, address: str, reason: str, *, is_end: bool) -> None:
+        """Somebody answers there who could not be authenticated.
+
+        Args:
+            address: The seed.
+            reason: What the handshake has failed for.
+            is_end: Whether the connection merely ended: only several in a row prove something.
+        """
+        ends = self._ends[address] = self._ends.get(address, 0) + 1
+        if not is_end or ends >= ENDS_MIN:
+            self._strangers[address] = reason
+            self._note(address, f"is not a node of this network: {reason}")
+        else:
+            self._outcomes[address] = reason
+
+    def failed(self, address: str, reason: str) -> None:
+        """Nobody answers there.
+
+        Args:
+            address: The seed.
+            reason: What one can say of it: "refuses connections".
+        """
+        self._forget(address)
+        self._note(address, reason)
+
+    def _forget(self, address: str) -> None:
+        self._ends.pop(address, None)
+        self._strangers.pop(address, None)
+
+    def _note(self, address: str, reason: str) -> None:
+        if self._outcomes.get(address) != reason:
+            logger.warning("the seed %s %s. It is tried again and again.", address, reason)
+        self._outcomes[address] = reason
