@@ -7,7 +7,15 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadgroup
 
-.PHONY: demo simulate test check unit test-long test-network format bench bench-spark evidence-spark soak fuzz mutants clean help
+# Versions of Spark that make test-long tries besides: all that work, each in an environment below build/. What they take of other packages
+# is what was there in their days: 3.5 knows no NumPy 2, which newer Arrow wants, and no Python 3.12.
+SPARK_VERSIONS ?= $(shell $(PYTHON) -c "import sys; print('3.5' * (sys.version_info < (3, 12)))") 4.0 4
+SPARK_READY = $(SPARK_VERSIONS:%=build/spark-%/.ready)
+SPARK_NEEDS_3.5 := 'numpy<2' 'pyarrow<20'
+# What does not depend on the data source, whose programming interface is newer.
+SPARK_TESTS := test_dispatch test_dispatch_errors test_timestamps test_notify test_executors_local test_executors test_local
+
+.PHONY: demo simulate test check unit test-long test-spark-versions test-network format bench bench-spark evidence-spark soak fuzz mutants clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -41,6 +49,21 @@ unit: $(READY) ## all tests that need no root
 
 test-long: $(READY) ## the long tests: Spark standalone and under Connect, its demo, what it executes when everything fails; schedules of faults that once failed
 	$(BIN)/pytest $(PARALLEL) -m long
+	@$(MAKE) --no-print-directory test-spark-versions
+
+build/spark-%/.ready: pyproject.toml
+	@echo "setting up build/spark-$*"
+	@mkdir -p build
+	@test -x build/spark-$*/bin/python || $(PYTHON) -m venv build/spark-$*
+	@build/spark-$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[spark]' 'pyspark[sql]==$*.*' $(SPARK_NEEDS_$*) \
+		hypothesis 'pytest>=8,<9.2' pytest-timeout pytest-xdist
+	@touch $@
+
+test-spark-versions: $(SPARK_READY) ## the Spark connector with Spark 3.5, 4.0 and the newest: SPARK_VERSIONS=3.5 for one
+	@for version in $(SPARK_VERSIONS); do \
+		build/spark-$$version/bin/python -c 'import pyspark; print("Spark", pyspark.__version__)' && \
+		build/spark-$$version/bin/python -m pytest -p no:cacheprovider -W default $(SPARK_TESTS:%=tests/spark/%.py) || exit 1; \
+	done
 
 test-network: $(READY) ## two sites of network namespaces with a long and lossy line: partitions, cuts, firewalls (needs root)
 	@test "$$(id -u)" = 0 || { echo "make test-network needs root, for it makes network namespaces of its own: run sudo make test-network"; exit 1; }

@@ -7,6 +7,7 @@ which :data:`ENVIRONMENT` is needed; where it does all the same, this becomes Sp
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from importlib import import_module
@@ -21,9 +22,10 @@ OF_TASKS = ("pandas", "pyarrow.compute", "iris_py.sync", "spark_connector.dispat
 
 def main() -> None:
     """Be the daemon that Spark wants."""
-    worker = sys.argv[1]
+    worker = sys.argv[1] if len(sys.argv) > 1 else "pyspark.worker"  # before Spark 4.0 it is not told
     for name in (worker, *OF_TASKS) if worker == "pyspark.worker" else (worker,):
-        import_module(name)
+        with contextlib.suppress(ImportError):  # of what needs a newer Spark
+            import_module(name)
     if len(os.listdir("/proc/self/task")) > 1:
         print("tests: imports have started threads, so each worker of Spark imports for itself", file=sys.stderr)
         os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", worker])
