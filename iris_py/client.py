@@ -14,9 +14,9 @@ from iris_overlay.events import Departed, GroupJoined, GroupLeft, Settled
 from iris_overlay.messages import NodeInfo
 from iris_py import packets
 from iris_py.config import default_secret
-from iris_py.errors import ConfigurationError, IrisError, NodeClosed
+from iris_py.errors import ConfigurationError, IrisError, NodeClosed, NoMembers
 from iris_py.group import WEIGHT_MAX, WEIGHT_MIN
-from iris_py.handler import QUEUE_MESSAGES, Handler, default_concurrency, serves_tunnels
+from iris_py.handler import QUEUE_MESSAGES, Handler, check_handler, default_concurrency, serves_tunnels
 from iris_py.headers import encode_headers
 from iris_py.membership import DRAIN_TIMEOUT_S, Membership
 from iris_py.net import busy_poll
@@ -184,6 +184,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             NodeClosed: The node was closed.
         """
         self._check_open()
+        check_handler(handler)
         if not callable(handler) and not isinstance(handler, Handler):
             raise ConfigurationError(f"a handler is an iris_py.Handler or a function, not {handler!r}.")
         concurrency = default_concurrency(handler) if concurrency is None else concurrency
@@ -416,6 +417,8 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
     def handle_outcomes(self, outcomes: list[tuple[object, bytes | IrisError]]) -> None:
         """Resolve the futures of requests that have ended; tell who asked many things at once (:mod:`iris_py.asking`)."""
         for future, outcome in outcomes:
+            if type(outcome) is NoMembers:
+                self._explain(outcome)
             if type(future) is Ticket:
                 future.asker.receive_outcome(future, outcome)
                 continue
@@ -440,6 +443,8 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
                 _resolve([self._membership(event.registration)._drained])
             elif isinstance(event, SurveyAnswered | SurveyAsked | SurveyEnded):
                 assert isinstance(event.token, Survey)
+                if isinstance(event, SurveyEnded) and isinstance(event.error, NoMembers):
+                    self._explain(event.error)
                 event.token.handle_event(event)
             elif isinstance(event, TunnelChanged):
                 self._handle_tunnel_changed(event)
@@ -469,6 +474,9 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         membership = registration.token
         assert isinstance(membership, Membership)
         return membership
+
+    def _explain(self, error: NoMembers) -> None:
+        error._add_surroundings(self._seeds.unreached, self._core.strangers(self._loop.time()))
 
     def _handle_dialled(self, event: DialAnswered | DialBroken | DialRefused) -> None:
         if event.address not in self._seeds:

@@ -20,6 +20,12 @@ Facts are attributes; the text is built from them and ends with what to do.
 
 from __future__ import annotations
 
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 __all__ = [
     "ConfigurationError",
     "HandshakeError",
@@ -70,9 +76,13 @@ class NoMembers(IrisError):
         zone: The zone that was required; empty for none.
         elsewhere: How many members this node knows in other zones, if one was required.
         without_tunnels: How many members were asked for a tunnel, and have a handler that serves none; else 0.
+        seeds: The seeds where no node of the network answers, each with what is known of it.
+        strangers: Hosts from which nodes of other networks were heard in the last minute: another user's, as a rule.
     """
 
     elsewhere: int = 0
+    seeds: Mapping[str, str] = MappingProxyType({})
+    strangers: Sequence[str] = ()
 
     def __init__(self, cluster: str, nodes: int, zone: str = "", elsewhere: int = 0, *, without_tunnels: int = 0) -> None:
         self.cluster = cluster
@@ -98,6 +108,24 @@ class NoMembers(IrisError):
             f"nobody in the zone {zone!r} serves the cluster {cluster!r} ({members}, {known}). "
             "Start a member there, or use prefer= in place of require=."
         )
+
+    @property
+    def surroundings(self) -> str:
+        """What may be the reason: seeds where nobody answers, and nodes of other networks; empty if nothing is known."""
+        texts = []
+        if self.seeds:
+            seeds = "; ".join(f"{address} {reason}" for address, reason in self.seeds.items())
+            texts.append(f" Nobody of this network answers at the seeds: {seeds}.")
+        if self.strangers:
+            texts.append(
+                f" Nodes of another network are near ({', '.join(self.strangers)}): they hold another secret, as those of "
+                "another user of this machine do. To share one network, give all the same IRIS_SECRET_FILE."
+            )
+        return "".join(texts)
+
+    def _add_surroundings(self, seeds: Mapping[str, str], strangers: Sequence[str]) -> None:
+        self.seeds, self.strangers = seeds, strangers
+        self.args = (self.args[0] + self.surroundings,)
 
 
 class RequestTimeout(IrisError, TimeoutError):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -19,6 +22,13 @@ CONCURRENCY = 128
 THREADS = 32
 #: Requests that wait at a registration before it answers that it is full.
 QUEUE_MESSAGES = 1024
+
+
+#: The methods of a handler.
+HOOKS: Final = ("on_request", "on_requests", "on_survey", "on_broadcast", "on_tunnel")
+#: How much a name has to be like one of these to be taken for a slip, from 0 to 1: one or two letters that are missing, doubled
+#: or exchanged. Too small: names that mean something else are refused; too large: slips pass, and the method is never called.
+SIMILAR_MIN: Final = 0.85
 
 
 class Handler:
@@ -74,6 +84,30 @@ class Handler:
 
 
 RequestFunction: TypeAlias = "Callable[[Request], bytes | Awaitable[bytes]]"
+
+
+def check_handler(handler: object) -> None:
+    """Refuse a handler that can only be a slip: a class in place of an instance of it, or one with a misspelt method.
+
+    Raises:
+        ConfigurationError: It is one of these.
+    """
+    if isinstance(handler, type) and not issubclass(handler, bytes | bytearray | memoryview):
+        raise ConfigurationError(
+            f"the handler is the class {handler.__qualname__} itself. Pass an instance of it: {handler.__qualname__}()."
+        )
+    if not any(hasattr(type(handler), hook) for hook in HOOKS):
+        return
+    for name in dir(type(handler)):
+        plain = name.lower().replace("_", "")
+        if name in HOOKS or name.startswith("_") or not plain.startswith("on"):
+            continue
+        for hook in HOOKS:
+            if SequenceMatcher(None, plain, hook.replace("_", "")).ratio() >= SIMILAR_MIN:
+                raise ConfigurationError(
+                    f"{type(handler).__qualname__}.{name}() is never called: is {hook}() meant? "
+                    "Correct the name, or begin it with an underscore if it is something else."
+                )
 
 
 def serves_tunnels(handler: Handler | RequestFunction) -> bool:

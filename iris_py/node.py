@@ -58,6 +58,11 @@ if TYPE_CHECKING:
 #: conversation with pauses dials again and again. Too large: descriptors.
 LINK_IDLE_S = 30.0
 
+#: Hosts of nodes of other networks that are remembered, for people; of more, the one that was silent for longest is forgotten.
+STRANGERS_MAX = 16
+#: How long (seconds). Too small: a beacon of theirs is missed, of which there is one in 3 s; too large: they may be gone.
+STRANGERS_S = 60.0
+
 
 class NodeCore(Commands):
     """The protocol of one node.
@@ -89,6 +94,7 @@ class NodeCore(Commands):
         self.info = info
         self.max_message_bytes = max_message_bytes
         self.drops: dict[str, int] = {}
+        self._strangers: dict[str, float] = {}  # hosts of nodes of other networks, and when they were heard
         self.peers = Peers(info, keyring, entropy, link_config or LinkConfig())
         self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng)
         self.requester = ManyRequester(rng, lambda: self.overlay.size_estimate() - 1)
@@ -183,6 +189,11 @@ class NodeCore(Commands):
             _sender, payload = self._datagram_opener.open(data)
         except AuthenticationError:
             self.count_drop("datagram")
+            if self._datagram_opener.is_foreign(data):
+                self._strangers.pop(source[0], None)  # to the end of the order
+                self._strangers[source[0]] = now
+                if len(self._strangers) > STRANGERS_MAX:
+                    del self._strangers[next(iter(self._strangers))]
             return
         self.overlay.receive_datagram(payload, source, now)
         self._advance(now)
@@ -193,6 +204,10 @@ class NodeCore(Commands):
             if link.is_open:
                 link.verify(now)
                 self._handle_link(link, now)
+
+    def strangers(self, now: float) -> tuple[str, ...]:
+        """Return the hosts from which nodes of other networks were heard lately."""
+        return tuple(host for host, heard_at in self._strangers.items() if now - heard_at < STRANGERS_S)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due; harmless if early."""

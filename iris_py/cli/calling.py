@@ -122,7 +122,9 @@ async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> 
     async with iris_py.connect(**settings.connect_arguments()) as node:
         # The node of this very command is about to go: it is of no interest to anybody.
         found = [member for member in node.nodes() if member.id != node.id] if cluster is None else await node.members(cluster)
-        network = node.network
+        network, seeds = node.network, node.unreached_seeds()
+    for address, reason in seeds.items():
+        complain(f"no node of this network answers at the seed {address}: it {reason}")
     if as_json:
         _print_json([{"id": member.id, "address": member.address, "zone": member.zone} for member in found])
     else:

@@ -139,14 +139,14 @@ def _explain_no_members(error: NoMembers, options: Collection[str]) -> str:
         members = f"{error.elsewhere} member{'s' * (error.elsewhere != 1)}"
         return (
             f"nobody in the zone {error.zone!r} serves {error.cluster!r} ({members} in other zones). "
-            "Leave out --require, or use --prefer."
+            f"Leave out --require, or use --prefer.{error.surroundings}"
         )
     start = f"`iris join {shlex.quote(error.cluster)} --exec ...`"
     if error.without_tunnels:
         return f"no member of {error.cluster!r} serves tunnels. Start one with {start}."
     others = f"{error.nodes} other node{'s' * (error.nodes != 1)} known" if error.nodes else "no other node found"
     wait = ", or wait for one with --idempotent" if "--idempotent" in options else ""
-    return f"nobody serves {error.cluster!r} ({others}). Start a member with {start}{wait}."
+    return f"nobody serves {error.cluster!r} ({others}). Start a member with {start}{wait}.{error.surroundings}"
 
 
 def complain(text: str) -> None:

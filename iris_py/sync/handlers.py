@@ -105,6 +105,7 @@ class InThreadsTogetherWithTunnels(InThreadsTogether, InThreadsWithTunnels):
 
 def adapt(handler: AnyHandler, loop: Background, *, inline: bool) -> inner.Handler | RequestFunction:
     """Return a handler that the event loop can run; what it cannot is left to it, which says so."""
+    inner.check_handler(handler)
     if isinstance(handler, Handler):
         answers_together = type(handler).on_requests is not Handler.on_requests
         if type(handler).on_tunnel is Handler.on_tunnel:

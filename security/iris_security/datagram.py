@@ -134,6 +134,11 @@ class DatagramOpener:
             raise ReplayError
         return identity[KEY_ID_BYTES:], payload
 
+    def is_foreign(self, datagram: bytes) -> bool:
+        """Tell whether a datagram looks like one of a network whose secret we do not hold. Anybody can make one that does."""
+        is_ours_to_read = OVERHEAD_BYTES <= len(datagram) <= DATAGRAM_BYTES_MAX and datagram[0] == VERSION
+        return is_ours_to_read and self._keyring.find(datagram[1:_SENDER_AT]) is None
+
     def _introduce(self, identity: bytes) -> "_Sender":
         """Make the state of a sender that we do not know, without keeping it."""
         keys = self._keyring.find(identity[:KEY_ID_BYTES])

@@ -204,6 +204,15 @@ def test_signals_end_what_stays(shell: Shell, arguments: list[str], number: sign
     assert stop(process, number) == (code, b"", "")
 
 
+def test_seeds_where_nobody_answers_are_named(shell: Shell) -> None:
+    code, out, error = shell.run("members", "--seed", "127.0.0.1:1")
+    assert (code, out) == (3, b"")
+    assert "no node of this network answers at the seed 127.0.0.1:1: it refuses connections" in error
+    code, out, error = shell.run("request", "nobody", "x", "--seed", "127.0.0.1:1")
+    assert (code, out) == (3, b"")
+    assert "Nobody of this network answers at the seeds: 127.0.0.1:1 refuses connections" in error
+
+
 def test_leaving_finishes_what_runs(shell: Shell) -> None:
     """The command reports that it began, and goes on only after the service was told to end."""
     service, _ = shell.serve("join", "slow", "--shell", "--exec", "echo began >> $HOME/log; cat $HOME/gate; echo done")

@@ -289,6 +289,30 @@ def test_a_seed_that_is_killed_in_the_middle_of_the_handshake_proves_no_wrong_se
     loops.run(main())
 
 
+def test_who_finds_nobody_hears_of_dead_seeds_and_of_other_networks(loops: Loops, caplog: pytest.LogCaptureFixture) -> None:
+    dead, unknown = "127.0.0.1:1", "nobody.invalid:4711"
+
+    async def main() -> None:
+        async with (
+            connect(secret=Secret(bytes(32)), discovery=True),
+            connect(seeds=[dead, unknown], discovery=True) as node,
+        ):
+            await loops.until(lambda: node._core.strangers(node._loop.time()), "the beacon of the other network is heard")
+            await loops.until(lambda: "has not answered" not in str(node.unreached_seeds()), "both dials have failed")
+            for call in (node.request(CLUSTER, b"?"), node.survey(CLUSTER, b"?")):
+                with pytest.raises(iris.NoMembers) as caught:
+                    await call
+                assert caught.value.strangers == ("127.0.0.1",)
+                assert caught.value.seeds.keys() == {dead, unknown}
+                assert f"{dead} refuses connections: nobody listens there; {unknown} is unknown" in str(caught.value)
+                assert "Nodes of another network are near (127.0.0.1)" in str(caught.value)
+
+    loops.run(main())
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert sum(text.startswith(f"the seed {dead} refuses connections") for text in warnings) == 1
+    assert sum(text.startswith(f"the seed {unknown} is unknown") for text in warnings) == 1
+
+
 def test_without_a_secret_another_user_sees_nothing(loop: Loops, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("another user")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_security import AuthenticationError, DatagramOpener, DatagramSealer, KeyExhaustedError, Keyring, ReplayError, Secret
-from iris_security.datagram import DATAGRAM_BYTES_MAX, DATAGRAMS_MAX, OVERHEAD_BYTES, PAYLOAD_BYTES_MAX
+from iris_security.datagram import DATAGRAM_BYTES_MAX, DATAGRAMS_MAX, OVERHEAD_BYTES, PAYLOAD_BYTES_MAX, VERSION
 from iris_security.replay import REPLAY_WINDOW
 
 SECRET = Secret(bytes(range(32)))
@@ -64,6 +64,16 @@ class TestFormat:
         datagram = DatagramSealer(RING.primary, ALICE).seal(payload)
         assert len(datagram) == len(payload) + OVERHEAD_BYTES
         assert DatagramOpener(RING).open(datagram) == (ALICE, payload)
+
+    def test_one_of_another_network_is_foreign(self) -> None:
+        ours, theirs = (Keyring(Secret(bytes([number]) * 32)) for number in (1, 2))
+        opener, sender = DatagramOpener(ours), ALICE
+        datagram = DatagramSealer(theirs.primary, sender).seal(b"beacon")
+        assert opener.is_foreign(datagram)
+        assert not opener.is_foreign(DatagramSealer(ours.primary, sender).seal(b"beacon"))
+        assert not opener.is_foreign(datagram[: OVERHEAD_BYTES - 1])
+        assert not opener.is_foreign(bytes([VERSION + 1]) + datagram[1:])
+        assert not opener.is_foreign(datagram + bytes(DATAGRAM_BYTES_MAX))
 
     def test_the_largest(self) -> None:
         sealer = DatagramSealer(RING.primary, ALICE)
