@@ -200,7 +200,7 @@ def test_what_has_ended_is_not_kept() -> None:
         core = Core(*(f"{B}:{port}" for port in range(1, 51)))
         driver = make_driver(MemoryNetwork(1).host(A))
         await driver.listen(A, 0, multicast=False)
-        driver.run(cast("Any", core), lambda _: None)
+        driver.run(cast("Any", core), lambda _address, _error: None)
         while len(core.failures) < 50:
             core.changed.clear()
             await core.changed.wait()
