@@ -128,13 +128,30 @@ class NoMembers(IrisError):
         self.args = (self.args[0] + self.surroundings,)
 
 
-class RequestTimeout(IrisError, TimeoutError):
+class _Unserved(IrisError):
+    """Base of what is raised when no member had a place, or time, for a request."""
+
+    cluster: str
+    from_handler: bool = False
+
+    def _note_own_place(self) -> None:
+        """Say that a handler of the very cluster has asked."""
+        self.from_handler = True
+        hint = (
+            f" It was asked by a handler of {self.cluster!r} itself, which keeps its place while it waits: if all places wait "
+            "so, none gets free. Let handlers ask another cluster, or raise concurrency=."
+        )
+        self.args = (self.args[0] + hint,)
+
+
+class RequestTimeout(_Unserved, TimeoutError):
     """The time ran out before a reply came; the request may have been executed.
 
     Attributes:
         cluster: The name of the cluster.
         timeout_s: The time that was allowed, in seconds.
         member: The id (hex) of the last member that held the request, or None if none did.
+        from_handler: Whether a handler of the cluster itself has asked, and kept its place while it waited.
     """
 
     def __init__(self, cluster: str, timeout_s: float, member: str | None) -> None:
@@ -145,13 +162,14 @@ class RequestTimeout(IrisError, TimeoutError):
         super().__init__(f"no reply from {cluster!r} within {timeout_s:g} s ({where}). Allow more time with timeout=.")
 
 
-class Overloaded(IrisError):
+class Overloaded(_Unserved):
     """Every member that was tried was full, and the request surely not executed; or nothing can be published at the moment.
 
     Attributes:
         cluster: The name of the cluster; empty when it is about a topic.
         tried: How many members were tried.
         topic: The topic; empty when it is about a cluster.
+        from_handler: Whether a handler of the cluster itself has asked, and kept its place while it waited.
     """
 
     def __init__(self, cluster: str = "", tried: int = 0, *, topic: str = "") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextvars import ContextVar
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -24,6 +25,8 @@ THREADS = 32
 QUEUE_MESSAGES = 1024
 
 
+#: The cluster for which the handler runs in whose context this is; what it waits for keeps one of its member's places.
+handled_cluster: ContextVar[str] = ContextVar("handled_cluster", default="")
 #: The methods of a handler.
 HOOKS: Final = ("on_request", "on_requests", "on_survey", "on_broadcast", "on_tunnel")
 #: How much a name has to be like one of these to be taken for a slip, from 0 to 1: one or two letters that are missing, doubled

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from iris_overlay.errors import OverlayError
 from iris_py import packets
 from iris_py.config import check_zone
-from iris_py.errors import ConfigurationError
+from iris_py.errors import ConfigurationError, Overloaded, RequestTimeout
+from iris_py.handler import handled_cluster
 from iris_py.headers import NO_HEADERS, encode_headers
 from iris_py.node_base import NodeBase
 
@@ -118,6 +119,10 @@ class Requesting(NodeBase):
             if future.done():  # Who asks again and again for what this node refuses itself must not keep the loop to itself.
                 await asyncio.sleep(0)
             return await future
+        except (Overloaded, RequestTimeout) as exc:
+            if handled_cluster.get() == cluster:
+                exc._note_own_place()
+            raise
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
                 future.exception()  # both happened in one turn; asyncio would log an error that nobody took

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from iris_py.broadcasts import BroadcastQueue
 from iris_py.errors import TunnelBroken
 from iris_py.failures import FailureLog, is_cancelled, is_interrupt
-from iris_py.handler import Handler, answers_together, check_answers, is_async_function
+from iris_py.handler import Handler, answers_together, check_answers, handled_cluster, is_async_function
 from iris_py.messages import Request
 from iris_py.packets import check_size
 from iris_py.patterns.registration import Execution
@@ -77,6 +77,7 @@ class Server:
         tracing: Tracing | None = None,
     ) -> None:
         self._core = core
+        self._cluster = cluster
         self._failures = FailureLog(f"the handler of {cluster!r}")
         self._wake = wake
         self._transmit_now = transmit_now
@@ -103,6 +104,13 @@ class Server:
             for execution in executions:
                 self._run_inline(execution)
             return
+        before = handled_cluster.set(self._cluster)  # once for all tasks, which take it along
+        try:
+            self._start(executions)
+        finally:
+            handled_cluster.reset(before)
+
+    def _start(self, executions: Sequence[Execution]) -> None:
         tasks, create_task, run = self._tasks, self._loop.create_task, self._run
         if self._on_requests is not None:
             together = [execution for execution in executions if not execution.surveyed]

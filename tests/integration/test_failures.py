@@ -215,6 +215,59 @@ def test_an_interrupt_is_told_from_what_a_handler_raises() -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
+# -- handlers that ask their own cluster
+
+
+ASKED_BY_ITSELF = "It was asked by a handler of 'them' itself, which keeps its place while it waits"
+
+
+@pytest.mark.parametrize(("queue_messages", "kind"), [(10, iris.RequestTimeout), (0, iris.Overloaded)])
+def test_a_handler_that_waits_for_its_own_full_cluster_hears_so(
+    loop: Loops, queue_messages: int, kind: type[iris.IrisError]
+) -> None:
+    async def main() -> None:
+        async with iris.connect() as node:
+
+            async def ask(timeout: float) -> iris.IrisError:
+                with pytest.raises((iris.RequestTimeout, iris.Overloaded)) as caught:
+                    await node.request("them", b"inner", timeout=timeout)
+                return caught.value
+
+            async def answer(_request: iris.Request) -> bytes:
+                inner = await asyncio.gather(ask(0.2))  # in a task of its own
+                errors.extend(inner)
+                return b"done"
+
+            errors: list[iris.IrisError] = []
+            async with node.join("them", answer, concurrency=1, queue_messages=queue_messages):
+                assert await node.request("them", b"outer", timeout=PATIENCE_S) == b"done"
+                (error,) = errors
+                assert isinstance(error, kind)
+                assert error.from_handler  # type: ignore[attr-defined] # of both kinds
+                assert ASKED_BY_ITSELF in str(error)
+
+            async def wait(_request: iris.Request) -> bytes:
+                await asyncio.sleep(PATIENCE_S)
+                return b""
+
+            async with node.join("slow", wait):
+                with pytest.raises(iris.RequestTimeout) as caught:
+                    await node.request("slow", b"", timeout=0.05)
+                assert not caught.value.from_handler
+
+    loop.run(main())
+
+
+def test_so_does_one_of_the_synchronous_api(home: Path) -> None:
+    def answer(_request: iris.Request) -> bytes:
+        with pytest.raises(iris.RequestTimeout) as caught:
+            node.request("them", b"inner", timeout=0.2)
+        return str(caught.value).encode()
+
+    with iris_py.sync.connect() as node, node.join("them", answer, concurrency=1):
+        assert ASKED_BY_ITSELF in node.request("them", b"outer", timeout=PATIENCE_S).decode()
+
+
 # -- what the log says
 
 
