@@ -43,7 +43,7 @@ FAILURES: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown cluster": (
         {"cluster": "nobody", "timeout": 60, "wait_for_members": 0.5},
         KEY + "nobody serves that cluster, of [12] other nodes",
-        r"Start a member with node\.join\(\), or let the tasks find its network",
+        r"Start a member with node\.join\(\), correct the name, or let the tasks find its network",
     ),
     "a handler that fails": (
         {"cluster": "lookup"},
