@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spark_connector.java import ensure_java
     from spark_connector.local import LocalAgent, local_agent
     from spark_connector.message_ids import MessageIds
-    from spark_connector.metrics import DispatchCounts, DispatchMetrics
+    from spark_connector.metrics import DispatchCounts, DispatchMetrics, SourceMetrics, source_metrics
     from spark_connector.network import Network
     from spark_connector.notify import Notified, notify
     from spark_connector.settings import configure
@@ -39,6 +39,7 @@ __all__ = [
     "MessageIds",
     "Network",
     "Notified",
+    "SourceMetrics",
     "UpdateFailed",
     "configure",
     "decode_batch",
@@ -48,6 +49,7 @@ __all__ = [
     "local_agent",
     "notify",
     "register",
+    "source_metrics",
 ]
 
 _MODULES = {
@@ -65,6 +67,7 @@ _MODULES = {
     "MessageIds": "message_ids",
     "Network": "network",
     "Notified": "notify",
+    "SourceMetrics": "metrics",
     "UpdateFailed": "errors",
     "configure": "settings",
     "decode_batch": "arrow",
@@ -74,6 +77,7 @@ _MODULES = {
     "local_agent": "local",
     "notify": "notify",
     "register": "sql",
+    "source_metrics": "metrics",
 }
 
 

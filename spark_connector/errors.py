@@ -6,6 +6,7 @@
   * :exc:`JavaNotFound`: Spark needs a Java, and there is none that it can use.
   * :exc:`DispatchError`: a row, or a batch of rows, has no result. It is raised inside a task, so on the driver it is the text
     of the ``PythonException`` with which the Spark job fails.
+  * :exc:`DataLost`: a streaming query has not got a message of its topic; the text of the ``StreamingQueryException``.
   * :exc:`AgentUnavailable`: a task's executor has no agent, for :func:`local_agent`; surely not executed.
   * :exc:`AgentLost`: the agent ended while it had a call of a task; it may have been executed.
   * :exc:`ExecutorsMissing` (also a :exc:`TimeoutError`): some executors are not yet members of their cluster.
@@ -17,7 +18,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from iris_py import IrisError
 
@@ -28,12 +29,17 @@ __all__ = [
     "AgentFailed",
     "AgentLost",
     "AgentUnavailable",
+    "DataLost",
     "DispatchError",
     "ExecutorsMissing",
     "JavaNotFound",
     "OrderRefused",
     "UpdateFailed",
 ]
+
+
+#: How many kinds of losses an error tells: one line, whatever number of publishers there is.
+LOSSES_SHOWN: Final = 5
 
 
 class JavaNotFound(IrisError):
@@ -69,6 +75,35 @@ class DispatchError(IrisError):
         self.key = key
         self.reason = reason
         super().__init__(f"the request with key {key!r} to the cluster {cluster!r} has no result: {reason}")
+
+
+class DataLost(IrisError):
+    """A streaming query has not got messages of its topic, and was to fail then (``failOnDataLoss``).
+
+    Attributes:
+        topic: The topic, or the pattern.
+        dropped: How many had arrived, and were dropped, as the query was behind.
+        lost: How many were in micro-batches that were planned and not done.
+        missed: How many never arrived, by the id of their publisher.
+    """
+
+    def __init__(self, topic: str, dropped: int, lost: int, missed: Mapping[str, int]) -> None:
+        self.topic = topic
+        self.dropped = dropped
+        self.lost = lost
+        self.missed = dict(missed)
+        counts = [
+            f"{dropped} were dropped, as the query was behind" if dropped else "",
+            f"{lost} were in micro-batches that were not done" if lost else "",
+            *(f"{count} of publisher {source} did not arrive" for source, count in sorted(missed.items())),
+        ]
+        shown = [text for text in counts if text]
+        more = f", and more of {len(shown) - LOSSES_SHOWN} publishers" if len(shown) > LOSSES_SHOWN else ""
+        super().__init__(
+            f"the query has lost messages of the topic {topic!r}: {'; '.join(shown[:LOSSES_SHOWN])}{more}. A topic is not "
+            "stored, so they cannot be read again. To go on without them, start the query with .option('failOnDataLoss', "
+            "'false'), which counts them in its progress. If it is too slow, .option('policy', 'block') slows publishers down."
+        )
 
 
 class AgentUnavailable(IrisError):

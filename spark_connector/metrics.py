@@ -6,6 +6,7 @@ counted that failed or was cancelled is in no sum, as with every accumulator.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections import Counter
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from spark_connector.window import Question
 
-__all__ = ["UNKNOWN", "DispatchCounts", "DispatchMetrics", "Tally"]
+__all__ = ["UNKNOWN", "DispatchCounts", "DispatchMetrics", "SourceMetrics", "Tally", "source_metrics"]
 
 logger = logging.getLogger("spark_connector")
 
@@ -182,6 +183,43 @@ def _listener(
 
 def _log(progress: StreamingQueryProgress, counts: DispatchCounts) -> None:
     logger.info("query %s, micro-batch %d: %s", progress.name or progress.id, progress.batchId, counts)
+
+
+@dataclass(frozen=True)
+class SourceMetrics:
+    """What a streaming query knew of a topic when it reported its progress."""
+
+    lag: int
+    """Messages that had arrived and waited for a micro-batch."""
+    lag_s: float
+    """For how long the oldest of them did, in seconds."""
+    dropped: int
+    """Messages that were dropped as the query was behind, since it was first started."""
+    lost: int
+    """Messages of micro-batches that were planned and not done."""
+    missed: Mapping[str, int]
+    """Messages that did not arrive, by the id of their publisher."""
+
+
+def source_metrics(progress: StreamingQueryProgress | Mapping[str, Any]) -> list[SourceMetrics]:
+    """Return what the progress of a streaming query tells of each topic that it reads.
+
+    Args:
+        progress: ``query.lastProgress``, or ``event.progress`` of a listener.
+
+    Returns:
+        One for each source that is a topic, in the order of the query; other sources are left out.
+    """
+    metrics = []
+    for source in progress["sources"]:
+        try:
+            latest = json.loads(source["latestOffset"] or "null")
+        except ValueError:
+            continue  # that of another format
+        if isinstance(latest, dict) and "missedByPublisher" in latest:
+            counts = [latest[name] for name in ("dropped", "lost", "missedByPublisher")]
+            metrics.append(SourceMetrics(latest["lag"], latest["lagMs"] / 1000, *counts))
+    return metrics
 
 
 class Tally:

@@ -28,6 +28,9 @@ PARTITIONS_MAX: Final = 10_000
 #: How long one message may wait for room (seconds), as for ``notify``.
 TIMEOUT_S: Final = 60.0
 
+#: What a query that is behind does; the first one is the default. A query that blocks slows down all of its publishers.
+POLICIES: Final = ("drop_oldest", "block")
+
 Number = TypeVar("Number", int, float)
 
 _NUMBER_MAX: Final = (1 << 63) - 1
@@ -36,7 +39,10 @@ _NUMBER_MAX: Final = (1 << 63) - 1
 _COMMON: Final = {
     name.lower(): name for name in ("topic", "network", "secretFile", "seeds", "listen", "zone", "discovery", "maxMessageBytes")
 }
-_READ: Final = {name.lower(): name for name in ("maxRowsPerTrigger", "bufferMessages", "bufferBytes", "partitions")}
+_READ: Final = {
+    name.lower(): name
+    for name in ("maxRowsPerTrigger", "bufferMessages", "bufferBytes", "partitions", "policy", "failOnDataLoss")
+}
 _WRITE: Final = {name.lower(): name for name in ("timeout",)}
 #: Spark's own, which it hands over with the others.
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
@@ -63,6 +69,10 @@ class ReadOptions:
     """How many bytes of payload and headers they may have together."""
     partitions: int
     """How many tasks read a micro-batch."""
+    policy: str
+    """What happens when more arrives than has room: ``drop_oldest``, or ``block`` to slow down the publishers."""
+    fails_on_data_loss: bool
+    """Whether the query fails when it has not got a message."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +107,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         buffer_messages=_whole("bufferMessages", given.get("buffermessages", str(BUFFER_MESSAGES))),
         buffer_bytes=_whole("bufferBytes", given.get("bufferbytes", str(BUFFER_BYTES))),
         partitions=_whole("partitions", given.get("partitions", str(PARTITIONS)), PARTITIONS_MAX),
+        policy=_one_of("policy", given.get("policy", POLICIES[0]), POLICIES),
+        fails_on_data_loss=_truth("failOnDataLoss", given.get("failondataloss", "true")),
     )
 
 
@@ -151,17 +163,25 @@ def _known(options: Mapping[str, str], more: Mapping[str, str], use: str) -> dic
 def _network(given: Mapping[str, str]) -> Network:
     seeds = [seed.strip() for seed in given.get("seeds", "").split(",")]
     discovery, bytes_max = given.get("discovery"), given.get("maxmessagebytes")
-    if discovery is not None and discovery.lower() not in ("true", "false"):
-        raise ConfigurationError(f"option discovery: {discovery!r} must be true or false.")
     return Network(
         name=given.get("network"),
         secret_file=given.get("secretfile"),
         seeds=[seed for seed in seeds if seed],
         listen=given.get("listen"),
         zone=given.get("zone"),
-        discovery=None if discovery is None else discovery.lower() == "true",
+        discovery=None if discovery is None else _truth("discovery", discovery),
         max_message_bytes=None if bytes_max is None else _whole("maxMessageBytes", bytes_max),
     )
+
+
+def _one_of(name: str, text: str, choices: tuple[str, ...]) -> str:
+    if text.lower() not in choices:
+        raise ConfigurationError(f"option {name}: {text!r} must be {' or '.join(choices)}.")
+    return text.lower()
+
+
+def _truth(name: str, text: str) -> bool:
+    return _one_of(name, text, ("true", "false")) == "true"
 
 
 def _whole(name: str, text: str, most: int = _NUMBER_MAX) -> int:

@@ -54,15 +54,15 @@ class Waiting:
     Args:
         messages_max: How many may wait.
         bytes_max: How many bytes of payload and headers they may have.
+        drops: Whether the oldest are dropped; else who puts them there waits while it :attr:`is_full`.
 
     Attributes:
         bytes: What they have.
-        dropped: How many messages were dropped.
     """
 
-    def __init__(self, messages_max: int, bytes_max: int) -> None:
+    def __init__(self, messages_max: int, bytes_max: int, *, drops: bool = True) -> None:
         self.bytes = 0
-        self.dropped = 0
+        self._drops = drops
         self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._arrivals: deque[Arrival] = deque()
@@ -70,16 +70,26 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._arrivals)
 
-    def put(self, messages: Iterable[Message], time_us: int) -> int:
-        """Let messages wait; returns how many were dropped for them."""
-        dropped, arrivals = 0, self._arrivals
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many as may be."""
+        return len(self._arrivals) >= self._messages_max or self.bytes >= self._bytes_max
+
+    @property
+    def oldest_us(self) -> int | None:
+        """When the oldest one arrived, in microseconds since 1970; None if none waits."""
+        return self._arrivals[0].time_us if self._arrivals else None
+
+    def put(self, messages: Iterable[Message], time_us: int) -> list[Arrival]:
+        """Let messages wait; returns those that were dropped for them."""
+        dropped: list[Arrival] = []
+        arrivals = self._arrivals
         arrived = [Arrival(message, time_us) for message in messages]
         arrivals.extend(arrived)
         self.bytes += _size(arrived)
-        while len(arrivals) > 1 and (len(arrivals) > self._messages_max or self.bytes > self._bytes_max):
-            self.bytes -= _size([arrivals.popleft()])
-            dropped += 1
-        self.dropped += dropped
+        while self._drops and len(arrivals) > 1 and (len(arrivals) > self._messages_max or self.bytes > self._bytes_max):
+            dropped.append(arrivals.popleft())
+            self.bytes -= _size(dropped[-1:])
         return dropped
 
     def take(self, count: int | None) -> list[Arrival]:

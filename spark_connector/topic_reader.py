@@ -5,8 +5,8 @@ node of that process serves the rows of each micro-batch through tunnels, to who
 for the query and told to its tasks alone. So rows go straight to the tasks, in parallel, and are not part of the plan.
 
 An offset is ``{"epoch": ..., "position": n}``. An epoch is one life of the planner; a position counts the rows that were taken
-into micro-batches in it. Rows of another epoch are gone: a topic is not stored. A topic that is would have offsets of the same
-form, with an epoch that outlives the planner.
+into micro-batches in it. Beside it is what was lost so far (``losses``), so that the next life counts on. Rows of another epoch
+are gone: a topic is not stored. A topic that is would have offsets of the same form, with an epoch that outlives the planner.
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from iris_py import ConfigurationError, Handler, IrisError, NodeClosed, TunnelBroken, TunnelClosed
 from spark_connector import worker
 from spark_connector.arrow import decode_batch, encode_batch
-from spark_connector.topic_buffer import CHUNK_BYTES, Rows, Waiting, encode_rows
+from spark_connector.errors import DataLost
+from spark_connector.topic_buffer import BATCHES_KEPT, CHUNK_BYTES, Rows, Waiting, encode_rows
+from spark_connector.topic_losses import Losses
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine, Iterator, Mapping
 
     import pyarrow as pa
 
     from iris_py import Message, Subscription, Tunnel
     from spark_connector.network import Network
     from spark_connector.options import ReadOptions
+    from spark_connector.topic_buffer import Arrival
 
 __all__ = ["Provider", "RefusingReader", "Source", "TopicRange", "TopicReader"]
 
@@ -97,7 +100,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._open().take(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
     def reportLatestOffset(self) -> Offset:
-        """Return what the progress of the query shows as ``latestOffset``: with what waits, and with what was lost."""
+        """Return what the progress of the query shows as ``latestOffset``: how much waits, and what was lost."""
         return self._open().report()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -190,9 +193,12 @@ class Source:
         self._options = options
         self._epoch = uuid.uuid4().hex
         self._cluster = f"spark-source-{uuid.uuid4().hex}"  # not the epoch, which checkpoints and progress show
-        self._waiting = Waiting(options.buffer_messages, options.buffer_bytes)
+        self._waiting = Waiting(options.buffer_messages, options.buffer_bytes, drops=options.policy != "block")
+        self._room = asyncio.Event()
         self._rows = Rows()
-        self._lost = 0
+        self._losses = Losses(options.topic)
+        self._is_restored = False
+        self._states: dict[int, dict[str, Any]] = {}  # what the offsets of the latest micro-batches keep of losses
         self._dropped_at = float("-inf")
         self._courier = worker.start(options.network, f"the topic {options.topic!r}")
         try:
@@ -202,8 +208,10 @@ class Source:
             raise
 
     def offset(self, position: int) -> Offset:
-        """Return an offset of this epoch."""
-        return {"epoch": self._epoch, "position": position}
+        """Return an offset of this epoch, with what was lost before it, or at least before one of the same micro-batch."""
+        known = [end for end in self._states if end <= position]
+        state = self._states[max(known)] if known else {}
+        return {"epoch": self._epoch, "position": position, **({"losses": state} if state else {})}
 
     def take(self, start: Offset, count: int | None) -> Offset:
         """Take messages into a micro-batch; return its end, which is its start if nothing is there.
@@ -211,24 +219,37 @@ class Source:
         Args:
             start: Where it begins.
             count: How many rows it may have; None for all that wait.
+
+        Raises:
+            DataLost: Something was lost, and the query is to fail then.
         """
+        self._restore(start)
         first = self._position(start)
         if self._rows.end <= first:  # else Spark asks again about what was taken before
-            chunks = encode_rows(self._courier.call(self._take(count)))
+            arrivals, state = self._courier.call(self._take(count))
+            chunks = encode_rows(arrivals)
             if chunks:
                 self._courier.call(self._keep(chunks))
+                self._states[self._rows.end] = state
+                for end in sorted(self._states)[:-BATCHES_KEPT]:
+                    del self._states[end]
+            self._check_losses()
         end = self._rows.end if count is None else min(self._rows.end, first + count)
         return self.offset(end) if end > first else start
 
     def report(self) -> Offset:
         """Return the offset of the latest message that has arrived, and how many are missing before it."""
-        position = self._rows.end + len(self._waiting)
-        return {**self.offset(position), "dropped": self._dropped(), "lost": self._lost}
+        return self._courier.call(self._report())
 
     def partitions(self, start: Offset, end: Offset) -> list[TopicRange]:
-        """Split the rows between two offsets into ranges of about the same size."""
+        """Split the rows between two offsets into ranges of about the same size.
+
+        Raises:
+            DataLost: Rows of them are gone, and the query is to fail then.
+        """
         if end["epoch"] != self._epoch:
             # The query goes on after a stop, with a micro-batch that was planned and not done.
+            self._restore(end)
             known = end["position"] - (start["position"] if start["epoch"] == end["epoch"] else 0)
             self._lose(known, "were received before the query was started again")
             return []
@@ -253,13 +274,23 @@ class Source:
         """Return the position that an offset is here: behind those of an earlier epoch comes the first row of this one."""
         return int(offset["position"]) if offset["epoch"] == self._epoch else 0
 
-    def _dropped(self) -> int:
-        return self._waiting.dropped + sum(self._subscription.dropped.values())
+    def _restore(self, offset: Offset) -> None:
+        """Go on counting from what an earlier life of the query has counted: from the first offset that Spark names."""
+        if not self._is_restored:
+            self._is_restored = True
+            if offset["epoch"] != self._epoch:
+                self._courier.call(self._continue(offset.get("losses", {})))
 
     def _lose(self, count: int, reason: str) -> None:
-        self._lost += count
         if count:
+            self._losses.lost += count
             logger.warning("%d messages of the topic %r are lost: they %s", count, self._options.topic, reason)
+            self._check_losses()
+
+    def _check_losses(self) -> None:
+        losses = self._losses
+        if self._options.fails_on_data_loss and losses.total > losses.accepted:
+            raise DataLost(self._options.topic, losses.dropped, losses.lost, losses.missed)
 
     # -- in the event loop
 
@@ -267,7 +298,10 @@ class Source:
         node, options = self._courier.node, self._options
         await node.join(self._cluster, Provider(self._rows))
         subscription = await node.subscribe(
-            options.topic, queue_messages=options.buffer_messages, queue_bytes=options.buffer_bytes
+            options.topic,
+            queue_messages=options.buffer_messages,
+            queue_bytes=options.buffer_bytes,
+            policy=options.policy,
         )
         self._receiving = asyncio.get_running_loop().create_task(self._receive(subscription))
         return subscription
@@ -276,25 +310,48 @@ class Source:
         with suppress(NodeClosed):
             async for messages in subscription.batches():
                 self._put(messages)
+                while self._options.policy == "block" and self._waiting.is_full:
+                    self._room.clear()
+                    await self._room.wait()
 
     def _put(self, messages: list[Message]) -> None:
         dropped = self._waiting.put(messages, time.time_ns() // 1000)
         if not dropped:
             return
+        self._losses.note(dropped, dropped=True)
         now = time.monotonic()
         if now - self._dropped_at >= BURST_S:
             logger.warning(
                 "the query of the topic %r is behind and drops the oldest messages, %d so far: at most %d or %d bytes wait. "
                 "Raise bufferMessages and bufferBytes, or let micro-batches be faster",
                 self._options.topic,
-                self._waiting.dropped,
+                self._losses.dropped,
                 self._options.buffer_messages,
                 self._options.buffer_bytes,
             )
         self._dropped_at = now
 
-    async def _take(self, count: int | None) -> list[Any]:
-        return self._waiting.take(count)
+    async def _continue(self, state: Mapping[str, Any]) -> None:
+        self._losses.restore(state)
+
+    async def _report(self) -> Offset:
+        losses, oldest_us, waiting = self._losses, self._waiting.oldest_us, len(self._waiting)
+        return {
+            "epoch": self._epoch,
+            "position": self._rows.end + waiting,
+            "lag": waiting + self._subscription.queued_messages,
+            "lagMs": 0 if oldest_us is None else max(0, time.time_ns() // 1000 - oldest_us) // 1000,
+            "dropped": losses.dropped,
+            "lost": losses.lost,
+            "missed": sum(losses.missed.values()),
+            "missedByPublisher": dict(losses.missed),
+        }
+
+    async def _take(self, count: int | None) -> tuple[list[Arrival], dict[str, Any]]:
+        taken = self._waiting.take(count)
+        self._losses.note(taken, dropped=False)
+        self._room.set()
+        return taken, self._losses.state()
 
     async def _keep(self, chunks: list[pa.RecordBatch]) -> None:
         self._rows.append(chunks)

@@ -83,6 +83,7 @@ SPARK = {
     "MessageIds",
     "Network",
     "Notified",
+    "SourceMetrics",
     "UpdateFailed",
     "configure",
     "decode_batch",
@@ -92,6 +93,7 @@ SPARK = {
     "local_agent",
     "notify",
     "register",
+    "source_metrics",
 }
 
 

@@ -15,7 +15,7 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import functions as F
 
-from spark_connector import MessageIds
+from spark_connector import MessageIds, source_metrics
 from spark_connector.datasource import IrisDataSource
 
 if TYPE_CHECKING:
@@ -126,7 +126,10 @@ def test_what_comes_too_fast_is_dropped_and_shown(
     reach: Callable[[str, StreamingQuery], None],
 ) -> None:
     rows = (
-        spark.readStream.format("iris").options(topic="flood", bufferMessages="50", **options).load().where("length(value) > 0")
+        spark.readStream.format("iris")
+        .options(topic="flood", bufferMessages="50", failOnDataLoss="false", **options)
+        .load()
+        .where("length(value) > 0")
     )
 
     with stopped_after(rows.writeStream.format("memory").queryName("flood").start()) as query:
@@ -135,11 +138,34 @@ def test_what_comes_too_fast_is_dropped_and_shown(
             service.node.publish("flood", b"%d" % number)
         until(lambda: rows_read(query) + missing(query)["dropped"] >= 2001, "all are either read or missing")
         dropped = missing(query)["dropped"]
+        progress = query.lastProgress
+        assert progress is not None
+        (metrics,) = source_metrics(progress)
+        assert (metrics.lag, metrics.lag_s, metrics.dropped, metrics.lost, metrics.missed) == (0, 0.0, dropped, 0, {})
 
     assert dropped > 0
     found = [int(row["value"]) for row in spark.table("flood").collect()]
     assert len(found) >= 2000 - dropped, "the first message, which is empty, may be among those"
     assert max(found) == 1999, "the oldest were dropped"
+
+
+def test_a_query_that_loses_a_message_stops_and_says_what_to_do(
+    spark: SparkSession,
+    service: Service,
+    options: dict[str, str],
+    until: Callable[[Callable[[], object], str], None],
+    reach: Callable[[str, StreamingQuery], None],
+) -> None:
+    rows = spark.readStream.format("iris").options(topic="flood", bufferMessages="20", **options).load()
+    with stopped_after(rows.writeStream.format("noop").start()) as query:
+        reach("flood", query)
+        for number in range(2000):
+            service.node.publish("flood", b"%d" % number)
+        until(lambda: not query.isActive, "the query has stopped")
+        failure = query.exception()
+    assert failure is not None
+    assert "the query has lost messages of the topic 'flood'" in str(failure)
+    assert "start the query with .option('failOnDataLoss', 'false')" in str(failure)
 
 
 def fail_once(marker: Path, go: Path, rows_min: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -171,8 +197,8 @@ def test_a_task_that_fails_reads_and_publishes_the_same_again(
     """From a topic to another one; and then the query goes on after a stop, with what is live."""
     marker, go = tmp_path / "failed", tmp_path / "go"
 
-    def start() -> StreamingQuery:
-        rows = spark.readStream.format("iris").options(topic="in", **options).load().select("value", "headers")
+    def start(**more: str) -> StreamingQuery:
+        rows = spark.readStream.format("iris").options(topic="in", **options, **more).load().select("value", "headers")
         failing = rows.where("length(value) > 0").mapInArrow(fail_once(marker, go, 150), rows.schema)
         writer = failing.writeStream.format("iris").options(topic="out", **options)
         return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
@@ -197,7 +223,7 @@ def test_a_task_that_fails_reads_and_publishes_the_same_again(
 
         # The first query's subscription ends with its process, which outlives stop() by a moment.
         until(lambda: service.node.publish("in", b"nobody hears this " + PADDING) == 0, "the subscription has ended")
-        with stopped_after(start()) as query:
+        with stopped_after(start(failOnDataLoss="false")) as query:
             reach("in", query)
             service.node.publish("in", b"again " + PADDING)
             later = take(out, lambda messages: bool(messages) and messages[-1].payload.startswith(b"again"))

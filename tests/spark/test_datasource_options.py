@@ -33,6 +33,8 @@ def test_everything_can_be_set_whatever_the_case_of_its_name() -> None:
         "bufferMessages": "7",
         "bufferBytes": "8",
         "partitions": "3",
+        "policy": "Block",
+        "failOnDataLoss": "FALSE",
         "checkpointLocation": "/tmp/x",
     }
     network = Network(
@@ -46,11 +48,13 @@ def test_everything_can_be_set_whatever_the_case_of_its_name() -> None:
     )
 
     for options in (given, {name.lower(): value for name, value in given.items()}):
-        assert read_options(options) == ReadOptions("sensors.*", network, 50, 7, 8, 3)
+        assert read_options(options) == ReadOptions("sensors.*", network, 50, 7, 8, 3, "block", fails_on_data_loss=False)
 
 
 def test_a_topic_is_enough() -> None:
-    assert read_options({"topic": "t"}) == ReadOptions("t", Network(), None, 65_536, 64 * 1024 * 1024, 1)
+    assert read_options({"topic": "t"}) == ReadOptions(
+        "t", Network(), None, 65_536, 64 * 1024 * 1024, 1, "drop_oldest", fails_on_data_loss=True
+    )
     assert write_options({"topic": "t", "timeout": "1.5"}) == WriteOptions("t", Network(), 1.5)
     assert write_options({}).topic is None, "rows may name theirs"
 
@@ -66,6 +70,8 @@ MISTAKES = {
     "no rows": ({"topic": "t", "maxRowsPerTrigger": "0"}, "maxRowsPerTrigger: 0 must be at least 1"),
     "no room": ({"topic": "t", "bufferBytes": "-1"}, "bufferBytes: -1 must be"),
     "too many tasks": ({"topic": "t", "partitions": "100000"}, "partitions: 100000 must be 1 to 10000"),
+    "an unknown policy": ({"topic": "t", "policy": "wait"}, "policy: 'wait' must be drop_oldest or block"),
+    "no truth about losses": ({"topic": "t", "failOnDataLoss": "no"}, "failOnDataLoss: 'no' must be true or false"),
     "neither true nor false": ({"topic": "t", "discovery": "maybe"}, "discovery: 'maybe' must be true or false"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import pickle
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from iris_py import ConfigurationError, MemberLost, RemoteError
-from spark_connector import ArrowHandler, DispatchCounts, DispatchMetrics, dispatch
+from spark_connector import ArrowHandler, DispatchCounts, DispatchMetrics, SourceMetrics, dispatch, source_metrics
 from spark_connector.metrics import CLASSES_PER_DOUBLING, INVALID_REPLY, INVALID_REQUEST, UNKNOWN, Tally
 from spark_connector.window import Group, Question, Window
 from tests.spark.test_window import FakeCourier
@@ -81,6 +82,13 @@ def test_a_window_counts_attempts_replies_and_failures_by_their_kind(courier: Fa
     assert (counts.sent_bytes, counts.received_bytes) == (6, 4)
     assert counts.rows_by_member == {UNKNOWN: 5}, "the fake does not say who replied at first"
     assert sum(counts.times.values()) == 2
+
+
+def test_sources_that_are_topics_tell_what_waits_and_what_was_lost() -> None:
+    latest = {"epoch": "e", "position": 7, "lag": 3, "lagMs": 1500, "dropped": 1, "lost": 2, "missedByPublisher": {"a": 4}}
+    offsets = [json.dumps(latest), json.dumps({"topic": {"0": 5}}), "12", "/path/of/another one", None]
+    progress = {"sources": [{"latestOffset": offset} for offset in offsets]}
+    assert source_metrics(progress) == [SourceMetrics(3, 1.5, 1, 2, {"a": 4})]
 
 
 # -- with Spark

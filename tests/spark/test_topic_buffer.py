@@ -32,7 +32,7 @@ def payloads(arrivals: list[Arrival]) -> list[bytes]:
 
 def test_messages_are_taken_in_their_order_and_as_many_as_are_wanted() -> None:
     waiting = Waiting(10, 1000)
-    assert waiting.put(messages(b"a", b"bb", b"ccc"), 7) == 0
+    assert waiting.put(messages(b"a", b"bb", b"ccc"), 7) == []
 
     assert payloads(waiting.take(2)) == [b"a", b"bb"]
     assert (len(waiting), waiting.bytes) == (1, 3)
@@ -44,16 +44,30 @@ def test_messages_are_taken_in_their_order_and_as_many_as_are_wanted() -> None:
 def test_of_too_many_the_oldest_are_dropped_and_counted() -> None:
     waiting = Waiting(3, 1000)
 
-    assert waiting.put(messages(b"1", b"2", b"3", b"4", b"5"), 0) == 2
-    assert waiting.put(messages(b"6"), 0) == 1
-    assert (waiting.dropped, payloads(waiting.take(None))) == (3, [b"4", b"5", b"6"])
+    assert payloads(waiting.put(messages(b"1", b"2", b"3", b"4", b"5"), 0)) == [b"1", b"2"]
+    assert payloads(waiting.put(messages(b"6"), 0)) == [b"3"]
+    assert payloads(waiting.take(None)) == [b"4", b"5", b"6"]
+
+
+def test_what_blocks_drops_nothing_and_says_when_it_is_full() -> None:
+    waiting = Waiting(3, 1000, drops=False)
+    assert not waiting.put(messages(b"1", b"2"), 7)
+    assert (waiting.is_full, waiting.oldest_us) == (False, 7)
+    assert not waiting.put(messages(b"3", b"4", b"5"), 8)
+    assert waiting.is_full
+    assert len(waiting.take(3)) == 3
+    assert (waiting.is_full, waiting.oldest_us) == (False, 8)
+    waiting.put(messages(b"x" * 1000), 9)
+    assert waiting.is_full, "bytes count, too"
+    waiting.take(None)
+    assert waiting.oldest_us is None
 
 
 def test_bytes_are_bounded_with_those_of_headers() -> None:
     waiting = Waiting(1000, 10)
-    waiting.put([Message(b"1234", "", 1, headers={"name": "x"}), Message(b"5678", "", 2)], 0)
+    dropped = waiting.put([Message(b"1234", "", 1, headers={"name": "x"}), Message(b"5678", "", 2)], 0)
 
-    assert (waiting.bytes, waiting.dropped) == (4, 1)
+    assert (waiting.bytes, payloads(dropped)) == (4, [b"1234"])
     assert payloads(waiting.take(None)) == [b"5678"]
 
 

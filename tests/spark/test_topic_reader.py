@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import threading
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from iris_py import ConfigurationError, IrisError
 from spark_connector import topic_reader, worker
+from spark_connector.errors import DataLost
 from spark_connector.options import read_options
 from spark_connector.topic_reader import TopicReader
 
@@ -56,6 +59,11 @@ def arrived(reader: TopicReader) -> int:
     return int(report["position"]) + int(report["dropped"])
 
 
+def place(offset: dict[str, Any]) -> dict[str, Any]:
+    """Return an offset without what it tells of losses."""
+    return {name: offset[name] for name in ("epoch", "position")}
+
+
 def read(reader: TopicReader, ranges: list[TopicRange]) -> list[int]:
     """Run the tasks of a micro-batch, as Spark does: with a reader that was pickled."""
     task = pickle.loads(pickle.dumps(reader))
@@ -76,7 +84,7 @@ def test_micro_batches_have_what_has_arrived(planner: Callable[..., TopicReader]
     assert read(reader, reader.partitions(start, first)) == list(range(10))
     assert read(reader, reader.partitions(first, second)) == list(range(10, 15))
     assert reader.partitions(second, second) == []
-    assert (first, second) == ({**start, "position": 10}, {**start, "position": 15})
+    assert (place(first), place(second)) == ({**start, "position": 10}, {**start, "position": 15})
 
 
 def test_a_task_that_runs_again_reads_the_same_rows(planner: Callable[..., TopicReader], publish: Callable[..., None]) -> None:
@@ -120,13 +128,13 @@ def test_spark_may_ask_twice_for_the_end_of_a_micro_batch(
     publish(reader, range(10, 20))
 
     assert reader.latestOffset(start, ReadAllAvailable()) == end
-    assert reader.latestOffset(start, ReadMaxRows(3)) == {**start, "position": 3}
+    assert place(reader.latestOffset(start, ReadMaxRows(3))) == {**start, "position": 3}
 
 
 def test_rows_of_a_micro_batch_that_is_done_are_forgotten(
     planner: Callable[..., TopicReader], publish: Callable[..., None]
 ) -> None:
-    reader = planner()
+    reader = planner(failOnDataLoss="false")
     start = reader.initialOffset()
     publish(reader, range(10))
     end = reader.latestOffset(start, ReadAllAvailable())
@@ -140,13 +148,15 @@ def test_rows_of_a_micro_batch_that_is_done_are_forgotten(
 
 
 def test_what_is_too_much_is_dropped_and_counted(planner: Callable[..., TopicReader], publish: Callable[..., None]) -> None:
-    reader = planner(bufferMessages="8")
+    reader = planner(bufferMessages="8", failOnDataLoss="false")
     start = reader.initialOffset()
     publish(reader, range(5))
     end = reader.latestOffset(start, ReadAllAvailable())
     publish(reader, range(5, 25))
 
-    assert reader.reportLatestOffset() == {**start, "position": 13, "dropped": 12, "lost": 0}
+    report = reader.reportLatestOffset()
+    assert report.pop("lagMs") >= 0
+    assert report == {**start, "position": 13, "lag": 8, "dropped": 12, "lost": 0, "missed": 0, "missedByPublisher": {}}
     assert read(reader, reader.partitions(start, end)) == list(range(5)), "what was taken into a micro-batch stays"
     assert read(reader, reader.partitions(end, reader.latestOffset(end, ReadAllAvailable()))) == list(range(17, 25))
 
@@ -159,7 +169,7 @@ def test_another_planner_goes_on_with_what_is_live(planner: Callable[..., TopicR
     end = before.latestOffset(middle, ReadAllAvailable())
     before.stop()
 
-    reader = planner()
+    reader = planner(failOnDataLoss="false")
     assert reader.initialOffset()["epoch"] != start["epoch"]
     assert reader.partitions(middle, end) == [], "planned by the one before, and gone"
     reader.commit(end)
@@ -170,7 +180,98 @@ def test_another_planner_goes_on_with_what_is_live(planner: Callable[..., TopicR
     reader.commit(end)  # says nothing of the rows that are here
 
     assert read(reader, reader.partitions(end, after)) == [10, 11]
-    assert after == {**reader.initialOffset(), "position": 2}
+    assert place(after) == {**reader.initialOffset(), "position": 2}
+
+
+def test_a_query_that_has_dropped_a_message_fails_with_what_to_do(
+    planner: Callable[..., TopicReader], publish: Callable[..., None]
+) -> None:
+    reader = planner(bufferMessages="8")
+    start = reader.initialOffset()
+    publish(reader, range(20))
+    with pytest.raises(DataLost, match=r"12 were dropped.*failOnDataLoss.*'policy', 'block'") as caught:
+        reader.latestOffset(start, ReadAllAvailable())
+    assert (caught.value.topic, caught.value.dropped, caught.value.lost, caught.value.missed) == ("in", 12, 0, {})
+
+
+def test_a_query_that_goes_on_counts_what_it_missed_of_each_publisher(
+    planner: Callable[..., TopicReader],
+    publish: Callable[..., None],
+    service: Service,
+    until: Callable[[Callable[[], object], str], None],
+) -> None:
+    """Some messages were in no micro-batch, others were published while it did not run; and the counts go on for ever."""
+    with closing(service.node.subscribe("in")):  # so that the topic is never without a subscriber
+        before = planner()
+        start = before.initialOffset()
+        publish(before, range(10))
+        end = before.latestOffset(start, ReadMaxRows(6))
+        before.commit(end)
+        before.stop()
+        for number in range(10, 17):
+            service.node.publish("in", b"%d" % number)
+
+        failing = planner()
+        assert failing.latestOffset(end, ReadAllAvailable()) == end, "nothing is known before the publisher is heard again"
+        publish(failing, range(17, 18))
+        with pytest.raises(DataLost) as caught:
+            failing.latestOffset(end, ReadAllAvailable())
+        assert caught.value.missed == {service.node.id: 11}, "4 that had arrived, and 7"
+        assert f"11 of publisher {service.node.id} did not arrive" in str(caught.value)
+        failing.stop()
+
+        reader = planner(failOnDataLoss="false")
+        publish(reader, range(18, 20))
+        after = reader.latestOffset(end, ReadAllAvailable())
+        assert read(reader, reader.partitions(end, after)) == [18, 19]
+        reader.commit(after)
+        assert reader.reportLatestOffset()["missedByPublisher"] == {service.node.id: 12}
+        reader.stop()
+
+        accepting = planner()
+        publish(accepting, range(20, 22))
+        last = accepting.latestOffset(after, ReadAllAvailable())
+        assert read(accepting, accepting.partitions(after, last)) == [20, 21], "it does not fail for what it has told before"
+        assert accepting.reportLatestOffset()["missed"] == 12
+
+
+def test_a_micro_batch_that_was_not_done_fails_the_query_that_goes_on(
+    planner: Callable[..., TopicReader], publish: Callable[..., None]
+) -> None:
+    before = planner()
+    start = before.initialOffset()
+    publish(before, range(10))
+    end = before.latestOffset(start, ReadAllAvailable())
+    before.stop()
+    with pytest.raises(DataLost, match="10 were in micro-batches that were not done"):
+        planner().partitions(start, end)
+
+
+def test_a_query_that_blocks_slows_down_its_publishers_and_gets_everything(
+    planner: Callable[..., TopicReader], service: Service, until: Callable[[Callable[[], object], str], None]
+) -> None:
+    reader = planner(policy="block", bufferMessages="16")
+    count, published = 5000, []
+
+    def publish() -> None:
+        for number in range(count):
+            service.node.publish("in", b"%d" % number)
+            published.append(number)
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    until(lambda: reader.reportLatestOffset()["lag"] >= 32, "the buffers are full")
+    assert len(published) < count
+    offset, found = reader.initialOffset(), list[int]()
+    while len(found) < count:
+        until(lambda: reader.reportLatestOffset()["lag"], "more has come")
+        begin, offset = offset, reader.latestOffset(offset, ReadAllAvailable())
+        found += read(reader, reader.partitions(begin, offset))
+        reader.commit(offset)
+    publisher.join(60)
+    assert found == list(range(count))
+    report = reader.reportLatestOffset()
+    assert (report["dropped"], report["missed"], report["lag"]) == (0, 0, 0)
 
 
 def test_a_pattern_and_everything_of_a_message_is_read(
