@@ -251,7 +251,7 @@ def test_a_query_that_blocks_slows_down_its_publishers_and_gets_everything(
     planner: Callable[..., TopicReader], service: Service, until: Callable[[Callable[[], object], str], None]
 ) -> None:
     reader = planner(policy="block", bufferMessages="16")
-    count, published = 5000, []
+    count, published = 1500, []
 
     def publish() -> None:
         for number in range(count):
