@@ -213,11 +213,9 @@ class Application:
         """
         queue = self._jvm_context().taskScheduler().rootPool().getSortedTaskSetQueue()
         sets = [queue.apply(index) for index in range(queue.size())]
-        return {
-            each.taskSet().properties().getProperty("spark.jobGroup.id")
-            for each in sets
-            if each.numTasks() > each.tasksSuccessful() + each.runningTasks()
-        }
+        waiting = [each for each in sets if each.numTasks() > each.tasksSuccessful() + each.runningTasks()]
+        settings = [each.taskSet().properties() for each in waiting]
+        return {None if each is None else each.getProperty("spark.jobGroup.id") for each in settings}
 
     def _jvm_context(self) -> Any:  # noqa: ANN401 - an object of Java
         java_context, gateway = self._context._jsc, self._context._gateway
