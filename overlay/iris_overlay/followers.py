@@ -84,6 +84,11 @@ class Followers:
         self.due: dict[FollowerKey, Follower] = {}
         self.pendings: list[Pending] = []
 
+    @property
+    def is_awaited(self) -> bool:
+        """Return whether a follower does not know all that it wants, and is likely to live."""
+        return any(follower.attempts < ATTEMPTS_WAITED_MAX for follower in self.unsettled.values())
+
     def touch(self, kind: Kind, follower: Follower, version: int) -> None:
         """Make a follower want a version."""
         key = (kind, follower.info.id)

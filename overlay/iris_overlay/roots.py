@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_overlay.copies import COPIES, GROUPS_MAX, Copies, HeldCopy
 from iris_overlay.directory import Directory, Outcome, accusation_of
-from iris_overlay.followers import Follower, Kind
+from iris_overlay.followers import ATTEMPTS_WAITED_MAX, Follower, Kind
 from iris_overlay.group_messages import (
     BATCH_MAX,
     VIEW_MAX,
@@ -75,6 +75,14 @@ UNSURE_S: Final = 5.0
 what the dead and those who left had kept is still on its way to it, and members that live are not found. Too large: in a
 network at rest it takes a second round trip to know that nobody serves a name."""
 
+DIED_S: Final = 10.0
+"""A copy may still list a node that died so long ago as a watcher: who takes over from it tells that one, and waits for it no
+more. Too small: joins and leaves last for a second after a root was killed with others. Too large: one that was declared dead
+by mistake may not know yet who has joined."""
+
+DIED_MAX: Final = 256
+"""How many of those are remembered. More deaths within that time cost a second of waiting."""
+
 _NOBODY: Final = NodeId(b"")
 _NO_GROUP: Final = GroupId(b"")
 _PENDING: Final = 3
@@ -96,6 +104,7 @@ class Roots:
         "_changed_at",
         "_config",
         "_counters",
+        "_died",
         "_dirty",
         "_local",
         "_orders",
@@ -118,6 +127,7 @@ class Roots:
         self.moved: list[tuple[GroupId, NodeInfo]] = []
         self._passing = Passing(local, self.copies, ring, outbox)
         self._changed_at = float("-inf")
+        self._died: dict[NodeId, float] = {}
         self._local = local
         self._config = config
         self._rng = rng
@@ -275,6 +285,10 @@ class Roots:
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
         """Handle that a node is dead: it follows nothing. Whether it is dead as a member, the ring has to say."""
+        self._died.pop(peer, None)
+        if len(self._died) >= DIED_MAX:
+            del self._died[next(iter(self._died))]
+        self._died[peer] = now
         for group, root in self.roots.items():
             if peer in root.followers.members[Kind.WATCHER]:
                 root.remove_watcher(peer)
@@ -358,8 +372,8 @@ class Roots:
     # Queries
 
     def is_settled(self) -> bool:
-        """Return whether all followers know all, and nothing waits: the node may go."""
-        return not any(root.successor or root.followers.unsettled or root.held for root in self.roots.values())
+        """Return whether all followers that are waited for know all, and nothing waits: the node may go."""
+        return not any(root.successor or root.followers.is_awaited or root.held for root in self.roots.values())
 
     def needs(self, peer: NodeId) -> bool:
         """Return whether a node follows a directory here, or is the child of a root or a member of a small group."""
@@ -421,6 +435,9 @@ class Roots:
             root = self._add(revive(held, now + 2 * self._config.renew_s), now)
             for info in held.watchers.values():
                 root.watch(info, 0, 0, expires, None)
+                watcher = root.followers.members[Kind.WATCHER].get(info.id)
+                if watcher is not None and now - self._died.get(info.id, float("-inf")) < DIED_S:
+                    watcher.attempts = ATTEMPTS_WAITED_MAX  # It is asked, but nobody waits for it.
             self._announce(root, now)
             return
         if merge(root, held, expires, self._outbox):

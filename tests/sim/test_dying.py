@@ -54,3 +54,28 @@ def test_a_member_is_gone_at_once_however_the_first_dial_after_its_end_fails(
 
     monkeypatch.setattr(MemoryHost, "dial", dial_a_dying_process)
     run(scenario())
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("count", "killed", "after_s"), [(2, 1, 1.5), (3, 2, 0.0), (3, 1, 0.3), (6, 3, 0.01)])
+def test_closing_does_not_wait_for_the_killed(seed: int, count: int, killed: int, after_s: float) -> None:
+    """Who takes over from a root that was killed does not wait for what watched there and died with it."""
+
+    async def main() -> float:
+        async with NodeSimulation(seed) as simulation:
+            node, *others = await simulation.start_nodes(count)
+            for each in (node, *others):
+                await each.join("works", echo)
+                await each.subscribe("t.a")
+            await node.request("works", b"")
+            await node.publish("t.a", b"")
+            await asyncio.sleep(3.0)
+            for each in others[:killed]:
+                simulation.kill(each)
+            await asyncio.sleep(after_s)
+            began = asyncio.get_running_loop().time()
+            simulation.nodes.remove(node)
+            await node.close()
+            return asyncio.get_running_loop().time() - began
+
+    assert run(main(), limit_s=60.0) < 0.2
