@@ -479,6 +479,8 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         error._add_surroundings(self._seeds.unreached, self._core.strangers(self._loop.time()))
 
     def _handle_dialled(self, event: DialAnswered | DialBroken | DialRefused) -> None:
+        if self._closing is not None:
+            return  # what is given up says nothing of the seed
         if event.address not in self._seeds:
             if isinstance(event, DialRefused):
                 logger.debug("%s is not a node of this network: %s", event.address, event.reason)
@@ -494,7 +496,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
     def _handle_dial_failed(self, address: str, error: OSError | IrisError) -> None:
         if self._remembered is not None and isinstance(error, ConnectionRefusedError):
             self._remembered.forget(address)
-        if address in self._seeds:
+        if address in self._seeds and self._closing is None:
             self._seeds.failed(address, describe_dial_error(error))
             self._seeds_changed.set()
 

@@ -66,7 +66,7 @@ def test_nobody_is_in_doubt_without_seeds() -> None:
 
 
 def test_a_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="iris_py")
     seeds = Seeds([A, B])
     assert seeds.unreached == {A: "has not answered yet", B: "has not answered yet"}
     seeds.reached(B)
