@@ -33,6 +33,20 @@ SERVICE_TIME_WEIGHT = 0.2
 #: goes to one that is that slow, so it does not show in the 99th percentile. With 0.98 it does.
 SERVICE_TIME_KEPT = 0.99
 
+#: Weight of the newest outcome in the share of requests that a member's handler failed. At 0.05 one failure, which the request
+#: itself may have caused, counts for nothing, and three in a row do.
+FAILED_WEIGHT = 0.05
+#: A smaller share is none.
+FAILED_FORGOTTEN = 0.001
+#: A member fails much more often than another one when its share is over so many times the other's, and this much more. So
+#: where requests fail wherever they go, for they are wrong, nobody is to blame.
+FAILED_TIMES = 2.0
+FAILED_MARGIN = 0.1
+#: How many times longer the expected wait at such a member counts. Who fails at once has no queue and the least service time,
+#: and so drew the load. What is remembered of failures fades as a service time does, and is remembered anew by the next one:
+#: so a member that always fails gets about one request in a hundred, and one that is mended is found within as many.
+FAILED_FACTOR = 100.0
+
 #: How many times shorter the expected wait at a farther member must be. With 1 a zone is nothing but a tie-break, and traffic
 #: between zones, which is what clouds charge for, follows every ripple of load; the larger, the longer the queues in a zone
 #: that is too small while members elsewhere are idle. At 2 a full zone holds about twice the load per member of the next one.
@@ -65,11 +79,12 @@ class MemberLoad:
         in_flight: Requests sent to it and not answered.
         service_time_s: Running mean of the time to a reply, 0.0 before the first; fades while the member is passed over.
         cost: What a request in flight there counts: one over its weight, where the mean weight of the members is 1.
+        failed: The share of our requests that its handler failed, of late; fades while the member is passed over.
         limit: How many of our requests it takes at once, as far as it is known: where requests wait for a place none is
             sent beyond it.
     """
 
-    __slots__ = ("_measured_s", "cost", "distance", "in_flight", "limit", "service_time_s")
+    __slots__ = ("_failed_measured", "_measured_s", "cost", "distance", "failed", "in_flight", "limit", "service_time_s")
 
     def __init__(self, distance: int = 0) -> None:
         self.distance = distance
@@ -78,6 +93,8 @@ class MemberLoad:
         self.limit = math.inf
         self.service_time_s = 0.0
         self._measured_s = 0.0  # the mean when it was last measured
+        self.failed = 0.0
+        self._failed_measured = 0.0  # the share when it was last measured
 
     @property
     def is_ready(self) -> bool:
@@ -87,7 +104,9 @@ class MemberLoad:
     def observe_silence(self, duration_s: float) -> None:
         """Take in that a reply takes longer than so much: a member that has stopped is to get no more for now."""
         if duration_s > self.service_time_s:
+            failed, measured = self.failed, self._failed_measured
             self.observe(duration_s)
+            self.failed, self._failed_measured = failed, measured  # it was no reply
 
     def observe(self, duration_s: float) -> None:
         """Take a reply's time into the mean.
@@ -99,6 +118,13 @@ class MemberLoad:
             kept = self.service_time_s / self._measured_s
             duration_s = self.service_time_s + (1 - (1 - SERVICE_TIME_WEIGHT) * kept) * (duration_s - self.service_time_s)
         self.service_time_s = self._measured_s = duration_s
+        if self.failed:
+            failed = self.failed * (1 - FAILED_WEIGHT)
+            self.failed = self._failed_measured = failed if failed > FAILED_FORGOTTEN else 0.0
+
+    def observe_failure(self) -> None:
+        """Take in that its handler failed a request. What has faded meanwhile counts again: it fails still."""
+        self.failed = self._failed_measured = self._failed_measured + FAILED_WEIGHT * (1 - self._failed_measured)
 
 
 def zone_distance(local: str, other: str) -> int:
@@ -143,8 +169,14 @@ def _repeat_by_weight(level: list[Load]) -> list[Load]:
 def is_less_loaded(one: MemberLoad, other: MemberLoad, factor: float = 1.0) -> bool:
     """Compare expected waiting times, that of ``one`` multiplied by ``factor``.
 
-    A member without a measured service time is compared by what is in flight alone.
+    A member without a measured service time is compared by what is in flight alone. Who fails much more often than the other
+    is expected to take ``FAILED_FACTOR`` times as long.
     """
+    if one.failed or other.failed:
+        if one.failed > FAILED_TIMES * other.failed + FAILED_MARGIN:
+            factor *= FAILED_FACTOR
+        elif other.failed > FAILED_TIMES * one.failed + FAILED_MARGIN:
+            factor /= FAILED_FACTOR
     if one.service_time_s and other.service_time_s:
         expected_s = (other.in_flight * other.cost + 1) * other.service_time_s
         return factor * (one.in_flight * one.cost + 1) * one.service_time_s < expected_s
@@ -189,6 +221,8 @@ def choose_near(levels: Sequence[Sequence[Load]], rng: Rng) -> tuple[Load, Load 
             chosen, passed = passed, chosen
         if not passed.in_flight and passed is not chosen:  # where weights differ, both may be the same
             passed.service_time_s *= SERVICE_TIME_KEPT
+            if passed.failed:
+                passed.failed *= SERVICE_TIME_KEPT
     if len(levels) > 1 and chosen.in_flight >= SPILL_IN_FLIGHT_MIN:
         return _spill_over(levels, chosen, unready, rng)
     return chosen, unready

@@ -145,6 +145,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             dict(service.rejected),
             drops,
             service.repetitions.repeated,
+            requester.failed,
             requester.hedged,
         )
 
@@ -404,7 +405,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
     def _look(self, cluster: str) -> tuple[Member, ...]:
         if self._closing is not None:
             return ()
-        return tuple(describe(member.peer.info) for member in self._group(cluster).members or ())
+        return tuple(describe(member.peer.info, member.failed) for member in self._group(cluster).members or ())
 
     async def _view_known(self, cluster: str) -> None:
         self._check_open()

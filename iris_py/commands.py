@@ -77,6 +77,7 @@ class Commands(ABC):
         headers: Headers = NO_HEADERS,
         *,
         waits: bool = True,
+        retries_failed: bool = False,
     ) -> int:
         """Start a request; see :class:`~iris_py.patterns.request.Requester`.
 
@@ -104,6 +105,7 @@ class Commands(ABC):
             headers,
             is_anchored=is_anchored,
             waits=waits,
+            retries_failed=retries_failed,
         )
 
     def request_many(

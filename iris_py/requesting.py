@@ -42,6 +42,7 @@ class Requesting(NodeBase):
         require: str | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
         on_full: OnFull = "wait",
+        retry_failed: bool = False,
     ) -> bytes:
         """Ask one member of a cluster, and return its reply.
 
@@ -63,12 +64,15 @@ class Requesting(NodeBase):
             on_full: What to do when every member is full, so that the request is surely not executed. ``"wait"`` waits for a
                 place within the timeout, behind the requests of this node to that cluster that came before; ``"raise"`` raises
                 :exc:`Overloaded` at once, for callers that have something better to do.
+            retry_failed: Ask another member when the handler of one fails (needs ``idempotent``), each at most once; the last
+                failure is raised when there is none left. For failures that are the member's, as those of a broken machine: a
+                request that is wrong itself fails everywhere, and is executed everywhere.
 
         Raises:
             NoMembers: Nobody serves that name, or nobody in the zone that is required.
             Overloaded: All members are full, and were so until the time ran out unless ``on_full="raise"``.
             MemberLost: The member died while it held the request.
-            RemoteError: The handler failed.
+            RemoteError: The handler failed; with ``retry_failed``, those of all members.
             RequestTimeout: The time ran out.
             MessageTooLarge: The payload is too large.
             ConfigurationError: The name, the timeout, the key, a zone or a header is wrong.
@@ -79,6 +83,8 @@ class Requesting(NodeBase):
             raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
         if key is not None and not idempotent:
             raise ConfigurationError("key= is for requests that may be repeated. Pass idempotent=True with it.")
+        if retry_failed and not idempotent:
+            raise ConfigurationError("retry_failed= is for requests that may be repeated. Pass idempotent=True with it.")
         placement = None
         if prefer is not None or require is not None:
             placement = (check_zone(prefer, "prefer"), check_zone(require, "require"))
@@ -86,9 +92,9 @@ class Requesting(NodeBase):
             check_on_full(on_full)
         content, sent = packets.as_bytes(payload), NO_HEADERS if headers is None else encode_headers(headers)
         if self._tracing is None:
-            return await self._request(cluster, content, timeout, idempotent, key, placement, sent, on_full)
+            return await self._request(cluster, content, timeout, idempotent, key, placement, sent, on_full, retry_failed)
         with self._tracing.call("request", cluster, sent) as sent:
-            return await self._request(cluster, content, timeout, idempotent, key, placement, sent, on_full)
+            return await self._request(cluster, content, timeout, idempotent, key, placement, sent, on_full, retry_failed)
 
     async def _request(
         self,
@@ -100,12 +106,23 @@ class Requesting(NodeBase):
         placement: Placement | None,
         headers: Headers,
         on_full: OnFull,
+        retry_failed: bool,
     ) -> bytes:
         future: asyncio.Future[bytes] = self._loop.create_future()
         try:
             now = self._loop.time()
             request_id = self._core.request(
-                cluster, payload, timeout, idempotent, future, now, key, placement, headers, waits=on_full == "wait"
+                cluster,
+                payload,
+                timeout,
+                idempotent,
+                future,
+                now,
+                key,
+                placement,
+                headers,
+                waits=on_full == "wait",
+                retries_failed=retry_failed,
             )
         except (ValueError, OverlayError) as exc:
             raise ConfigurationError(str(exc)) from exc

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ class Member:
     "The first ``host:port`` where it listens."
     zone: str
     "Where it says it is."
+    failed: float = field(default=0.0, compare=False)
+    """The share of this node's requests that its handler failed of late, 0 to 1, in the view of a cluster. A member that fails
+    much more often than others is asked rarely, until a try shows that it answers again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Statistics:
     "What was dropped, by reason. Late replies are among them."
     repeated: int = 0
     "Requests that handlers of this node were not given, for they had executed them, or still do: repeated idempotent ones."
+    failed: int = 0
+    "Requests of this node that ended because a handler had failed."
     hedged: int = 0
     "Times that an idempotent request of this node was given to a second member, for the first was slower than nearly all are."
 
@@ -78,6 +83,6 @@ class Members(Collection[Member]):
         return self._look()
 
 
-def describe(info: NodeInfo) -> Member:
+def describe(info: NodeInfo, failed: float = 0.0) -> Member:
     """Show a node as others see it."""
-    return Member(info.id.hex(), info.addresses[0] if info.addresses else "", info.zone)
+    return Member(info.id.hex(), info.addresses[0] if info.addresses else "", info.zone, failed)

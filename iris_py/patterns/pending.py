@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from iris_py.errors import RemoteError
 from iris_py.group import Group, Member, Placement
 from iris_py.headers import Headers
 from iris_py.patterns.room import Room
@@ -65,6 +66,8 @@ class Pending(msgspec.Struct, eq=False):
         rejected: The last :class:`~iris_py.packets.Rejection`, 0 for none.
         also: Who has it besides ``member``, since when, in that order: they have not answered. None if it has no member.
         probed_at: When its member was last asked for a sign of life; 0.0 if never.
+        retries_failed: Whether another member is asked when a handler has failed it.
+        failure: What the last of these said.
         waits: Whether it waits for a place where every member is full; otherwise that ends it.
         room: Where it waits for a place; None if it does not.
     """
@@ -92,5 +95,7 @@ class Pending(msgspec.Struct, eq=False):
     rejected: int = 0
     also: list[tuple[Member, float]] | None = None
     probed_at: float = 0.0
+    retries_failed: bool = False
+    failure: RemoteError | None = None
     waits: bool = False
     room: Room | None = None

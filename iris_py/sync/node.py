@@ -145,6 +145,7 @@ class Node(Closable):
         require: str | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
         on_full: OnFull = "wait",
+        retry_failed: bool = False,
     ) -> bytes:
         return self._background.wait(
             self._inner.request,
@@ -157,6 +158,7 @@ class Node(Closable):
             require=require,
             headers=headers,
             on_full=on_full,
+            retry_failed=retry_failed,
         )
 
     def request_future(
@@ -171,6 +173,7 @@ class Node(Closable):
         require: str | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
         on_full: OnFull = "wait",
+        retry_failed: bool = False,
     ) -> Future[bytes]:
         """Ask as :meth:`request` does, without waiting, so that many requests are under way at once.
 
@@ -192,6 +195,7 @@ class Node(Closable):
             require=require,
             headers=headers,
             on_full=on_full,
+            retry_failed=retry_failed,
         )
 
     @documented_as(client.Node.broadcast)

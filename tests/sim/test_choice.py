@@ -233,3 +233,103 @@ def test_the_first_answer_counts_and_the_other_member_is_told() -> None:
         assert caller.statistics().drops.get("late_reply", 0) == 0
 
     simulate(scenario)
+
+
+# -- failing members
+
+
+def test_a_member_that_fails_at_once_gets_little_and_is_found_when_it_is_mended() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        is_broken = True
+        executed = [0, 0, 0]
+
+        async def work(request: iris.Request, number: int) -> bytes:
+            executed[number] += 1
+            if is_broken and number == 0:
+                raise OSError("the disk is gone")
+            await asyncio.sleep(0.005)
+            return request.payload
+
+        async def ask_all(count: int) -> int:
+            failed = 0
+            for _ in range(count // 8):
+                asking = (caller.request("work", b"") for _ in range(8))
+                outcomes = await asyncio.gather(*asking, return_exceptions=True)
+                failed += sum(isinstance(outcome, iris.RemoteError) for outcome in outcomes)
+            return failed
+
+        caller, *serving = await simulation.start_nodes(4)
+        for number, member in enumerate(serving):
+            await member.join("work", lambda request, number=number: work(request, number))
+        await caller.members("work")
+        assert await ask_all(800) < 800 // 20, "it got 488 of 800"
+        shown = {member.id: member.failed for member in caller.members("work")}
+        assert shown[serving[0].id] > 0.1
+        assert shown[serving[1].id] == shown[serving[2].id] == 0.0
+        failed = await ask_all(4_000)
+        assert 0 < failed < 4_000 // 50, "it is tried again"
+        assert caller.statistics().failed == executed[0]
+        is_broken = False
+        executed[:] = [0, 0, 0]
+        await ask_all(2_000)
+        assert executed[0] > 2_000 // 5, "it gets its share again"
+
+    simulate(scenario)
+
+
+def test_nobody_is_to_blame_where_requests_fail_everywhere() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        executed = [0, 0, 0]
+
+        async def work(request: iris.Request, number: int) -> bytes:
+            executed[number] += 1
+            await asyncio.sleep(0.005)
+            if request.payload == b"wrong":
+                raise ValueError("no such account")
+            return b""
+
+        caller, *serving = await simulation.start_nodes(4)
+        for number, member in enumerate(serving):
+            await member.join("work", lambda request, number=number: work(request, number))
+        await caller.members("work")
+        for number in range(300):
+            payloads = [b"wrong" if each == number % 5 else b"" for each in range(5)]
+            await asyncio.gather(*(caller.request("work", each) for each in payloads), return_exceptions=True)
+        assert min(executed) > 300
+
+    simulate(scenario)
+
+
+def test_what_a_member_failed_is_asked_elsewhere_if_the_caller_says_so() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        broken = {0, 1}
+        asked: list[int] = []
+
+        async def work(request: iris.Request, number: int) -> bytes:
+            asked.append(number)
+            if number in broken:
+                raise OSError(f"disk {number} is gone")
+            return request.payload
+
+        caller, *serving = await simulation.start_nodes(4)
+        for number, member in enumerate(serving):
+            await member.join("work", lambda request, number=number: work(request, number))
+        await caller.members("work")
+        for number in range(50):
+            key = f"{number}" if number % 2 else None
+            payload = b"%d" % number
+            assert await caller.request("work", payload, idempotent=True, retry_failed=True, key=key) == payload
+        assert {0, 1} < set(asked)
+        broken.add(2)
+        asked.clear()
+        with pytest.raises(iris.RemoteError, match=r"disk \d is gone"):
+            await caller.request("work", b"", idempotent=True, retry_failed=True)
+        assert sorted(asked) == [0, 1, 2], "each once"
+        asked.clear()
+        with pytest.raises(iris.RemoteError):
+            await caller.request("work", b"", idempotent=True)
+        assert len(asked) == 1
+        with pytest.raises(iris.ConfigurationError, match="retry_failed"):
+            await caller.request("work", b"", retry_failed=True)
+
+    simulate(scenario)

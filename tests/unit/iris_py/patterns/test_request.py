@@ -16,7 +16,8 @@ from iris_py.errors import IrisError, MemberLost, NodeClosed, NoMembers, Overloa
 from iris_py.group import PLACEMENTS_MAX, SMALL_BYTES_MAX, Group, Member, Peer
 from iris_py.headers import NO_HEADERS
 from iris_py.packets import CANCEL, REQUEST, Rejection
-from iris_py.patterns.request import RETRY_DELAY_S, RETRY_DELAY_S_MAX, ROUTED_RETRY_S, Requester
+from iris_py.patterns.choosing import RETRY_DELAY_S, RETRY_DELAY_S_MAX
+from iris_py.patterns.request import ROUTED_RETRY_S, Requester
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
@@ -475,7 +476,7 @@ def test_a_new_member_takes_what_waits_and_the_last_that_leaves_ends_it() -> Non
 
 @pytest.mark.parametrize("bound", ["ROOM_REQUESTS_MAX", "ROOM_BYTES_MAX"])
 def test_what_waits_for_a_place_is_bounded(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"iris_py.patterns.request.{bound}", 2 if bound == "ROOM_REQUESTS_MAX" else 2 * len(b"payload"))
+    monkeypatch.setattr(f"iris_py.patterns.choosing.{bound}", 2 if bound == "ROOM_REQUESTS_MAX" else 2 * len(b"payload"))
     caller = Caller(1)
     (member,) = caller.all_members()
     ids = [caller.request(token=number, waits=True) for number in range(3)]
