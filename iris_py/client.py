@@ -115,7 +115,10 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         return self._config.max_message_bytes
 
     def nodes(self) -> tuple[Member, ...]:
-        """Return every node of the network that this one knows, itself first. Of a large network that is a small part."""
+        """Return every node of the network that this one knows, itself first. Of a large network that is a small part.
+
+        :attr:`network_size` says of how many.
+        """
         return tuple(describe(info) for info in (self._core.info, *self._core.overlay.peers()))
 
     def unreached_seeds(self) -> dict[str, str]:
@@ -124,6 +127,11 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         They are dialled again and again.
         """
         return self._seeds.unreached
+
+    @property
+    def network_size(self) -> int:
+        """About how many nodes the network has, this one included: exactly up to 16 others, within a quarter or so beyond."""
+        return max(self._core.overlay.size_estimate(), len(self._core.overlay.peers()) + 1)
 
     def statistics(self) -> Statistics:
         """Return what the node has done since it started."""
@@ -231,7 +239,9 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         """
         self._check_open()
         self._group(cluster)
-        return Members(cluster, lambda: self._look(cluster), lambda: self._view_known(cluster))
+        return Members(
+            cluster, lambda: self._look(cluster), lambda: self._view_known(cluster), lambda: self._count_members(cluster)
+        )
 
     async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         """Leave every cluster, finish what runs, and go. Harmless if the node was closed before.
@@ -406,6 +416,9 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         if self._closing is not None:
             return ()
         return tuple(describe(member.peer.info, member.failed) for member in self._group(cluster).members or ())
+
+    def _count_members(self, cluster: str) -> int:
+        return 0 if self._closing is not None else self._group(cluster).size
 
     async def _view_known(self, cluster: str) -> None:
         self._check_open()

@@ -54,14 +54,32 @@ class Statistics:
 class Members(Collection[Member]):
     """The members of a cluster, live: each look shows who is there now, as far as this node knows.
 
-    Of a cluster with more than 32 members it shows a sample of so many. ``await`` it for a tuple: right after the first use of
-    a name the view may still be on its way.
+    Of a cluster with more than 32 members it shows a sample of so many; ``total`` says how many there are, ``is_sample``
+    whether these are more than it shows. ``await`` it for a tuple: right after the first use of a name the view may still be
+    on its way.
     """
 
-    def __init__(self, cluster: str, look: Callable[[], tuple[Member, ...]], wait: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        look: Callable[[], tuple[Member, ...]],
+        wait: Callable[[], Awaitable[None]],
+        count: Callable[[], int],
+    ) -> None:
         self._cluster = cluster
         self._look = look
         self._wait = wait
+        self._count = count
+
+    @property
+    def total(self) -> int:
+        """How many members there are, also of a cluster of which it shows a sample."""
+        return max(self._count(), len(self))
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether there are more members than it shows."""
+        return self._count() > len(self)
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._look())
@@ -76,7 +94,8 @@ class Members(Collection[Member]):
         return self._complete().__await__()
 
     def __repr__(self) -> str:
-        return f"<Members of {self._cluster!r}: {len(self)}>"
+        of = f" of {self.total}" if self.is_sample else ""
+        return f"<Members of {self._cluster!r}: {len(self)}{of}>"
 
     async def _complete(self) -> tuple[Member, ...]:
         await self._wait()

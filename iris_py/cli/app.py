@@ -296,7 +296,10 @@ def members(
     name: Annotated[str | None, typer.Argument(help="Name of the cluster.", show_default=False)] = None,
     json: Json = False,
 ) -> int:
-    """List the members of a cluster, or without a name the nodes of the network."""
+    """List the members of a cluster, or without a name the nodes of the network.
+
+    A node sees up to 32 members of a cluster, and of a large network a part. What is missing is said on standard error.
+    """
     from iris_py.cli import calling
 
     return execute(

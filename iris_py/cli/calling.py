@@ -118,17 +118,36 @@ async def survey(
 
 
 async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> int:
-    """List the members of a cluster or the nodes of the network; an empty list has the exit code of `NoMembers`."""
+    """List the members of a cluster or the nodes of the network; an empty list has the exit code of `NoMembers`.
+
+    Of a large cluster or network a node sees a part only. Where that is so, standard error says of how many.
+    """
     async with iris_py.connect(**settings.connect_arguments()) as node:
-        # The node of this very command is about to go: it is of no interest to anybody.
-        found = [member for member in node.nodes() if member.id != node.id] if cluster is None else await node.members(cluster)
-        network, seeds = node.network, node.unreached_seeds()
+        network, found, total = node.network, list[iris_py.Member](), 0
+        if cluster is None:
+            # The node of this very command is about to go: it is of no interest to anybody.
+            found = [member for member in node.nodes() if member.id != node.id]
+            total = node.network_size - 1
+        else:
+            view = node.members(cluster)
+            found = list(await view)
+            total = view.total
+        seeds = node.unreached_seeds()
     for address, reason in seeds.items():
         complain(f"no node of this network answers at the seed {address}: it {reason}")
     if as_json:
         _print_json([{"id": member.id, "address": member.address, "zone": member.zone} for member in found])
     else:
         _print_table([(member.id, member.address, member.zone) for member in found])
+    if total > len(found) > 0 and cluster is not None:
+        complain(
+            f"these are {len(found)} of {total} members of {cluster!r}: of a large cluster a node sees a sample. "
+            "`iris survey` asks them all."
+        )
+    elif total > len(found) > 0:
+        complain(
+            f"these are {len(found)} of about {total} nodes of the network {network!r}: of a large one a node knows a part."
+        )
     if found:
         return ExitCode.OK
     if not as_json:

@@ -30,6 +30,16 @@ class Members(Collection[Member]):
         """
         return self._background.wait(lambda: self._inner)
 
+    @property
+    @documented_as(views.Members.total)
+    def total(self) -> int:
+        return self._background.call(lambda: self._inner.total)
+
+    @property
+    @documented_as(views.Members.is_sample)
+    def is_sample(self) -> bool:
+        return self._background.call(lambda: self._inner.is_sample)
+
     def __iter__(self) -> Iterator[Member]:
         return iter(self._look())
 

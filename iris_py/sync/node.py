@@ -86,6 +86,11 @@ class Node(Closable):
     def max_message_bytes(self) -> int:
         return self._inner.max_message_bytes
 
+    @property
+    @documented_as(client.Node.network_size)
+    def network_size(self) -> int:
+        return self._background.call(lambda: self._inner.network_size)
+
     @documented_as(client.Node.nodes)
     def nodes(self) -> tuple[Member, ...]:
         return self._background.call(self._inner.nodes)

@@ -333,3 +333,29 @@ def test_what_a_member_failed_is_asked_elsewhere_if_the_caller_says_so() -> None
             await caller.request("work", b"", retry_failed=True)
 
     simulate(scenario)
+
+
+# -- what is shown
+
+
+async def _await(opening: Any) -> Any:
+    return await opening
+
+
+def test_a_view_says_when_it_is_a_sample_and_how_many_there_are() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        nodes = await simulation.start_nodes(35)
+        caller = nodes[-1]
+        for count, serving in ((3, nodes[:3]), (34, nodes[:34])):
+            name = f"work {count}"
+            await asyncio.gather(*(_await(member.join(name, lambda request: b"", inline=True)) for member in serving))
+            view = caller.members(name)
+            await simulation.until(lambda view=view, count=count: view.total == count)
+            shown = await view
+            assert len(shown) == min(count, 32)
+            assert view.is_sample is (count > 32)
+            assert repr(view) == f"<Members of {name!r}: {'3' if count == 3 else '32 of 34'}>"
+        assert caller.network_size >= len(caller.nodes())
+        assert 25 < caller.network_size < 50
+
+    simulate(scenario)

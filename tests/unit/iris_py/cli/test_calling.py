@@ -1,0 +1,71 @@
+"""Tests of iris_py/cli/calling.py: what it says of what it shows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+import iris_py
+from iris_py.cli import calling
+from iris_py.cli.outcome import ExitCode
+from iris_py.views import Member, Members
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from iris_py.cli.settings import Settings
+
+
+def run_members(monkeypatch: pytest.MonkeyPatch, cluster: str | None, shown: int, total: int, *, as_json: bool) -> int:
+    """Run `iris members` at a node that sees so many of so many."""
+    found = tuple(Member(f"{number:032x}", "10.0.0.1:7400", "eu") for number in range(shown))
+
+    async def wait() -> None:
+        return None
+
+    own = Member("f" * 32, "10.0.0.2:7400", "eu")
+    node = SimpleNamespace(
+        id=own.id,
+        network="lab",
+        network_size=total + 1,
+        nodes=lambda: (own, *found),
+        members=lambda name: Members(name, lambda: found, wait, lambda: total),
+    )
+
+    @asynccontextmanager
+    async def connect(**_arguments: Any) -> AsyncIterator[Any]:
+        yield node
+
+    monkeypatch.setattr(iris_py, "connect", connect)
+    settings = cast("Settings", SimpleNamespace(connect_arguments=dict))
+    return asyncio.run(calling.members(settings, cluster, as_json=as_json))
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(
+    ("cluster", "total", "said"),
+    [
+        ("work", 40, "these are 32 of 40 members of 'work'"),
+        (None, 40, "these are 32 of about 40 nodes of the network 'lab'"),
+        ("work", 32, ""),
+        (None, 32, ""),
+    ],
+)
+def test_members_says_when_it_shows_a_part_and_of_how_many(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    cluster: str | None,
+    total: int,
+    said: str,
+    as_json: bool,
+) -> None:
+    assert run_members(monkeypatch, cluster, 32, total, as_json=as_json) == ExitCode.OK
+    out, error = capsys.readouterr()
+    assert len(json.loads(out) if as_json else out.splitlines()) == 32
+    assert said in error
+    assert bool(error) is bool(said)
