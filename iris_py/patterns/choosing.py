@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 RETRY_DELAY_S = 0.01
 RETRY_DELAY_S_MAX = 0.25
 
+_REQUEST_ONCE = packets.REQUEST_ONCE  # looked up for each request
+
 
 class Choosing:
     """The requests of one node that have no outcome yet, and who has them; made as a ``Requester``."""
@@ -110,8 +112,11 @@ class Choosing:
         time_left = packets.encode_time_left(pending.deadline - now)
         payload = pending.payload if pending.offer is None else pending.offer.make(member.peer, request_id)
         self.out.append((pending.group, member.peer, pending.kind, request_id, time_left, payload, pending.headers))
-        if pending.kind == packets.REQUEST_ONCE and len(pending.group.members or ()) > 1:
-            self._hedge_at(now + pending.group.hedging.delay_s(pending.timeout_s), request_id, request_id + 1)
+        if pending.kind == _REQUEST_ONCE and len((group := pending.group).targets) > 1:
+            when = now + group.hedging.delay_s(pending.timeout_s)
+            heappush(self._hedge_times, (when, request_id, request_id + 1))
+            if when < self._earliest:
+                self.has_new_deadline = True
 
     def _handle_no_members(self, request_id: int, pending: Pending, *, known: bool) -> None:
         if pending.failure is not None and known:

@@ -58,14 +58,12 @@ class Hedging:
 
     def delay_s(self, timeout_s: float) -> float:
         """Return how long a member is waited for alone, by a request of that time-out."""
-        late_s = self.late_s
-        if not late_s:
+        delay_s = DELAY_FACTOR * self.late_s
+        if DELAY_S_MIN < delay_s < (longest_s := timeout_s * TIMEOUT_SHARE_MAX):
+            return delay_s
+        if not delay_s:
             return min(UNMEASURED_S_MAX, timeout_s * UNMEASURED_SHARE)
-        delay_s = DELAY_FACTOR * late_s
-        if delay_s < DELAY_S_MIN:
-            delay_s = DELAY_S_MIN
-        longest_s = timeout_s * TIMEOUT_SHARE_MAX
-        return min(longest_s, delay_s)
+        return min(longest_s, delay_s) if delay_s > DELAY_S_MIN else min(DELAY_S_MIN, timeout_s * TIMEOUT_SHARE_MAX)
 
     def sign_s(self, timeout_s: float) -> float:
         """Return how long to wait for a sign of life, for a request of that time-out."""
