@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -260,7 +261,7 @@ def test_a_member_that_fails_at_once_gets_little_and_is_found_when_it_is_mended(
 
         caller, *serving = await simulation.start_nodes(4)
         for number, member in enumerate(serving):
-            await member.join("work", lambda request, number=number: work(request, number))
+            await member.join("work", partial(work, number=number))
         await caller.members("work")
         assert await ask_all(800) < 800 // 20, "it got 488 of 800"
         shown = {member.id: member.failed for member in caller.members("work")}
@@ -290,7 +291,7 @@ def test_nobody_is_to_blame_where_requests_fail_everywhere() -> None:
 
         caller, *serving = await simulation.start_nodes(4)
         for number, member in enumerate(serving):
-            await member.join("work", lambda request, number=number: work(request, number))
+            await member.join("work", partial(work, number=number))
         await caller.members("work")
         for number in range(300):
             payloads = [b"wrong" if each == number % 5 else b"" for each in range(5)]
@@ -313,7 +314,7 @@ def test_what_a_member_failed_is_asked_elsewhere_if_the_caller_says_so() -> None
 
         caller, *serving = await simulation.start_nodes(4)
         for number, member in enumerate(serving):
-            await member.join("work", lambda request, number=number: work(request, number))
+            await member.join("work", partial(work, number=number))
         await caller.members("work")
         for number in range(50):
             key = f"{number}" if number % 2 else None
@@ -338,6 +339,14 @@ def test_what_a_member_failed_is_asked_elsewhere_if_the_caller_says_so() -> None
 # -- what is shown
 
 
+def _shows(view: Any, total: int) -> bool:
+    return bool(view.total == total)
+
+
+async def _answer_nothing(request: iris.Request) -> bytes:
+    return b""
+
+
 async def _await(opening: Any) -> Any:
     return await opening
 
@@ -348,9 +357,9 @@ def test_a_view_says_when_it_is_a_sample_and_how_many_there_are() -> None:
         caller = nodes[-1]
         for count, serving in ((3, nodes[:3]), (34, nodes[:34])):
             name = f"work {count}"
-            await asyncio.gather(*(_await(member.join(name, lambda request: b"", inline=True)) for member in serving))
+            await asyncio.gather(*(_await(member.join(name, _answer_nothing)) for member in serving))
             view = caller.members(name)
-            await simulation.until(lambda view=view, count=count: view.total == count)
+            await simulation.until(partial(_shows, view, count))
             shown = await view
             assert len(shown) == min(count, 32)
             assert view.is_sample is (count > 32)
