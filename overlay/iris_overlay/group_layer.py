@@ -193,6 +193,7 @@ class GroupLayer:
     def resume(self, now: float) -> None:
         """Handle that this process stood still: it was taken for dead, perhaps, and who would tell it so may be gone."""
         if self._is_active:
+            self._roots.resume(now)
             self._memberships.forget_roots()
             self._begin_incarnation(self._memberships.stamp, now)
             self._finish_turn(now)

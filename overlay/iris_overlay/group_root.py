@@ -226,9 +226,17 @@ class GroupRoot:
         for copy in self.followers.members[Kind.COPY].values():
             self.followers.touch(Kind.COPY, copy, self.directory.version)
 
-    def copy_parts(self) -> list[Copy]:
-        """Return the whole directory, in parts."""
-        return copy_parts(self.directory, [watcher.info for watcher in self.followers.members[Kind.WATCHER].values()])
+    def ask_copies(self) -> None:
+        """Tell no watcher anything before the copies have said that they still are copies, or what they know as roots."""
+        self.is_sure = False
+        self.directory.version += 1
+        for copy in self.followers.members[Kind.COPY].values():
+            self.followers.touch(Kind.COPY, copy, self.directory.version)
+
+    def copy_parts(self, *, is_passed_on: bool = False) -> list[Copy]:
+        """Return the whole directory, in parts; as the copy of another root that the receiver adds to its own, if wanted."""
+        watchers = [watcher.info for watcher in self.followers.members[Kind.WATCHER].values()]
+        return copy_parts(self.directory, watchers, self.directory.version if is_passed_on else None)
 
     # Casts
 

@@ -41,7 +41,7 @@ from iris_overlay.group_root import GroupRoot
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.passing import Passing
 from iris_overlay.sequences import SOURCES_MAX, Sequences
-from iris_overlay.takeover import ANSWER_S, merge, revive
+from iris_overlay.takeover import ANSWER_S, knows_better, merge, revive
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
@@ -83,6 +83,10 @@ by mistake may not know yet who has joined."""
 DIED_MAX: Final = 256
 """How many of those are remembered. More deaths within that time cost a second of waiting."""
 
+WOKEN_S: Final = 0.5
+"""For so long a root that stood still asks its copies whether they know better before it answers. Too small: they are dialled
+still, and the dead are named again. Too large: when a copy died meanwhile, members that live are not found for as long."""
+
 _NOBODY: Final = NodeId(b"")
 _NO_GROUP: Final = GroupId(b"")
 _PENDING: Final = 3
@@ -115,6 +119,7 @@ class Roots:
         "_rng",
         "_sweep_at",
         "_timers",
+        "_woken_at",
         "copies",
         "moved",
         "roots",
@@ -128,6 +133,7 @@ class Roots:
         self._passing = Passing(local, self.copies, ring, outbox)
         self._changed_at = float("-inf")
         self._died: dict[NodeId, float] = {}
+        self._woken_at = float("-inf")
         self._local = local
         self._config = config
         self._rng = rng
@@ -249,7 +255,12 @@ class Roots:
         version, is_more = self.copies.receive(source.id, message, now)
         if version is not None and not self._passing.is_early(source, message, version):
             if version and self._ring.is_root(message.group):
+                root, told = self.roots.get(message.group), self.copies.held[message.group].directory
+                is_behind = root is not None and not message.is_passed_on and knows_better(root.directory, told)
                 self._take_over(message.group, now)
+                if root is not None and is_behind:
+                    # It was the root, stood still, and is back before the ring here knows that it is the nearest.
+                    self._outbox.send_all(source, root.copy_parts(is_passed_on=True))
             elif version and (is_more or not message.base):
                 is_passed = self._passing.pass_on(message.group, source)
                 if is_more and not (is_passed and message.is_passed_on):
@@ -282,6 +293,15 @@ class Roots:
         for root in list(self.roots.values()):
             self._place(root, now)
         self._look_for_orphans(now)
+
+    def resume(self, now: float) -> None:
+        """Handle that this process stood still: another node may be the root by now, and know who died."""
+        self._woken_at = now
+        for group, root in self.roots.items():
+            if root.successor is None:
+                root.ask_copies()
+                self._timers.set((_UNSURE, group, _NOBODY), now + WOKEN_S)
+                self._dirty[group] = None
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
         """Handle that a node is dead: it follows nothing. Whether it is dead as a member, the ring has to say."""
@@ -415,7 +435,7 @@ class Roots:
     def _add(self, directory: Directory, now: float) -> GroupRoot:
         root = self.roots[directory.group] = GroupRoot(directory, self._local, self._rng, self._outbox)
         root.set_copies(self._ring.replicas(directory.group, COPIES))
-        if not directory.members and now < self._changed_at + UNSURE_S:
+        if now < (self._woken_at if directory.members else max(self._changed_at, self._woken_at)) + UNSURE_S:
             root.is_sure = False
             self._timers.set((_UNSURE, directory.group, _NOBODY), now + self._config.told_timeout_s)
         self._dirty[directory.group] = None

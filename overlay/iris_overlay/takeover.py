@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_overlay.directory import Outcome, is_accusation
 from iris_overlay.followers import Kind
-from iris_overlay.group_messages import Accused
+from iris_overlay.group_messages import VIEW_MAX, Accused
 
 if TYPE_CHECKING:
     from iris_overlay.copies import HeldCopy
@@ -33,20 +33,38 @@ def revive(held: HeldCopy, expires: float) -> Directory:
     return held.directory
 
 
+def knows_better(directory: Directory, told: Directory) -> bool:
+    """Return whether the directory of a small group says something that another one of the same group does not."""
+    if len(directory.members) > VIEW_MAX:
+        return False
+    if any(
+        node in told.members and told.members[node].record.stamp <= stamp for node, (stamp, _) in directory.tombstones.items()
+    ):
+        return True
+    none = (-1, 0.0)
+    return any(
+        (node not in told.members or told.members[node].record.stamp < member.record.stamp)
+        and told.tombstones.get(node, none)[0] < member.record.stamp
+        for node, member in directory.members.items()
+    )
+
+
 def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bool:
     """Put what a copy knows into a directory. Return whether a new epoch began, so that everybody is told everything.
 
     Who is a member in one and dead in the other, as after a split, is asked: it says so itself if it lives. Until it has had
-    the time for that it stays what it is here.
+    the time for that it stays what it is here; but a root that stood still believes the other one.
     """
     directory = root.directory
     before = directory.version
     doubtful: dict[NodeId, int] = {}
     for node, (stamp, tombstone_expires) in held.directory.tombstones.items():
         member = directory.members.get(node)
-        if member is not None and member.record.stamp <= stamp and is_accusation(stamp):
-            root.accused[node] = (stamp, tombstone_expires)
+        is_doubtful = member is not None and member.record.stamp <= stamp and is_accusation(stamp)
+        if is_doubtful:
             doubtful[node] = stamp
+        if is_doubtful and root.is_sure:
+            root.accused[node] = (stamp, tombstone_expires)
         else:
             root.remove(node, stamp, tombstone_expires)
     for member in held.directory.members.values():

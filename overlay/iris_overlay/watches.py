@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
 
 MASK_S: Final = 3.0
-"""How long a member that is dead from here is left out of the view, if the root does not agree: by then the ring knows. Too
-small: the dead come back for a moment. Too large: who only stood still is missing here, though all others ask it."""
+"""How long a member that is dead from here is left out of the view, if the root does not agree: by then the ring knows. Longer
+while no root answers. Too small: the dead come back for a moment. Too large: who was only cut off from here is missing, though
+all others ask it."""
 
 TWO_ROOTS_S: Final = 5.0
 """When to ask again who answered with less than another root had told: two rings zip, and the older root may win, which
@@ -313,7 +314,9 @@ class Watches:
         return ViewChanged(group, members, size, watch.is_watched)
 
     def _unmask(self, group: GroupId, watch: _Watch, now: float) -> None:
-        """Believe again in members whose time is over."""
+        """Believe again in members whose time is over, unless no root is there who was told of their deaths."""
+        if watch.root is None:  # All that is here may be older than that.
+            watch.masked = {node: (stamp, max(until, now + BELIEVE_S)) for node, (stamp, until) in watch.masked.items()}
         watch.masked = {node: mask for node, mask in watch.masked.items() if mask[1] > now}
         if watch.masked:
             self._masks.set(group, min(until for _, until in watch.masked.values()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from iris_overlay.events import ConnectFailed, PeerDied
@@ -67,3 +69,36 @@ def test_who_wants_a_link_to_a_peer_that_is_known_to_be_dead_is_told_so_again(ho
     (told_at, *_) = [when for when, event in caller.log if isinstance(event, PeerDied) and when >= asked_at]
     assert told_at - asked_at < (0.01 if how == "crash" else 1.2)
     assert not any(isinstance(event, ConnectFailed) and asked_at <= when < told_at for when, event in caller.log)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_member_that_was_killed_does_not_come_back_when_its_root_and_its_callers_go_on(seed: int) -> None:
+    simulation, group = network(seed, 12), group_of(seed)
+    rng = random.Random(seed)
+    dead, watchers = 0, range(2, 8)
+    for member in (dead, 1):
+        simulation.join_group(member, group)
+    for watcher in watchers:
+        simulation.watch_group(watcher, group)
+    simulation.run_for(3.0)
+    (root,) = [index for index, node in simulation.nodes.items() if node.overlay.directory_of(group) is not None]
+    holders = [index for index, node in simulation.nodes.items() if node.overlay.table_sizes()["copies"]]
+    stalled = {root, *rng.sample(watchers, 3), *rng.sample(holders, rng.randint(0, 2))} - {dead}
+    for index in stalled:
+        simulation.stop(index)
+    killed_after_s = rng.uniform(0.0, 3.3)
+    simulation.run_for(killed_after_s)
+    simulation.crash(dead)
+    simulation.run_for(3.5 - killed_after_s)
+    for index in stalled:
+        simulation.resume(index)
+        simulation.run_for(rng.choice((0.0, 0.01, 0.1)))
+    out: set[int] = set()
+    for _ in range(300):
+        simulation.run_for(STEP_S)
+        for watcher in watchers:
+            if not sees(simulation, watcher, group, dead):
+                out.add(watcher)
+            else:
+                assert watcher not in out, f"it came back into the view of {watcher}"
+    assert out == set(watchers)

@@ -37,7 +37,7 @@ from iris_overlay.group_messages import (
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.memberships import ROUTED_MAX
 from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo
-from iris_overlay.roots import RECHECK_S, REVIEW_S
+from iris_overlay.roots import RECHECK_S, REVIEW_S, WOKEN_S
 from iris_overlay.takeover import ANSWER_S
 from tests.unit.overlay.stub_ring import StubRing
 
@@ -524,3 +524,80 @@ def test_the_samples_of_watchers_are_exchanged_only_for_those_who_came_late() ->
     for watcher in watchers:
         fixture.receive(Watch(watcher, 1, [(G, versions[watcher.id])]), watcher)
         assert not [message for target, message in fixture.sent() if target == watcher and isinstance(message, View)]
+
+
+# Directories of processes that stood still
+
+
+def test_a_root_that_stood_still_answers_when_its_copies_have_said_what_they_know() -> None:
+    fixture = Fixture()
+    fixture.ring.neighbours = [PEER]
+    dead = NodeInfo(NodeId(b"dead".ljust(16)), ("192.0.2.9:1",))
+    for info in (OTHER, dead):
+        fixture.receive(register(info), info)
+    (copy,) = [message for target, message in fixture.sent() if target == PEER]
+    assert isinstance(copy, Copy)
+    fixture.receive(Copied(G, copy.version), now=1.1)
+    while asked := [message for target, message in fixture.sent() if target == PEER]:
+        assert isinstance(asked[-1], Copy)
+        fixture.receive(Copied(G, asked[-1].version), now=1.2)
+    fixture.layer.resume(6.0)
+    ((target, asked_copy),) = fixture.sent()
+    assert target == PEER
+    assert isinstance(asked_copy, Copy)
+    assert asked_copy.base  # nothing but a question, if the other one still has the copy
+    watch = encode_group_message(Watch(OTHER, 0, [(G, 0)]))
+    fixture.layer.delivered(G, watch, OTHER, (OTHER.id,), 6.1)
+    assert not any(isinstance(message, View) for _, message in fixture.sent())
+    # The other one was the root meanwhile, and knows that a member died.
+    fixture.receive(
+        Copy(G, 0, 9 << 32, True, True, [MemberRecord(OTHER, b"", 1)], [(dead.id, (1 << 32) - 1)], [], [], True), now=6.2
+    )
+    assert set(fixture.layer.directory_of(G) or {}) == {OTHER.id}  # believed at once
+    now, views = 6.3, []
+    for _ in range(4):
+        sent = fixture.sent()
+        views += [message for _, message in sent if isinstance(message, View)]
+        for message in [message for target, message in sent if target == PEER and isinstance(message, Copy)]:
+            fixture.receive(Copied(G, message.version), now=now)
+    assert [[record.info for record in view.members] for view in views] == [[OTHER]]
+
+
+def test_a_root_that_stood_still_does_not_wait_long_for_its_copies() -> None:
+    fixture = Fixture()
+    fixture.ring.neighbours = [PEER]
+    fixture.receive(register(OTHER), OTHER)
+    fixture.layer.resume(6.0)
+    fixture.receive(Watch(OTHER, 0, [(G, 0)]), OTHER, now=6.1)
+    assert not any(isinstance(message, View) for _, message in fixture.sent())
+    fixture.layer.handle_timeout(6.0 + WOKEN_S)
+    assert any(isinstance(message, View) for _, message in fixture.sent())
+
+
+def test_a_copy_that_becomes_the_directory_after_a_stall_is_not_served_before_it_is_checked() -> None:
+    fixture = Fixture()
+    fixture.ring.is_mine = False
+    fixture.receive(Copy(G, 0, 9, True, True, [MemberRecord(OTHER, b"", 1)], [], [OTHER], []))
+    fixture.sent()
+    fixture.layer.resume(5.0)
+    fixture.ring.is_mine = True
+    fixture.ring.neighbours = [PEER]
+    fixture.layer.leaves_changed([], [PEER.id], 5.1)
+    sent = [message for target, message in fixture.sent() if target in (OTHER, PEER)]
+    assert [type(message) for message in sent] == [Copy]
+
+
+def test_who_was_the_root_meanwhile_says_what_it_knows_before_it_acknowledges_a_copy() -> None:
+    fixture = Fixture()
+    fixture.receive(register(OTHER), OTHER)
+    fixture.receive(Accuse(OTHER.id, 1, G))
+    fixture.sent()
+    stale = Copy(G, 0, 9, True, True, [MemberRecord(OTHER, b"", 1)], [], [], [])
+    fixture.receive(stale, now=2.0)
+    sent = [message for target, message in fixture.sent() if target == PEER]
+    told = next(message for message in sent if isinstance(message, Copy))
+    assert told.is_passed_on
+    assert [node for node, _ in told.removed] == [OTHER.id]
+    assert isinstance(sent[-1], Copied)
+    fixture.receive(Copy(G, 0, 10, True, True, [], told.removed, [], []), now=2.1)
+    assert [type(message) for target, message in fixture.sent() if target == PEER] == [Copied]  # it knows by now

@@ -308,3 +308,16 @@ def test_a_dead_member_stays_left_out_when_it_goes_and_an_old_root_names_it_agai
     fixture.watches.views_changed()
     fixture.watches.view(view(7, record(1), record(2), root=HEIR), 1.2)
     assert all(list(event.members) == [record(2).info.id] for event in fixture.watches.views_changed())
+
+
+def test_a_dead_member_is_not_believed_in_again_while_no_root_answers() -> None:
+    fixture = watching(record(1), record(2))
+    fixture.watches.peer_dead(record(1).info.id, 1.0)
+    fixture.watches.lose_root(ROOT.id, 1.1)  # it died, too, with all who knew
+    fixture.watches.views_changed()
+    fixture.watches.handle_timeout(1.0 + MASK_S)
+    assert not any(record(1).info.id in event.members for event in fixture.watches.views_changed())
+    fixture.watches.view(view(6, record(1), record(2), root=HEIR), 1.1 + MASK_S)
+    fixture.watches.views_changed()
+    fixture.watches.handle_timeout(1.0 + MASK_S + BELIEVE_S)
+    assert [len(event.members) for event in fixture.watches.views_changed()] == [2]
