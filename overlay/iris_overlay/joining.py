@@ -74,6 +74,15 @@ class Joining:
         self._contacts.pop(node, None)
         self._untried.discard(node)
 
+    def link_lost(self, node: NodeId, now: float) -> None:
+        """Handle that a link ended: if it was that to the contact which took the request, another one is asked at once."""
+        if node != self._asked or self.is_waiting:
+            return
+        self._asked = None  # Who is met next is asked, too.
+        timers = self._ring.timers
+        if len(self._contacts) > 1 and (Timer.JOIN, None) in timers:
+            timers.set((Timer.JOIN, None), now)
+
     def ask(self, router: Router, now: float) -> None:
         """Begin another attempt: send a request through the next contact."""
         ring = self._ring

@@ -137,6 +137,7 @@ class Pastry:
         if self._ring.links.pop(peer, None) is not None:
             self._core.router.link_lost(peer, now)
             self._core.neighbours.link_lost(peer, now)
+            self._core.joining.link_lost(peer, now)
             self._core.finish_turn(now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:

@@ -31,6 +31,7 @@ from iris_overlay.routing import DETOURS_MAX, HELD_S_MAX
 from iris_overlay.routing_messages import (
     PAYLOAD_BYTES_MAX,
     Direct,
+    Got,
     JoinAnswer,
     JoinWaiting,
     Kind,
@@ -485,6 +486,20 @@ def test_who_is_in_the_leaf_set_of_an_active_node_needs_no_answer() -> None:
     assert not Joiner().is_leaf_of(is_active=False, leaves=[make_info(100)])
     assert not Joiner().is_leaf_of(is_active=True, leaves=[])
     assert not Joiner().is_leaf_of(is_active=True, leaves=[make_info(100)], is_whole=False)
+
+
+def test_a_joiner_asks_another_contact_at_once_when_the_one_that_took_its_request_dies() -> None:
+    joiner = Joiner()
+    (request,) = [decode_ring_message(data) for _, data in joiner.pastry.messages_to_send()]
+    assert isinstance(request, Routed)
+    known = make_info(20)
+    joiner.pastry.link_opened(known, 0.0)
+    joiner.pastry.join_via(known, 0.0)
+    joiner.pastry.receive(joiner.other.id, encode_ring_message(Got([request.sequence])), 0.05)
+    joiner.pastry.messages_to_send()
+    joiner.pastry.link_closed(joiner.other.id, 0.1)
+    joiner.pastry.handle_timeout(0.1)
+    assert [to for to, data in joiner.pastry.messages_to_send() if isinstance(decode_ring_message(data), Routed)] == [known]
 
 
 def test_who_meets_joiners_only_asks_the_others_at_once() -> None:
