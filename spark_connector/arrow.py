@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -64,12 +65,20 @@ class ArrowHandler:
         function: Is given a ``pyarrow.RecordBatch``; returns one with as many rows, in the same order: a batch, a
             ``pyarrow.Table``, or a frame of pandas or polars. What it raises reaches the caller as a
             :exc:`~iris_py.RemoteError`. Without it, override :meth:`on_batch`.
+        frame: What the function is given: ``arrow``, the batch; ``pandas``, a ``DataFrame`` whose columns are kept as Arrow, so
+            that neither a null nor a large number is changed; ``polars``, one of Polars.
 
     Raises:
-        ConfigurationError: There is neither a function nor an :meth:`on_batch`, or the function is none.
+        ConfigurationError: There is neither a function nor an :meth:`on_batch`, or the function is none;
+            ``frame`` is unknown, or its library is not installed.
     """
 
-    def __init__(self, function: Callable[[pa.RecordBatch], Reply | Awaitable[Reply]] | None = None) -> None:
+    def __init__(
+        self,
+        function: Callable[[Any], Reply | Awaitable[Reply]] | None = None,
+        *,
+        frame: Literal["arrow", "pandas", "polars"] = "arrow",
+    ) -> None:
         if function is None and type(self).on_batch is ArrowHandler.on_batch:
             raise ConfigurationError(
                 f"{type(self).__qualname__}() has nothing to do. Give it a function, or override on_batch() in a subclass."
@@ -77,17 +86,44 @@ class ArrowHandler:
         if function is not None and not callable(function):
             raise ConfigurationError(f"function={function!r} must be a function that is given a pyarrow.RecordBatch.")
         self._function = function
+        self._convert = _converter(frame)
 
-    def on_batch(self, batch: pa.RecordBatch) -> Reply | Awaitable[Reply]:
-        """Answer a request: return as many rows as it has."""
+    def on_batch(self, batch: Any) -> Reply | Awaitable[Reply]:  # noqa: ANN401 - a batch or a frame
+        """Answer a request, a batch or a frame as ``frame=`` says: return as many rows as it has."""
         assert self._function is not None, "it was checked when this was made"
         return self._function(batch)
 
     def __call__(self, request: Request) -> bytes | Awaitable[bytes]:
         """Answer a request of bytes; for :meth:`iris_py.Node.join`."""
         batch = decode_batch(request.payload)
-        reply = self.on_batch(batch)
+        reply = self.on_batch(self._convert(batch))
         return _answer_later(reply, batch) if inspect.isawaitable(reply) else _answer(reply, batch)
+
+
+def _converter(frame: str) -> Callable[[pa.RecordBatch], Any]:
+    """Return what makes a frame of a batch, without loss."""
+    if frame == "arrow":
+        return _as_it_is
+    if frame not in ("pandas", "polars"):
+        raise ConfigurationError(f"frame={frame!r} is unknown. Choose arrow, pandas or polars.")
+    try:
+        library = import_module(frame)
+    except ImportError:
+        raise ConfigurationError(
+            f"frame={frame!r} needs {frame}, which is not installed here. Run: pip install {frame}"
+        ) from None
+    if frame == "polars":
+        return lambda batch: library.from_arrow(_one_table(batch))
+    # The pandas that wrote a batch may have noted an index there, which would be no column then.
+    return lambda batch: batch.to_pandas(types_mapper=library.ArrowDtype, ignore_metadata=True)
+
+
+def _as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def _one_table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
 
 
 async def _answer_later(reply: Awaitable[Reply], batch: pa.RecordBatch) -> bytes:

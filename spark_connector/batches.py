@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_connector.arrow import decode_batch, encode_batch
+from spark_connector.casts import fit_rows
 from spark_connector.errors import DispatchError
 from spark_connector.window import Group, Question
 
@@ -40,10 +42,13 @@ def slices(plan: Plan, batch: pa.RecordBatch, scope: Scope, bytes_max: int) -> I
 
 
 def columns_of_reply(plan: Plan, question: Question, rows: int) -> list[pa.Array[Any]]:
-    """Return the columns of the reply; nulls if there is none. An outcome that is no such reply becomes an error there."""
+    """Return the columns of the reply; nulls if there is none.
+
+    An outcome that is no such reply becomes an error there, and values that are not as declared errors of their rows.
+    """
     if isinstance(question.outcome, bytes):
         try:
-            return _columns(plan, decode_batch(question.outcome), rows)
+            return _columns(plan, question, decode_batch(question.outcome), rows)
         except ValueError as exc:
             question.outcome = DispatchError(plan.cluster, question.key, f"{exc}. Let its members serve an ArrowHandler.")
     return [pa.nulls(rows, field.type) for field in plan.reply_schema]
@@ -65,17 +70,23 @@ def _question(plan: Plan, batch: pa.RecordBatch, scope: Scope, bytes_max: int | 
     return Question(scope.key(payload), payload, rows=batch.num_rows)
 
 
-def _columns(plan: Plan, reply: pa.RecordBatch, rows: int) -> list[pa.Array[Any]]:
+def _columns(plan: Plan, question: Question, reply: pa.RecordBatch, rows: int) -> list[pa.Array[Any]]:
     if reply.num_rows != rows:
         raise ValueError(f"the reply has {reply.num_rows} rows for a request of {rows}")
-    columns = []
+    columns, misfits = [], {}
     for field in plan.reply_schema:
         index = reply.schema.get_field_index(field.name)
         if index < 0:
             raise ValueError(f"the reply has no column {field.name!r}, but {', '.join(reply.schema.names) or 'none'}")
         column = reply.column(index)
-        try:
-            columns.append(column.cast(field.type))
-        except pa.ArrowException as exc:
-            raise ValueError(f"the reply's column {field.name!r} is {column.type}, and cannot be {field.type}: {exc}") from None
-    return columns
+        fitted, reasons = fit_rows(column, field.type, plan.time_zone)
+        columns.append(fitted)
+        for row, reason in reasons.items():
+            what = f"the reply's column {field.name!r} is {column.type}, and cannot be {field.type}: {reason}"
+            misfits[row] = DispatchError(plan.cluster, question.key, f"{what}. It is row {row} of its request.")
+    if not misfits:
+        return columns
+    question.misfits = misfits
+    # A row that has an error has no value in any column.
+    is_misfit = pa.array([row in misfits for row in range(rows)])
+    return [pc.if_else(is_misfit, pa.scalar(None, column.type), column) for column in columns]

@@ -150,6 +150,7 @@ def dispatch(
         name=f"{next(_numbers)}" if name is None else name,
         token=uuid.uuid4().hex,
         metrics=accumulator_of(metrics),
+        time_zone=str(df.sparkSession.conf.get("spark.sql.session.timeZone")),
     )
     return rows.mapInArrow(_task_function(plan, mode), _result_schema(df, added, on_error))
 
@@ -229,12 +230,16 @@ def check_numbers(
 
 def _check_names(df: DataFrame, names: Sequence[str], on_error: str) -> None:
     added = [*names, *([ERROR_COLUMN] if on_error == "column" else [])]
-    twice = [name for number, name in enumerate(df.columns) if name in df.columns[:number]]
-    if twice:
-        raise ConfigurationError(f"the DataFrame has two columns {twice[0]!r}. Rename one.")
-    for number, name in enumerate(added):
-        if name in df.columns or name in added[:number]:
-            raise ConfigurationError(f"there would be two columns {name!r}. Rename that of the DataFrame, or that of schema=.")
+    is_exact = str(df.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true"
+    seen: dict[str, str] = {}
+    for number, name in enumerate([*df.columns, *added]):
+        other = seen.setdefault(name if is_exact else name.lower(), name)
+        if number < len(seen):
+            continue
+        are = f"two columns {name!r}" if name == other else f"columns {other!r} and {name!r}, which are one to Spark"
+        if number < len(df.columns):
+            raise ConfigurationError(f"the DataFrame has {are}. Rename one.")
+        raise ConfigurationError(f"there would be {are}. Rename that of the DataFrame, or that of schema=.")
 
 
 # -- schemas

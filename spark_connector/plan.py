@@ -56,3 +56,5 @@ class Plan:
     """What tasks add their counts to; None if nobody wants to know."""
     wait_for_members: float = 5.0
     """For how many seconds nobody may serve the cluster."""
+    time_zone: str = "UTC"
+    """That of Spark's session, in which times without a zone are meant."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import math
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from spark_connector.casts import fit
 from spark_connector.errors import DispatchError
 from spark_connector.window import Group, Question
 
@@ -62,45 +66,86 @@ def _is_plain(questions: Sequence[Question]) -> bool:
 
 
 def _arrays(plan: Plan, values: Sequence[Sequence[object]]) -> list[pa.Array[Any]]:
-    return [_array([row[number] for row in values], field.type) for number, field in enumerate(plan.reply_schema)]
+    return [
+        _array([row[number] for row in values], field.type, plan.time_zone) for number, field in enumerate(plan.reply_schema)
+    ]
 
 
-def _array(values: list[object], kind: pa.DataType) -> pa.Array[Any]:
+def _array(values: list[object], kind: pa.DataType, zone: str) -> pa.Array[Any]:
     if not _is_exact(kind):
         for value in values:
-            _check_whole(value, kind)
+            _check(value, kind)
+    if pa.types.is_float32(kind):
+        return fit(pa.array(values, pa.float64()), kind, zone)
+    if isinstance(kind, pa.TimestampType) and kind.tz is not None and any(_is_naive(value) for value in values):
+        return pa.concat_arrays([_moment(value, kind, zone) for value in values])
     return pa.array(values, kind)
 
 
+def _is_naive(value: object) -> bool:
+    return isinstance(value, datetime.datetime) and value.tzinfo is None
+
+
+def _moment(value: object, kind: pa.TimestampType, zone: str) -> pa.Array[Any]:
+    """Return a time; one without a zone is meant in that of the session."""
+    return fit(pa.array([value], pa.timestamp("us") if _is_naive(value) else kind), kind, zone)
+
+
 def _is_exact(kind: pa.DataType) -> bool:
-    """Tell whether pyarrow refuses what a type cannot hold. For whole numbers it cuts off fractions, and says nothing."""
-    return not (pa.types.is_integer(kind) or pa.types.is_nested(kind))
+    """Tell whether pyarrow refuses what a type cannot hold. It cuts off fractions and takes numbers for times, in silence."""
+    return not (
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind) or pa.types.is_nested(kind)
+    )
 
 
-def _check_whole(value: Any, kind: pa.DataType) -> None:  # noqa: ANN401 - whatever the user's function returned
-    """Raise if a value has a fraction where its type has none."""
+def _check(value: Any, kind: pa.DataType) -> None:  # noqa: ANN401 - whatever the user's function returned
+    """Raise if pyarrow would make another value of this one, and say nothing."""
     if value is None:
         return
     if pa.types.is_integer(kind):
-        if isinstance(value, float) and not value.is_integer():
+        if isinstance(value, float | decimal.Decimal) and not (math.isfinite(value) and value == int(value)):
             raise ValueError(f"{value!r} is no whole number")
+    elif pa.types.is_floating(kind):
+        if isinstance(value, bool):
+            raise ValueError(f"{value!r} is no number")
+    elif pa.types.is_temporal(kind):
+        _check_time(value, kind)
     elif isinstance(kind, pa.StructType):
         for field in kind:
-            _check_whole(value.get(field.name) if isinstance(value, dict) else None, field.type)
+            _check_inside(value.get(field.name) if isinstance(value, dict) else None, field.type)
     elif isinstance(kind, pa.MapType):
         for key, item in value.items() if isinstance(value, dict) else value:
-            _check_whole(key, kind.key_type)
-            _check_whole(item, kind.item_type)
+            _check_inside(key, kind.key_type)
+            _check_inside(item, kind.item_type)
     elif isinstance(kind, pa.ListType) and not isinstance(value, str | bytes):
         for item in value:
-            _check_whole(item, kind.value_type)
+            _check_inside(item, kind.value_type)
+
+
+def _check_inside(value: Any, kind: pa.DataType) -> None:  # noqa: ANN401 - whatever the user's function returned
+    """Likewise for what is in a struct, a list or a map, of which no column is made before."""
+    _check(value, kind)
+    if pa.types.is_float32(kind):
+        fit(pa.array([value], pa.float64()), kind, "UTC")
+    elif isinstance(kind, pa.TimestampType) and kind.tz is not None and _is_naive(value):
+        raise ValueError(f"{value!r} has no time zone")
+
+
+def _check_time(value: object, kind: pa.DataType) -> None:
+    is_moment = isinstance(value, datetime.datetime)
+    if isinstance(value, int | float):
+        raise ValueError(f"{value!r} is a number")
+    if pa.types.is_date(kind) and is_moment:
+        raise ValueError(f"{value!r} is a time, and no date")
+    if isinstance(kind, pa.TimestampType) and kind.tz is None and is_moment and not _is_naive(value):
+        raise ValueError(f"{value!r} has a time zone, and the column has none")
 
 
 def _misfit(plan: Plan, row: Sequence[object]) -> str:
     """Return which value of a row is not of its column's type, and why; empty if all are."""
     for value, field in zip(row, plan.reply_schema, strict=True):
         try:
-            _array([value], field.type)
+            _array([value], field.type, plan.time_zone)
         except FITTING_ERRORS as exc:
             what = f"the reply has {value!r:.80} for the column {field.name!r}, which is no {field.type}: {exc}"
             return f"{what}. Let reply= return what schema= says."

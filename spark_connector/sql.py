@@ -105,6 +105,7 @@ def register(
         name=f"sql-{name}",  # the same after a restart, whatever else the program dispatches
         token=uuid.uuid4().hex,
         metrics=accumulator,
+        time_zone=str(spark.conf.get("spark.sql.session.timeZone")),
     )
     return _register(spark, name, plan, None if columns is None else tuple(columns), _returned(added, on_error))
 

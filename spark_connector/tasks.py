@@ -74,6 +74,9 @@ def _extend(plan: Plan, group: Group[pa.RecordBatch], columns: list[pa.Array[Any
     if tally is not None:
         tally.note_errors(group.questions)
     errors = [question.outcome if isinstance(question.outcome, DispatchError) else None for question in group.questions]
+    misfits = group.questions[0].misfits if len(errors) == 1 else None
+    if misfits is not None:
+        errors = [misfits.get(row) for row in range(group.rows.num_rows)]
     if plan.on_error == "raise":
         for error in errors:
             if error is not None:

@@ -67,6 +67,7 @@ class Question(msgspec.Struct, eq=False):
         asked_at: When it was asked first, by the clock of the event loop; noted only where counts are kept.
         group: What it belongs to, from when it is handed over until its outcome is known. Not for longer: the two would keep
             each other, and the rows, until Python looks for such cycles.
+        misfits: Of a batch with a reply, the rows whose values are not as declared, by their numbers; None if all are.
     """
 
     key: str
@@ -75,6 +76,7 @@ class Question(msgspec.Struct, eq=False):
     group: Group[Any] | None = None
     rows: int = 1
     asked_at: float = 0.0
+    misfits: dict[int, DispatchError] | None = None
 
 
 class Group(Generic[Rows]):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -13,6 +15,7 @@ import iris_py
 import iris_py.sync
 from iris_py import ConfigurationError, RemoteError
 from spark_connector import ArrowHandler, decode_batch, encode_batch
+from spark_connector.casts import fit_rows
 
 if TYPE_CHECKING:
     from iris_py.testing.fixtures import VirtualRunner
@@ -121,6 +124,51 @@ def test_what_is_no_reply_is_told_to_the_caller(iris_network: VirtualRunner, cas
             await caller.request("frames", b"hello")
 
     iris_network.run(main)
+
+
+#: What a frame of NumPy would change: a null among whole numbers, one that no double holds, and a time.
+WIDE = pa.RecordBatch.from_pydict(
+    {
+        "number": pa.array([2**62 + 1, None, 3], pa.int64()),
+        "nan": pa.array([float("nan"), None, 1.0]),
+        "flag": pa.array([True, None, False]),
+        "digits": pa.array([Decimal("1.10"), None, Decimal("2.00")], pa.decimal128(10, 2)),
+        "moment": pa.array([1, None, 2], pa.timestamp("us", "UTC")),
+        "list": pa.array([[1, None], None, []], pa.list_(pa.int64())),
+        "struct": pa.array([{"x": 1}, None, {"x": None}], pa.struct([("x", pa.int64())])),
+    }
+)
+
+
+@pytest.mark.parametrize(("frame", "kind"), [("arrow", "RecordBatch"), ("pandas", "DataFrame"), ("polars", "DataFrame")])
+def test_frames_are_made_without_loss(iris_network: VirtualRunner, frame: Any, kind: str) -> None:
+    seen: list[str] = []
+
+    def same(given: Any) -> Any:
+        seen.append(type(given).__qualname__)
+        return given
+
+    async def main(network: VirtualNetwork) -> None:
+        caller, member = await network.connect_many(2)
+        await member.join("frames", ArrowHandler(same, frame=frame))
+        answer = decode_batch(await caller.request("frames", encode_batch(WIDE)))
+        for field in WIDE.schema:
+            column, reasons = fit_rows(answer[field.name], field.type, "UTC")
+            assert not reasons
+            assert repr(column.to_pylist()) == repr(WIDE[field.name].to_pylist())
+
+    iris_network.run(main)
+    assert seen == [kind]
+
+
+def test_a_frame_that_is_not_there_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "polars", None)  # as if it was not installed
+    with pytest.raises(
+        ConfigurationError, match=r"frame='polars' needs polars, which is not installed here\. Run: pip install"
+    ):
+        ArrowHandler(lambda batch: batch, frame="polars")
+    with pytest.raises(ConfigurationError, match=r"frame='numpy' is unknown\. Choose arrow, pandas or polars"):
+        ArrowHandler(lambda batch: batch, frame="numpy")  # type: ignore[arg-type]
 
 
 def test_a_handler_without_anything_to_do_is_told_at_once() -> None:

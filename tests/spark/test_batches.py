@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import functions as F
 
+from iris_py import ConfigurationError
 from spark_connector import ArrowHandler, Network, dispatch
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ BAD_REPLIES: dict[str, tuple[Callable[[pa.RecordBatch], object], str]] = {
     "no such column": (lambda batch: pa.table({"score": batch["id"]}), "the reply has no column 'twice', but score"),
     "another type": (lambda batch: pa.table({"twice": batch["text"]}), "the reply's column 'twice' is string"),
     "a loss": (lambda batch: pa.table({"twice": pc.add(batch["id"], 0.5)}), "the reply's column 'twice' is double"),
+    "a boolean": (lambda batch: pa.table({"twice": pc.greater(batch["id"], 3)}), "a bool is not made a int32"),
     "no table": (lambda batch: [1] * batch.num_rows, "the handler returned list, but a reply must be"),
     "an error": (lambda batch: batch["nothing"], "failed with KeyError"),
 }
@@ -110,6 +112,28 @@ def test_a_batch_without_a_reply_is_an_error_of_its_rows(spark: SparkSession, se
     assert [row["twice"] for row in found] == [None] * 10 + [2 * number for number in range(10, 20)]
     assert all(reason in row["error"] for row in found[:10])
     assert [row["error"] for row in found[10:]] == [None] * 10
+
+
+def test_a_value_that_does_not_fit_is_an_error_of_its_row_alone(spark: SparkSession, service: Service) -> None:
+    large = ArrowHandler(
+        lambda batch: pa.table({"score": [1e300 if number == 3 else 1.5 for number in batch["id"].to_pylist()]})
+    )
+    service.node.join("large", large)
+
+    df = dispatch(numbers(spark, 10), "large", mode="batches", schema="score float", on_error="column", network=service.network)
+    found = df.collect()
+
+    assert [row["score"] for row in found] == [1.5] * 3 + [None] + [1.5] * 6
+    assert [row["id"] for row in found if row["error"] is not None] == [3]
+    assert "1e+300 is out of the range of a float. It is row 3 of its request" in found[3]["error"]
+
+
+def test_names_that_differ_in_case_alone_are_refused_early(spark: SparkSession) -> None:
+    rows = numbers(spark, 1)
+    with pytest.raises(ConfigurationError, match="there would be columns 'text' and 'TEXT', which are one to Spark"):
+        dispatch(rows, "any", mode="batches", schema="TEXT string")
+    with pytest.raises(ConfigurationError, match="the DataFrame has columns 'id' and 'ID', which are one to Spark"):
+        dispatch(rows.toDF("id", "ID"), "any", mode="batches", schema="score double")
 
 
 def test_a_function_that_fails_fails_its_batch(spark: SparkSession, service: Service) -> None:

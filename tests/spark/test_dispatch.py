@@ -170,6 +170,8 @@ BAD_REPLIES: dict[str, tuple[Callable[[bytes], object], str, str]] = {
     "a fraction in a struct": (lambda _reply: {"x": 1.5}, "score struct<x: int>", "1.5 is no whole number"),
     "a fraction in a map": (lambda _reply: {"x": 1.5}, "score map<string, int>", "1.5 is no whole number"),
     "too large": (lambda _reply: 300, "score tinyint", "which is no int8"),
+    "a float out of range": (lambda _reply: 1e300, "score float", "1e+300 is out of the range of a float"),
+    "a float in a list": (lambda _reply: [1e300], "score array<float>", "1e+300 is out of the range of a float"),
     "a column is missing": (lambda _reply: {"model": "a"}, "score double, model string", "it returned no 'score'"),
     "one of two": (lambda _reply: (1.0,), "score double, model string", "and not 2 values: score, model"),
     "no pair": (lambda _reply: "high", "score double, model string", "it returned str, and not 2 values"),

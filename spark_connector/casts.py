@@ -1,0 +1,181 @@
+"""Columns of replies as the types that were declared: without loss, or not at all.
+
+pyarrow's own casts refuse much of what is lost, and not all: they make Infinity of 1e300 where a float is wanted, 1 of true,
+five microseconds after 1970 of 5, and of a time without a zone one in UTC. Here only the pairs of types that ``fit`` names are
+cast.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Column", "fit", "fit_rows"]
+
+Column: TypeAlias = "pa.Array[Any]"
+
+#: What a function below raises for a value that its type does not hold.
+MISFITS = (pa.ArrowException, ValueError)
+#: A zone of Spark that pyarrow does not know by that name: an offset with a prefix, perhaps without minutes.
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d))?")
+
+
+def fit_rows(column: Column, kind: pa.DataType, zone: str) -> tuple[Column, Mapping[int, str]]:
+    """Return a column as another type, with nulls for the values that do not fit, and why they do not, by row."""
+    try:
+        return fit(column, kind, zone), {}
+    except TypeError as exc:  # no value of these types fits
+        return pa.nulls(len(column), kind), dict.fromkeys(range(len(column)), str(exc))
+    except MISFITS:
+        pass
+    # Rare, so it may be slow: find whose values these are.
+    pieces: list[Column] = []
+    reasons = {}
+    for row in range(len(column)):
+        try:
+            pieces.append(fit(column.slice(row, 1), kind, zone))
+        except MISFITS as exc:
+            reasons[row] = str(exc)
+            pieces.append(pa.nulls(1, kind))
+    return pa.concat_arrays(pieces), reasons
+
+
+def fit(column: Column, kind: pa.DataType, zone: str) -> Column:
+    """Return a column as another type.
+
+    Args:
+        column: The values.
+        kind: What they are to be.
+        zone: The time zone of Spark's session, in which times without a zone are meant.
+
+    Raises:
+        TypeError: No value of the one type is made one of the other.
+        ValueError: A value does not fit; some are also a ``pyarrow.ArrowException``.
+    """
+    given = column.type
+    if isinstance(column, pa.DictionaryArray):
+        return fit(column.dictionary_decode(), kind, zone)
+    if given == kind:
+        return column
+    if pa.types.is_null(given):
+        return pa.nulls(len(column), kind)
+    if pa.types.is_floating(kind) and _is_number(given):
+        return _as_floating(column, kind)
+    if pa.types.is_decimal(kind) and _is_number(given):
+        return _as_decimal(column, kind)
+    if isinstance(kind, pa.TimestampType) and isinstance(given, pa.TimestampType):
+        return _as_timestamp(column, given, kind, zone)
+    if pa.types.is_nested(kind):
+        return _nested(column, kind, zone)
+    is_plain = (
+        (pa.types.is_integer(kind) and _is_number(given))
+        or (_is_text(kind) and (_is_text(given) or _is_bytes(given)))
+        or (_is_bytes(kind) and (_is_bytes(given) or _is_text(given)))
+        or (pa.types.is_date(kind) and pa.types.is_date(given))
+        or (pa.types.is_duration(kind) and pa.types.is_duration(given))
+    )
+    if not is_plain:
+        raise TypeError(f"a {given} is not made a {kind}")
+    return column.cast(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    is_usual = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    return is_usual or kind == pa.binary_view()
+
+
+def _as_floating(column: Column, kind: pa.DataType) -> Column:
+    """Round to the nearest number that the type has, as Python and Spark do, but never to Infinity, or a number to zero."""
+    result = column.cast(kind)
+    if pa.types.is_floating(column.type):
+        is_lost = pc.or_(
+            pc.and_(pc.is_finite(column), pc.invert(pc.is_finite(result))),
+            pc.and_(pc.equal(result, 0), pc.not_equal(column, 0)),
+        )
+        if pc.any(is_lost).as_py():
+            raise ValueError(f"{_first(column, is_lost)} is out of the range of a {kind}")
+    elif pa.types.is_decimal(column.type):
+        # A decimal is written with the fewest digits that name it: it is lost if the digits of the number are others.
+        back = result.cast(pa.float64()).cast(column.type, safe=False)
+        is_lost = pc.not_equal(back, column)
+        if pc.any(is_lost).as_py():
+            raise ValueError(f"{_first(column, is_lost)} has more digits than a {kind}")
+    return result
+
+
+def _as_decimal(column: Column, kind: pa.DataType) -> Column:
+    if pa.types.is_floating(column.type):
+        result = column.cast(kind)
+        is_lost = pc.not_equal(result.cast(column.type), column)
+        if pc.any(is_lost).as_py():
+            raise ValueError(f"{_first(column, is_lost)} is no {kind}")
+        return result
+    if pa.types.is_integer(column.type):
+        # pyarrow wants room for every number of the type, and not for those that are there. None has more than 20 digits.
+        column = column.cast(pa.decimal128(38 if pa.types.is_uint64(column.type) else 19, 0))
+    return column.cast(kind)
+
+
+def _as_timestamp(column: Column, given: pa.TimestampType, kind: pa.TimestampType, zone: str) -> Column:
+    if given.tz is None and kind.tz is not None:
+        # As Spark does, the earlier one of an hour that is there twice. One that is not there is no time of that zone.
+        column = pc.assume_timezone(column, _zone(zone), ambiguous="earliest", nonexistent="raise")
+    elif given.tz is not None and kind.tz is None:
+        raise TypeError(f"a {given} has a time zone and is not made a {kind}, which has none")
+    return column.cast(kind)
+
+
+def _zone(name: str) -> str:
+    """Return a zone of Spark by a name that pyarrow knows."""
+    offset = _OFFSET.fullmatch(name)
+    if offset is not None:
+        return f"{offset[1]}{int(offset[2]):02}:{offset[3] or '00'}"
+    return "UTC" if name == "Z" else name
+
+
+def _nested(column: Column, kind: pa.DataType, zone: str) -> Column:
+    """Cast what is inside of structs, lists and maps."""
+    is_null = column.is_null()
+    if isinstance(kind, pa.StructType) and isinstance(column, pa.StructArray):
+        missing = [field.name for field in kind if column.type.get_field_index(field.name) < 0]
+        if missing:
+            raise TypeError(f"a {column.type} has no field {missing[0]!r}")
+        parts = [fit(pc.struct_field(column, field.name), field.type, zone) for field in kind]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null)
+    if isinstance(kind, pa.ListType) and isinstance(column, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
+        lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int32())
+        values = fit(column.flatten(), kind.value_type, zone)
+        return pa.ListArray.from_arrays(_offsets(lengths), values, type=kind, mask=is_null)
+    if isinstance(kind, pa.MapType) and isinstance(column, pa.MapArray):
+        entries = column.cast(pa.list_(pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])))
+        lengths = pc.fill_null(pc.list_value_length(entries), 0).cast(pa.int32())
+        pairs = entries.flatten()
+        keys, items = (
+            fit(pc.struct_field(pairs, 0), kind.key_type, zone),
+            fit(pc.struct_field(pairs, 1), kind.item_type, zone),
+        )
+        return pa.MapArray.from_arrays(_offsets(lengths), keys, items, type=kind, mask=is_null)
+    raise TypeError(f"a {column.type} is not made a {kind}")
+
+
+def _offsets(lengths: Column) -> Column:
+    ends = pc.cumulative_sum(lengths)
+    return pa.concat_arrays([pa.array([0], pa.int32()), ends])
+
+
+def _first(column: Column, mask: Column) -> object:
+    return column.filter(mask)[0].as_py()
