@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from spark_connector.batches import ask_batches, columns_of_reply
+from spark_connector.bisecting import Bisector
 from spark_connector.errors import DispatchError
 from spark_connector.keys import task_scope
 from spark_connector.metrics import Tally
@@ -41,10 +42,12 @@ def dispatch_batches(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[
     tally = None if plan.metrics is None else Tally()
     window = _window(plan, tally)
     scope = task_scope(plan.name, plan.token)
+    bisector = Bisector(lambda: _window(plan, tally))
     bytes_max = courier(plan.network, plan.cluster).node.max_message_bytes
     try:
         for group in window.run(ask_batches(plan, batches, scope, bytes_max)):
-            yield _extend(plan, group, columns_of_reply(plan, group.questions[0], group.rows.num_rows), tally)
+            for piece in bisector.pieces(group):
+                yield _extend(plan, piece, columns_of_reply(plan, piece.questions[0], piece.rows.num_rows), tally)
     finally:
         _finish(plan, tally)
 

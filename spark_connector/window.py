@@ -68,6 +68,7 @@ class Question(msgspec.Struct, eq=False):
         group: What it belongs to, from when it is handed over until its outcome is known. Not for longer: the two would keep
             each other, and the rows, until Python looks for such cycles.
         misfits: Of a batch with a reply, the rows whose values are not as declared, by their numbers; None if all are.
+        is_refused: Whether it has no reply because the handler failed.
     """
 
     key: str
@@ -77,6 +78,7 @@ class Question(msgspec.Struct, eq=False):
     rows: int = 1
     asked_at: float = 0.0
     misfits: dict[int, DispatchError] | None = None
+    is_refused: bool = False
 
 
 class Group(Generic[Rows]):
@@ -283,6 +285,7 @@ class Window(Generic[Rows]):
             await self._check_served(key, error)
         hint = HINT if self._is_strict and isinstance(error, RemoteError) else ""
         question.outcome = DispatchError(self._cluster, key, _describe(error) + hint)
+        question.is_refused = isinstance(error, RemoteError)
         if self._is_strict or not isinstance(error, OF_ROWS):
             self._fail(question.outcome)
 

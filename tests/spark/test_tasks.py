@@ -12,7 +12,8 @@ import pytest
 import iris_py.sync as iris
 from iris_py import IrisError
 from iris_security import Secret
-from spark_connector import DispatchError, Network, tasks, worker
+from spark_connector import ArrowHandler, DispatchError, Network, tasks, worker
+from spark_connector.bisecting import REQUESTS_MAX
 from spark_connector.keys import Scope
 from spark_connector.notify import Message, notify_rows
 from spark_connector.plan import Plan
@@ -67,6 +68,49 @@ def test_a_reply_of_the_wrong_type_names_row_and_cluster(node: iris.Node, plan: 
 
     (result,) = tasks.dispatch_rows(replace(plan, on_error="null"), iter([BATCH]))
     assert result.to_pydict() == {"payload": ["1", "2", "3"], "reply": ["1", None, "3"]}
+
+
+def test_a_bad_row_costs_itself_and_not_its_batch(node: iris.Node, plan: Plan) -> None:
+    asked: list[list[str]] = []
+
+    def score(batch: pa.RecordBatch) -> pa.RecordBatch:
+        texts = batch["payload"].to_pylist()
+        asked.append(texts)
+        if "7" in texts or "40" in texts:
+            raise LookupError("a bad row")
+        return pa.RecordBatch.from_pydict({"reply": texts})
+
+    node.join("echo", ArrowHandler(score))
+    rows = pa.RecordBatch.from_pydict({"payload": [str(number) for number in range(100)]})
+    batches = replace(plan, request=None, batch_rows=100, on_error="column")
+
+    found = pa.Table.from_batches(list(tasks.dispatch_batches(batches, iter([rows])))).to_pylist()
+
+    assert [row["payload"] for row in found] == [str(number) for number in range(100)]
+    assert [row["payload"] for row in found if row["reply"] is None] == ["7", "40"]
+    assert [row["payload"] for row in found if row["error"] is not None] == ["7", "40"]
+    assert len(asked) <= 1 + 2 * 2 * 7
+
+    before = len(asked)
+    again = list(tasks.dispatch_batches(batches, iter([rows])))
+    assert pa.Table.from_batches(again).num_rows == 100
+    repeated = asked[before:]
+    assert all("7" in texts or "40" in texts for texts in repeated), "what had a reply is remembered by its key"
+
+
+def test_a_handler_that_fails_for_every_row_is_not_asked_about_each(node: iris.Node, plan: Plan) -> None:
+    asked: list[int] = []
+
+    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+        asked.append(batch.num_rows)
+        raise LookupError("no row is good")
+
+    node.join("echo", ArrowHandler(fail))
+    rows = pa.RecordBatch.from_pydict({"payload": [str(number) for number in range(2000)]})
+    results = tasks.dispatch_batches(replace(plan, request=None, batch_rows=500, on_error="null"), iter([rows]))
+
+    assert sum(batch.num_rows for batch in results) == 2000
+    assert len(asked) <= REQUESTS_MAX + 4
 
 
 def test_a_batch_that_is_no_arrow_names_batch_and_cluster(node: iris.Node, plan: Plan) -> None:
