@@ -89,4 +89,9 @@ def _columns(plan: Plan, question: Question, reply: pa.RecordBatch, rows: int) -
     question.misfits = misfits
     # A row that has an error has no value in any column.
     is_misfit = pa.array([row in misfits for row in range(rows)])
-    return [pc.if_else(is_misfit, pa.scalar(None, column.type), column) for column in columns]
+    return [_without(column, is_misfit) for column in columns]
+
+
+def _without(column: pa.Array[Any], mask: pa.Array[Any]) -> pa.Array[Any]:
+    result: pa.Array[Any] = pc.if_else(mask, pa.scalar(None, column.type), column)
+    return result

@@ -8,17 +8,20 @@ cast.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["Column", "fit", "fit_rows"]
 
-Column: TypeAlias = "pa.Array[Any]"
+#: An array of pyarrow. What is used here is not in its stubs, or for fewer types.
+Column: TypeAlias = Any
+ac: Any = pa
+pc: Any = pyarrow.compute
 
 #: What a function below raises for a value that its type does not hold.
 MISFITS = (pa.ArrowException, ValueError)
@@ -31,7 +34,7 @@ def fit_rows(column: Column, kind: pa.DataType, zone: str) -> tuple[Column, Mapp
     try:
         return fit(column, kind, zone), {}
     except TypeError as exc:  # no value of these types fits
-        return pa.nulls(len(column), kind), dict.fromkeys(range(len(column)), str(exc))
+        return ac.nulls(len(column), kind), dict.fromkeys(range(len(column)), str(exc))
     except MISFITS:
         pass
     # Rare, so it may be slow: find whose values these are.
@@ -42,7 +45,7 @@ def fit_rows(column: Column, kind: pa.DataType, zone: str) -> tuple[Column, Mapp
             pieces.append(fit(column.slice(row, 1), kind, zone))
         except MISFITS as exc:
             reasons[row] = str(exc)
-            pieces.append(pa.nulls(1, kind))
+            pieces.append(ac.nulls(1, kind))
     return pa.concat_arrays(pieces), reasons
 
 
@@ -64,7 +67,7 @@ def fit(column: Column, kind: pa.DataType, zone: str) -> Column:
     if given == kind:
         return column
     if pa.types.is_null(given):
-        return pa.nulls(len(column), kind)
+        return ac.nulls(len(column), kind)
     if pa.types.is_floating(kind) and _is_number(given):
         return _as_floating(column, kind)
     if pa.types.is_decimal(kind) and _is_number(given):
@@ -131,10 +134,11 @@ def _as_decimal(column: Column, kind: pa.DataType) -> Column:
 
 
 def _as_timestamp(column: Column, given: pa.TimestampType, kind: pa.TimestampType, zone: str) -> Column:
-    if given.tz is None and kind.tz is not None:
+    given_zone, zone_of_kind = cast("str | None", given.tz), cast("str | None", kind.tz)
+    if given_zone is None and zone_of_kind is not None:
         # As Spark does, the earlier one of an hour that is there twice. One that is not there is no time of that zone.
         column = pc.assume_timezone(column, _zone(zone), ambiguous="earliest", nonexistent="raise")
-    elif given.tz is not None and kind.tz is None:
+    elif given_zone is not None and zone_of_kind is None:
         raise TypeError(f"a {given} has a time zone and is not made a {kind}, which has none")
     return column.cast(kind)
 
@@ -147,20 +151,20 @@ def _zone(name: str) -> str:
     return "UTC" if name == "Z" else name
 
 
-def _nested(column: Column, kind: pa.DataType, zone: str) -> Column:
+def _nested(column: Column, kind: Any, zone: str) -> Column:  # noqa: ANN401 - a struct, a list or a map
     """Cast what is inside of structs, lists and maps."""
     is_null = column.is_null()
-    if isinstance(kind, pa.StructType) and isinstance(column, pa.StructArray):
+    if pa.types.is_struct(kind) and pa.types.is_struct(column.type):
         missing = [field.name for field in kind if column.type.get_field_index(field.name) < 0]
         if missing:
             raise TypeError(f"a {column.type} has no field {missing[0]!r}")
         parts = [fit(pc.struct_field(column, field.name), field.type, zone) for field in kind]
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null)
-    if isinstance(kind, pa.ListType) and isinstance(column, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
+        return ac.StructArray.from_arrays(parts, fields=list(kind), mask=is_null)
+    if pa.types.is_list(kind) and isinstance(column, ac.ListArray | ac.LargeListArray | ac.FixedSizeListArray):
         lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int32())
         values = fit(column.flatten(), kind.value_type, zone)
-        return pa.ListArray.from_arrays(_offsets(lengths), values, type=kind, mask=is_null)
-    if isinstance(kind, pa.MapType) and isinstance(column, pa.MapArray):
+        return ac.ListArray.from_arrays(_offsets(lengths), values, type=kind, mask=is_null)
+    if pa.types.is_map(kind) and pa.types.is_map(column.type):
         entries = column.cast(pa.list_(pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])))
         lengths = pc.fill_null(pc.list_value_length(entries), 0).cast(pa.int32())
         pairs = entries.flatten()
@@ -168,7 +172,7 @@ def _nested(column: Column, kind: pa.DataType, zone: str) -> Column:
             fit(pc.struct_field(pairs, 0), kind.key_type, zone),
             fit(pc.struct_field(pairs, 1), kind.item_type, zone),
         )
-        return pa.MapArray.from_arrays(_offsets(lengths), keys, items, type=kind, mask=is_null)
+        return ac.MapArray.from_arrays(_offsets(lengths), keys, items, type=kind, mask=is_null)
     raise TypeError(f"a {column.type} is not made a {kind}")
 
 

@@ -76,7 +76,8 @@ def _array(values: list[object], kind: pa.DataType, zone: str) -> pa.Array[Any]:
         for value in values:
             _check(value, kind)
     if pa.types.is_float32(kind):
-        return fit(pa.array(values, pa.float64()), kind, zone)
+        singles: pa.Array[Any] = fit(pa.array(values, pa.float64()), kind, zone)
+        return singles
     if isinstance(kind, pa.TimestampType) and kind.tz is not None and any(_is_naive(value) for value in values):
         return pa.concat_arrays([_moment(value, kind, zone) for value in values])
     return pa.array(values, kind)
@@ -88,7 +89,8 @@ def _is_naive(value: object) -> bool:
 
 def _moment(value: object, kind: pa.TimestampType, zone: str) -> pa.Array[Any]:
     """Return a time; one without a zone is meant in that of the session."""
-    return fit(pa.array([value], pa.timestamp("us") if _is_naive(value) else kind), kind, zone)
+    moment: pa.Array[Any] = fit(pa.array([value], pa.timestamp("us") if _is_naive(value) else kind), kind, zone)
+    return moment
 
 
 def _is_exact(kind: pa.DataType) -> bool:

@@ -74,7 +74,7 @@ def test_a_bad_row_costs_itself_and_not_its_batch(node: iris.Node, plan: Plan) -
     asked: list[list[str]] = []
 
     def score(batch: pa.RecordBatch) -> pa.RecordBatch:
-        texts = batch["payload"].to_pylist()
+        texts = [str(text) for text in batch["payload"].to_pylist()]
         asked.append(texts)
         if "7" in texts or "40" in texts:
             raise LookupError("a bad row")
