@@ -90,7 +90,8 @@ def dispatch(
         reply: In mode ``rows`` a function that is given a reply as bytes and returns the values of the new columns: a dict or a
             tuple of them, or for one column the value itself. Without it there is one column, of bytes or text.
         schema: The new columns, as ``"score double, model string"`` or a ``StructType``. In mode ``batches`` the reply has to
-            have columns of these names, of types that can be cast without loss; others that it has are left out.
+            have columns of these names, of types that can be cast without loss (docs/spark-types.md); others that it has are
+            left out. Times without a time zone are meant in that of the session.
         mode: ``rows``: each row is a request. ``batches``: up to ``batch_rows`` rows are one, an Arrow IPC stream; the members
             are to serve an :class:`~spark_connector.ArrowHandler`. Far faster, if they can use it.
         window: How many requests each task has under way: by default 64 rows, or 4 batches.
@@ -106,7 +107,7 @@ def dispatch(
         on_error: What becomes of a row that has no reply, or not one as ``schema`` says. ``raise``: the task fails, and the job
             with it when Spark has tried often enough. ``null``: the new columns are null. ``column``: likewise, and the column
             ``error`` says why; it is null in other rows. That nobody serves the cluster is no matter of single rows: the task
-            fails.
+            fails. In mode ``batches`` a request whose handler failed is asked again in halves, until the bad rows are alone.
         network: Settings of the nodes that ask; see :class:`Network`.
         name: What this dispatch is called in keys. By default its number in this program, so that keys are the same after a
             restart if the program dispatches in the same order. Inside ``foreachBatch``, give it a name.
