@@ -312,6 +312,8 @@ class _Connection(asyncio.Protocol):
             prefer=command.prefer,
             require=command.require,
             headers=command.headers,
+            on_full=command.on_full,
+            retry_failed=command.retry_failed,
         )
 
     async def _broadcast(self, command: frames.Broadcast, payload: bytes, number: int) -> Returned:
@@ -331,6 +333,9 @@ class _Connection(asyncio.Protocol):
 
     async def _statistics(self, command: frames.Statistics, payload: bytes, number: int) -> Returned:
         return Returned(self._node.statistics())
+
+    async def _surroundings(self, command: frames.Surroundings, payload: bytes, number: int) -> Returned:
+        return Returned((self._node.network_size, self._node.unreached_seeds()))
 
     # -- streams
 
@@ -410,6 +415,7 @@ _COMMANDS: dict[type[Any], Callable[[_Connection, Any, bytes, int], Awaitable[_A
     frames.Members: _Connection._members,
     frames.Nodes: _Connection._nodes,
     frames.Statistics: _Connection._statistics,
+    frames.Surroundings: _Connection._surroundings,
 }
 
 

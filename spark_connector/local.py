@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Self, TypeGuard
 
     from iris_py.headers import HeaderValue
+    from iris_py.requesting import OnFull
     from spark_connector.local_frames import Command, Reply, Welcome
 
 __all__ = ["LocalAgent", "local_agent"]
@@ -124,6 +125,15 @@ class LocalAgent:
         """Return every node of the network that this one knows, itself first. See :meth:`iris_py.Node.nodes`."""
         return tuple(Member(**each) for each in self._value(frames.Nodes(), GRACE_S))
 
+    @property
+    def network_size(self) -> int:
+        """About how many nodes the network has. See :attr:`iris_py.Node.network_size`."""
+        return int(self._value(frames.Surroundings(), GRACE_S)[0])
+
+    def unreached_seeds(self) -> dict[str, str]:
+        """Return the seeds where no node of the network answers. See :meth:`iris_py.Node.unreached_seeds`."""
+        return dict(self._value(frames.Surroundings(), GRACE_S)[1])
+
     def statistics(self) -> Statistics:
         """Return what the node has done since it started, for whatever task. See :meth:`iris_py.Node.statistics`."""
         return Statistics(**self._value(frames.Statistics(), GRACE_S))
@@ -156,12 +166,14 @@ class LocalAgent:
         prefer: str | None = None,
         require: str | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
+        on_full: OnFull = "wait",
+        retry_failed: bool = False,
     ) -> bytes:
         """Ask one member of a cluster, and return its reply. See :meth:`iris_py.Node.request`.
 
         To wait for a lost agent counts as a part of the time.
         """
-        command = frames.Request(cluster, timeout, idempotent, key, prefer, require, _plain(headers))
+        command = frames.Request(cluster, timeout, idempotent, key, prefer, require, _plain(headers), on_full, retry_failed)
         return self._call(command, payload, timeout)[1]
 
     def request_future(
@@ -175,6 +187,8 @@ class LocalAgent:
         prefer: str | None = None,
         require: str | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
+        on_full: OnFull = "wait",
+        retry_failed: bool = False,
     ) -> Future[bytes]:
         """Ask as :meth:`request` does, without waiting for the reply, so that many requests are under way at once.
 
@@ -185,7 +199,7 @@ class LocalAgent:
             A future of the reply. To cancel it cancels the request. It holds every error of the node; those of sending, such
             as :exc:`MessageTooLarge`, are raised here.
         """
-        command = frames.Request(cluster, timeout, idempotent, key, prefer, require, _plain(headers))
+        command = frames.Request(cluster, timeout, idempotent, key, prefer, require, _plain(headers), on_full, retry_failed)
         header, content, limit_s = _header(command), _content(payload), _limit(timeout)
         return self._with_connection(lambda connection: connection.submit(header, content, limit_s), timeout, content)
 

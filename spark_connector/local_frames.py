@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 import iris_py
-from iris_py import Answers, IrisError, Member
+from iris_py import Answers, IrisError, Member, NoMembers
 
 __all__ = [
     "HEADER_BYTES_MAX",
@@ -39,6 +39,7 @@ __all__ = [
     "Returned",
     "Statistics",
     "Subscribe",
+    "Surroundings",
     "Survey",
     "Take",
     "Taken",
@@ -95,6 +96,8 @@ class Request(msgspec.Struct, array_like=True, tag=1):
     prefer: Any
     require: Any
     headers: Any
+    on_full: Any = "wait"
+    retry_failed: Any = False
 
 
 class Broadcast(msgspec.Struct, array_like=True, tag=2):
@@ -168,8 +171,24 @@ class Cancel(msgspec.Struct, array_like=True, tag=12):
     """Nobody waits any more for the call of this number. There is no answer."""
 
 
+class Surroundings(msgspec.Struct, array_like=True, tag=13):
+    """See how large the network is, and which seeds do not answer."""
+
+
 Command: TypeAlias = (
-    Request | Broadcast | Publish | Survey | Subscribe | Take | Close | Look | Members | Nodes | Statistics | Cancel
+    Request
+    | Broadcast
+    | Publish
+    | Survey
+    | Subscribe
+    | Take
+    | Close
+    | Look
+    | Members
+    | Nodes
+    | Statistics
+    | Cancel
+    | Surroundings
 )
 
 
@@ -317,6 +336,9 @@ _BUILTINS: Final = {"TypeError": TypeError, "ValueError": ValueError}
 def failed(error: Exception) -> Failed:
     """Describe an error: its nearest public type, its text, its attributes."""
     attributes = {name: _printable(value) for name, value in vars(error).items() if isinstance(value, _PLAIN)}
+    if isinstance(error, NoMembers):
+        attributes["seeds"] = {_printable(seed): _printable(reason) for seed, reason in error.seeds.items()}
+        attributes["strangers"] = [_printable(host) for host in error.strangers]
     for kind in type(error).__mro__:
         if _public(kind.__name__) is kind:
             return Failed(kind.__name__, _printable(str(error)), attributes)
@@ -333,6 +355,8 @@ def error_of(failure: Failed) -> Exception:
     error = kind.__new__(kind)  # the text is there already: to make it again needs what it is made of
     error.args = (failure.text,)
     vars(error).update(failure.attributes)
+    if isinstance(error, NoMembers):
+        error.strangers = tuple(error.strangers)
     return error
 
 

@@ -74,6 +74,7 @@ def test_it_says_what_the_node_is(agent: Agent, task: LocalAgent) -> None:
     assert (task.id, task.address, task.zone, task.network) == (node.id, node.address, "eu/a", "tests")
     assert task.max_message_bytes == node.max_message_bytes
     assert [member.id for member in task.nodes()] == [node.id]
+    assert (task.network_size, task.unreached_seeds()) == (node.network_size, node.unreached_seeds()) == (1, {})
     assert str(agent.path) in repr(task)
 
 
@@ -84,6 +85,7 @@ def test_a_request_goes_with_all_its_options(agent: Agent, task: LocalAgent) -> 
     assert task.request("echo", memoryview(b"h.e.l.l.o")[::2]) == b"hello"  # type: ignore[arg-type]
     assert task.request("echo", b"!", headers={"a": 1, "b": "two", "c": b"3"}) == b"a=1;b='two';c=b'3';!"
     assert task.request("echo", b"near", require="eu/a", prefer="eu/a") == b"near"
+    assert task.request("echo", b"room", on_full="raise", idempotent=True, retry_failed=True) == b"room"
     for _ in range(2):
         task.request("echo", b"once", idempotent=True, key="the same")
     statistics = task.statistics()
@@ -269,6 +271,8 @@ def test_a_process_may_have_so_many_streams(task: LocalAgent, monkeypatch: pytes
         lambda node: node.request("echo", b"", timeout="soon"),
         lambda node: node.request("", b""),
         lambda node: node.request("echo", b"", key="without idempotent"),
+        lambda node: node.request("echo", b"", on_full="sometimes"),
+        lambda node: node.request("echo", b"", retry_failed=True),
         lambda node: node.request("echo", b"", headers={"no good name": 1}),
         lambda node: node.request("echo", b"", headers=5),
         lambda node: node.request("echo", "text"),

@@ -33,6 +33,7 @@ def run_members(monkeypatch: pytest.MonkeyPatch, cluster: str | None, shown: int
         id=own.id,
         network="lab",
         network_size=total + 1,
+        unreached_seeds=dict,
         nodes=lambda: (own, *found),
         members=lambda name: Members(name, lambda: found, wait, lambda: total),
     )
