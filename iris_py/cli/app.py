@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, cast
+from typing import Annotated, Final, Literal, cast
 
 import typer
 
@@ -157,6 +157,14 @@ def request(
         str | None, typer.Option(metavar="ZONE", help="Ask members near this zone first; near the own one by default.")
     ] = None,
     require: Annotated[str | None, typer.Option(metavar="ZONE", help="Ask nobody outside this zone.")] = None,
+    retry_failed: Annotated[
+        bool,
+        typer.Option("--retry-failed", metavar="", help="With --idempotent: ask another member when the handler of one fails."),
+    ] = False,
+    on_full: Annotated[
+        Literal["wait", "raise"],
+        typer.Option(help="When all members are full: wait for a place within the timeout, or fail at once."),
+    ] = "wait",
     header: Header = None,
     json: Json = False,
 ) -> int:
@@ -173,6 +181,8 @@ def request(
             key=key,
             prefer=prefer,
             require=require,
+            retry_failed=retry_failed,
+            on_full=on_full,
             header=header,
             as_json=json,
         ),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iris_py.cli.settings import Settings
+    from iris_py.requesting import OnFull
 
 __all__ = ["broadcast", "members", "read_headers", "read_payload", "request", "survey"]
 
@@ -32,6 +33,8 @@ async def request(
     key: str | None,
     prefer: str | None,
     require: str | None,
+    retry_failed: bool,
+    on_full: OnFull,
     header: Sequence[str] | None,
     as_json: bool,
 ) -> int:
@@ -52,6 +55,8 @@ async def request(
             prefer=prefer,
             require=require,
             headers=headers,
+            on_full=on_full,
+            retry_failed=retry_failed,
         )
         duration_s = time.perf_counter() - started
     if as_json:
