@@ -67,6 +67,7 @@ def dispatch(
     window: int | None = None,
     batch_rows: int = BATCH_ROWS,
     key: RowSource | None = None,
+    id: str | Sequence[str] | None = None,  # noqa: A002 - what every user calls it
     timeout: float = TIMEOUT_S,
     retries: int = RETRIES,
     wait_for_members: float = WAIT_FOR_MEMBERS_S,
@@ -99,6 +100,8 @@ def dispatch(
         key: In mode ``rows``, what a request is, for members that have executed it: a column of text, bytes or whole numbers,
             an expression, or a function of a row. The same key asks for the same thing, whoever asks (see
             :meth:`iris_py.Node.request`). By default the place of the row in the job and a digest of the payload.
+        id: A column, or several, by whose values errors name a row, such as ``order_id=17``: the task's failure, and the column
+            ``error``. Of a batch without a reply the first five rows are named.
         timeout: How long each attempt may take, in seconds: longer than the slowest reply that is worth waiting for.
         retries: How often a request without a reply is sent again, with its key, before it is an error. One whose handler
             failed is not.
@@ -131,6 +134,7 @@ def dispatch(
         )
     added, arrow = reply_schema(schema, reply, mode)
     _check_names(df, added.names, on_error)
+    named_by = _check_id(df, id)
     internal: list[str] = []
     rows, asked = place(df, request, REQUEST_COLUMN, internal)
     rows, chosen = place(rows, key, KEY_COLUMN, internal)
@@ -151,9 +155,28 @@ def dispatch(
         name=f"{next(_numbers)}" if name is None else name,
         token=uuid.uuid4().hex,
         metrics=accumulator_of(metrics),
+        id=named_by,
         time_zone=str(df.sparkSession.conf.get("spark.sql.session.timeZone")),
     )
     return rows.mapInArrow(_task_function(plan, mode), _result_schema(df, added, on_error))
+
+
+def _check_id(df: DataFrame, id: object) -> tuple[str, ...]:  # noqa: A002
+    """Return the columns that errors name rows by.
+
+    Raises:
+        ConfigurationError: These are no columns of the DataFrame.
+    """
+    if id is None:
+        return ()
+    names = (id,) if isinstance(id, str) else tuple(id) if isinstance(id, list | tuple) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ConfigurationError(f"id={id!r} must be the name of a column, or a list of them.")
+    for name in names:
+        if df.columns.count(name) != 1:
+            known = ", ".join(df.columns)
+            raise ConfigurationError(f"id={id!r}: {name!r} must be the name of one column, exactly as in: {known}.")
+    return names
 
 
 def _task_function(plan: Plan, mode: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

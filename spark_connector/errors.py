@@ -68,13 +68,16 @@ class DispatchError(IrisError):
         cluster: The name of the cluster that was asked.
         key: The key of the row or batch: what its requests are known by at the cluster.
         reason: What happened, with what to do about it.
+        rows: What the row is called, or the first ones of a batch, by the columns of ``id=``; empty without.
     """
 
-    def __init__(self, cluster: str, key: str, reason: str) -> None:
+    def __init__(self, cluster: str, key: str, reason: str, rows: str = "") -> None:
         self.cluster = cluster
         self.key = key
         self.reason = reason
-        super().__init__(f"the request with key {key!r} to the cluster {cluster!r} has no result: {reason}")
+        self.rows = rows
+        about = f" about {rows}" if rows else ""
+        super().__init__(f"the request{about} with key {key!r} to the cluster {cluster!r} has no result: {reason}")
 
 
 class DataLost(IrisError):

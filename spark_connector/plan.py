@@ -56,5 +56,7 @@ class Plan:
     """What tasks add their counts to; None if nobody wants to know."""
     wait_for_members: float = 5.0
     """For how many seconds nobody may serve the cluster."""
+    id: tuple[str, ...] = ()
+    """The columns that errors name rows by."""
     time_zone: str = "UTC"
     """That of Spark's session, in which times without a zone are meant."""

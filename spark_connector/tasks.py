@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from spark_connector.errors import DispatchError
 from spark_connector.keys import task_scope
 from spark_connector.metrics import Tally
 from spark_connector.plan import ERROR_COLUMN
+from spark_connector.row_names import name_rows
 from spark_connector.rows import ask_rows, columns_of_replies
 from spark_connector.window import Window
 from spark_connector.worker import courier, end_task
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spark_connector.plan import Plan
-    from spark_connector.window import Group
+    from spark_connector.window import Group, Question
 
 __all__ = ["dispatch_batches", "dispatch_rows"]
 
@@ -69,7 +71,24 @@ def _window(plan: Plan, tally: Tally | None) -> Window[pa.RecordBatch]:
         is_strict=plan.on_error == "raise",
         tally=tally,
         wait_for_members=plan.wait_for_members,
+        name=partial(_name_question, plan) if plan.id else None,
     )
+
+
+def _name_question(plan: Plan, group: Group[pa.RecordBatch], question: Question) -> str:
+    """Return what the rows of a question are called: one row, or all of a batch."""
+    if len(group.questions) == 1:
+        return name_rows(plan.id, group.rows, 0, group.rows.num_rows)
+    number = next(number for number, other in enumerate(group.questions) if other is question)
+    return name_rows(plan.id, group.rows, number)
+
+
+def _name_errors(plan: Plan, errors: list[DispatchError | None], rows: pa.RecordBatch) -> None:
+    """Let errors that do not name their rows do so: one for each row, or one for all."""
+    count = 1 if len(errors) == rows.num_rows else rows.num_rows
+    for row, error in enumerate(errors):
+        if error is not None and not error.rows:
+            errors[row] = DispatchError(error.cluster, error.key, error.reason, name_rows(plan.id, rows, row, count))
 
 
 def _extend(plan: Plan, group: Group[pa.RecordBatch], columns: list[pa.Array[Any]], tally: Tally | None) -> pa.RecordBatch:
@@ -80,6 +99,8 @@ def _extend(plan: Plan, group: Group[pa.RecordBatch], columns: list[pa.Array[Any
     misfits = group.questions[0].misfits if len(errors) == 1 else None
     if misfits is not None:
         errors = [misfits.get(row) for row in range(group.rows.num_rows)]
+    if plan.id:
+        _name_errors(plan, errors, group.rows)
     if plan.on_error == "raise":
         for error in errors:
             if error is not None:

@@ -21,7 +21,7 @@ from spark_connector.errors import DispatchError
 from spark_connector.metrics import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from iris_py.asking import Asker
     from spark_connector.metrics import Tally
@@ -110,6 +110,7 @@ class Window(Generic[Rows]):
         is_strict: Whether the first failure ends it. One that nobody serves the cluster always does.
         tally: Counts what is asked; None if nobody wants to know.
         wait_for_members: How long nobody may serve the cluster until that is one, in seconds.
+        name: Returns what the rows of a question are called in errors; None if nobody says.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class Window(Generic[Rows]):
         is_strict: bool,
         tally: Tally | None = None,
         wait_for_members: float = WAIT_FOR_MEMBERS_S,
+        name: Callable[[Group[Rows], Question], str] | None = None,
     ) -> None:
         self._courier = courier
         self._cluster = cluster
@@ -132,6 +134,7 @@ class Window(Generic[Rows]):
         self._is_strict = is_strict
         self._tally = tally
         self._wait_for_members = wait_for_members
+        self._name = name
         # Each of the next belongs to one thread, which alone changes it; the other one reads.
         self._handed = 0  # requests that the task has handed over
         self._begun = 0  # requests that the loop has taken up
@@ -284,7 +287,9 @@ class Window(Generic[Rows]):
         if isinstance(error, AGAIN):
             await self._check_served(key, error)
         hint = HINT if self._is_strict and isinstance(error, RemoteError) else ""
-        question.outcome = DispatchError(self._cluster, key, _describe(error) + hint)
+        assert question.group is not None
+        rows = self._name(question.group, question) if self._name is not None else ""
+        question.outcome = DispatchError(self._cluster, key, _describe(error) + hint, rows)
         question.is_refused = isinstance(error, RemoteError)
         if self._is_strict or not isinstance(error, OF_ROWS):
             self._fail(question.outcome)

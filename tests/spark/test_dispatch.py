@@ -371,6 +371,8 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "one column of batches": ({"mode": "batches"}, "must be a list of columns"),
     "no such column of batches": ({"mode": "batches", "request": ["load"]}, "names a column 'load'"),
     "no rows": ({"mode": "batches", "batch_rows": 0}, "batch_rows=0 must be"),
+    "an id that is no column": ({"id": ["id", "order"]}, "'order' must be the name of one column, exactly as in: id"),
+    "an id of another type": ({"id": 7}, "id=7 must be the name of a column, or a list of them"),
 }
 
 

@@ -17,6 +17,7 @@ from spark_connector.bisecting import REQUESTS_MAX
 from spark_connector.keys import Scope
 from spark_connector.notify import Message, notify_rows
 from spark_connector.plan import Plan
+from spark_connector.row_names import name_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,3 +175,49 @@ def test_batches_without_rows_pass(plan: Plan) -> None:
     assert result.schema.names == ["payload", "reply"]
     assert result.num_rows == 0
     assert list(tasks.dispatch_batches(replace(plan, request=None), iter([BATCH.slice(0, 0)]))) == []
+
+
+ORDERS = pa.RecordBatch.from_pydict({"order": [11, 12, 13], "payload": ["1", "2", "3"], "country": ["DE", "FR", "x" * 200]})
+
+
+@pytest.mark.parametrize("fails", ["handler", "reply"])
+def test_errors_name_the_row_by_the_columns_of_id(node: iris.Node, plan: Plan, fails: str) -> None:
+    def answer(request: iris.Request) -> bytes:
+        if request.payload == b"2" and fails == "handler":
+            raise LookupError("why")
+        return b"\xff" if request.payload == b"2" else request.payload
+
+    node.join("echo", answer)
+    named = replace(plan, id=("order", "country"))
+    with pytest.raises(DispatchError, match=r"^the request about order=12, country='FR' with key 'job/7/0/1/") as caught:
+        list(tasks.dispatch_rows(named, iter([ORDERS])))
+    assert caught.value.rows == "order=12, country='FR'"
+    (result,) = tasks.dispatch_rows(replace(named, on_error="column"), iter([ORDERS]))
+    first, second, third = result["error"].to_pylist()
+    assert (first, third) == (None, None)
+    assert "about order=12, country='FR'" in str(second)
+
+
+def test_errors_of_a_batch_name_its_first_rows(node: iris.Node, plan: Plan) -> None:
+    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise LookupError("why")
+
+    node.join("echo", ArrowHandler(fail))
+    rows = pa.RecordBatch.from_pydict({"order": list(range(100)), "payload": ["x"] * 100})
+    named = replace(plan, request=None, batch_rows=100, id=("order",))
+    with pytest.raises(DispatchError, match=r"about order=0; order=1; order=2; order=3; order=4 and 95 more with key"):
+        list(tasks.dispatch_batches(named, iter([rows])))
+
+
+def test_a_value_that_does_not_fit_names_its_row(node: iris.Node, plan: Plan) -> None:
+    node.join("echo", ArrowHandler(lambda batch: pa.RecordBatch.from_pydict({"reply": [1.0, 1e300, 3.0]})))
+    schema = pa.schema([("reply", pa.float32())])
+    named = replace(plan, request=None, batch_rows=3, reply_schema=schema, on_error="column", id=("order",))
+    (result,) = tasks.dispatch_batches(named, iter([ORDERS]))
+    assert result["reply"].to_pylist() == [1.0, None, 3.0]
+    assert ["about order=12 " in (text or "") for text in result["error"].to_pylist()] == [False, True, False]
+
+
+def test_a_long_value_is_shortened() -> None:
+    assert name_rows(("country",), ORDERS, 2) == "country='" + "x" * 59 + "..."
+    assert name_rows((), ORDERS) == ""
