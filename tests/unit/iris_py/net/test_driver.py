@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from iris_overlay.events import DialRequested
-from iris_py.net.driver import PORT_ATTEMPTS_MAX, Driver, describe_dial_error
+from iris_py.net.driver import EXHAUSTED_TOLD_S, PORT_ATTEMPTS_MAX, Driver, describe_dial_error
 from iris_py.net.sockets import SocketNetwork
 from iris_py.testing.clock import run
 from iris_py.testing.network import PORT_EPHEMERAL_MIN, MemoryHost, MemoryNetwork
@@ -207,6 +207,34 @@ def test_what_has_ended_is_not_kept() -> None:
         await asyncio.sleep(1.0)  # of virtual time, for what ends last
         assert all(not task.done() for task in driver._tasks)
         assert len(driver._tasks) < 10, "what runs for as long as the driver does"
+        driver.abort()
+
+    run(main(), limit_s=100)
+
+
+def test_a_process_without_descriptors_says_so_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuse(*_arguments: object) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def main() -> None:
+        core = Core(*(f"{B}:{port}" for port in range(1, 51)))
+        host = MemoryNetwork(1).host(A)
+        driver = make_driver(host)
+        await driver.listen(A, 0, multicast=False)
+        monkeypatch.setattr(host, "dial", refuse)
+        driver.run(cast("Any", core), lambda _address, _error: None)
+        for batches in (1, 2):
+            while len(core.failures) < 50 * batches:
+                core.changed.clear()
+                await core.changed.wait()
+            told = [record for record in caplog.records if record.levelname == "ERROR"]
+            assert len(told) == batches
+            assert "Too many open files; this process may have" in told[-1].getMessage()
+            await asyncio.sleep(EXHAUSTED_TOLD_S)  # virtual
+            core.events = [DialRequested(f"{B}:{port}", None) for port in range(51, 101)]
+            driver.wake()
         driver.abort()
 
     run(main(), limit_s=100)
