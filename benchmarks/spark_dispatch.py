@@ -8,6 +8,8 @@ the same work, upper(), in Python.
 * "a connection per row" opens a node for each row, asks, and closes it. That is so slow that only a few rows are asked about,
   and the rate is that of the tasks without the rest of the query.
 * "HTTP per row" is requests with a session per task, and uvicorn with an application that does nothing else.
+* "HTTP, 64 under way" is aiohttp with one session per task and as many requests at once as dispatch has.
+* "Arrow over HTTP" sends batches of as many rows as dispatch does, four at once, to the same web server.
 
 Not measured: several machines, several members, and more cores than there are: Spark, the tasks and the member share them.
 """
@@ -28,9 +30,11 @@ from benchmarks.harness import START_TIMEOUT_S, Sample, Section, Stage, Trial
 from benchmarks.spark_session import TASKS
 from benchmarks.worker import tell
 from spark_connector import ArrowHandler, Network, dispatch
+from spark_connector.arrow import decode_batch, encode_batch
+from spark_connector.dispatch import WINDOW_BATCHES, WINDOW_ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -44,6 +48,8 @@ BATCH_ROWS: Final = 1000
 #: How long the slow service takes, in seconds, and how many of its requests each task has under way.
 DELAY_S: Final = 0.005
 WINDOW: Final = 512
+#: As many requests as dispatch has under way by default, of rows.
+HTTP_WINDOW: Final = WINDOW_ROWS
 _NETWORK: Final = "bench"
 #: Requests of all tasks, so that the slow service never lets one wait.
 _CONCURRENCY: Final = TASKS * WINDOW
@@ -112,8 +118,8 @@ def batches(bench: Bench, *, quick: bool) -> Section:
         f"{rows:,} rows of 1 KB, {BATCH_ROWS:,} to a request, {TASKS} tasks, one member.",
         bench,
         rows,
-        {"dispatch": _dispatch_batches, "mapInArrow": _map_in_arrow},
-        ("mapInArrow",),
+        {"dispatch": _dispatch_batches, "mapInArrow": _map_in_arrow, "Arrow over HTTP": _arrow_over_http},
+        ("mapInArrow", "Arrow over HTTP"),
     )
 
 
@@ -140,11 +146,13 @@ def naive(bench: Bench, *, quick: bool) -> Section:
     count, few = (1_000, 4) if quick else (20_000, 20)
     trials = (
         Trial("dispatch", partial(bench.run, "dispatch beside naive", count, partial(_dispatch_rows, "instant", 64))),
-        Trial("HTTP per row", partial(bench.run, "HTTP", count // 10, _http_per_row)),
+        Trial("HTTP per row", partial(bench.run, "HTTP", count, _http_per_row)),
+        Trial(f"HTTP, {HTTP_WINDOW} under way", partial(bench.run, "HTTP async", count, _http_together)),
         Trial("a connection per row", partial(_measure_connections, bench, few)),
     )
-    caption = f"{count:,} rows of 100 bytes; with HTTP a tenth, with connections {few}."
-    return Section("dispatch beside naive functions", caption, trials, ("HTTP per row", "a connection per row"))
+    caption = f"{count:,} rows of 100 bytes; with a connection per row {few}."
+    references = ("HTTP per row", f"HTTP, {HTTP_WINDOW} under way", "a connection per row")
+    return Section("dispatch beside naive functions", caption, trials, references)
 
 
 def _section(
@@ -196,6 +204,71 @@ def _http_per_row(bench: Bench, rows: int) -> DataFrame:
                 yield batch.append_column("reply", pa.array(replies, pa.string()))
 
     return bench.frame(rows, 100).mapInArrow(ask, "id bigint, text string, reply string")
+
+
+def _http_together(bench: Bench, rows: int) -> DataFrame:
+    url = bench.url
+
+    def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import asyncio
+
+        import aiohttp
+
+        async def ask_all(session: aiohttp.ClientSession, texts: Sequence[str]) -> list[str]:
+            places = asyncio.Semaphore(HTTP_WINDOW)
+
+            async def ask_one(text: str) -> str:
+                async with places, session.post(url, data=text.encode()) as reply:
+                    return str(await reply.text())
+
+            return list(await asyncio.gather(*map(ask_one, texts)))
+
+        async def open_session() -> aiohttp.ClientSession:
+            return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=HTTP_WINDOW))
+
+        with asyncio.Runner() as runner:
+            session = runner.run(open_session())
+            try:
+                for batch in batches:
+                    replies = runner.run(ask_all(session, texts_of(batch)))
+                    yield batch.append_column("reply", pa.array(replies, pa.string()))
+            finally:
+                runner.run(session.close())
+
+    return bench.frame(rows, 100).mapInArrow(ask, "id bigint, text string, reply string")
+
+
+def _arrow_over_http(bench: Bench, rows: int) -> DataFrame:
+    url = bench.url + "arrow"
+
+    def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import asyncio
+
+        import aiohttp
+
+        async def ask_all(session: aiohttp.ClientSession, pieces: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+            places = asyncio.Semaphore(WINDOW_BATCHES)
+
+            async def ask_one(piece: pa.RecordBatch) -> pa.RecordBatch:
+                async with places, session.post(url, data=encode_batch(piece.select(["text"]))) as reply:
+                    replies = decode_batch(await reply.read())
+                    return piece.append_column("reply", replies["reply"])
+
+            return list(await asyncio.gather(*map(ask_one, pieces)))
+
+        async def open_session() -> aiohttp.ClientSession:
+            return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=WINDOW_BATCHES))
+
+        with asyncio.Runner() as runner:
+            session = runner.run(open_session())
+            try:
+                for batch in batches:
+                    pieces = [batch.slice(first, BATCH_ROWS) for first in range(0, batch.num_rows, BATCH_ROWS)]
+                    yield from runner.run(ask_all(session, pieces))
+            finally:
+                runner.run(session.close())
+
+    return bench.frame(rows, 1000).mapInArrow(ask, "id bigint, text string, reply string")
 
 
 def _measure_connections(bench: Bench, rows: int) -> Sequence[Sample]:
@@ -273,14 +346,15 @@ def serve_http(_parameters: Parameters) -> None:
 
     import uvicorn
 
-    async def application(_scope: object, receive: Receive, send: Send) -> None:
+    async def application(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         body, more = b"", True
         while more:
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
+        body = encode_batch(_upper(decode_batch(body))) if scope["path"] == "/arrow" else body.upper()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
-        await send({"type": "http.response.body", "body": body.upper()})
+        await send({"type": "http.response.body", "body": body})
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         tell(port=listener.getsockname()[1])
