@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import iris_py
-from iris_py.net.secret_file import read_secret_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +70,8 @@ class Network:
         """
         secret: object = self.secret
         if self.secret_file is not None:
+            from iris_py.net.secret_file import read_secret_file  # its cryptography is for tasks that start a node
+
             secret = read_secret_file(Path(self.secret_file), "secret_file on this executor")
         return {
             "network": self.name,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import base64
 from collections import deque
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from iris_py import Message
 
@@ -44,6 +45,8 @@ class Arrival(NamedTuple):
     message: Message
     time_us: int
     """When it arrived, in microseconds since 1970."""
+    overrun: int = 0
+    """How many of the messages that are missing before it had arrived, and were dropped before they could wait here."""
 
 
 class Waiting:
@@ -80,11 +83,17 @@ class Waiting:
         """When the oldest one arrived, in microseconds since 1970; None if none waits."""
         return self._arrivals[0].time_us if self._arrivals else None
 
-    def put(self, messages: Iterable[Message], time_us: int) -> list[Arrival]:
-        """Let messages wait; returns those that were dropped for them."""
+    def put(self, messages: Sequence[Message], time_us: int, overruns: Iterable[int] = ()) -> list[Arrival]:
+        """Let messages wait; returns those that were dropped for them.
+
+        Args:
+            messages: The messages.
+            time_us: When they arrived, in microseconds since 1970.
+            overruns: The :attr:`Arrival.overrun` of each; 0 for those that it does not name.
+        """
         dropped: list[Arrival] = []
         arrivals = self._arrivals
-        arrived = [Arrival(message, time_us) for message in messages]
+        arrived = [Arrival(message, time_us, overrun) for message, overrun in zip(messages, chain(overruns, repeat(0)))]  # noqa: B905
         arrivals.extend(arrived)
         self.bytes += _size(arrived)
         while self._drops and len(arrivals) > 1 and (len(arrivals) > self._messages_max or self.bytes > self._bytes_max):

@@ -64,8 +64,9 @@ class Losses:
             before = self._unheard.pop(source, None)
             if before is not None:  # the first one that this node hears of a publisher shows no gap
                 gap = max(gap, message.sequence - before - 1)
-            if gap:
-                self._miss(source, gap)
+            if gap > arrival.overrun:
+                self._miss(source, gap - arrival.overrun)
+            self.dropped += arrival.overrun
             self._last.pop(source, None)
             self._last[source] = message.sequence
             if len(self._last) > PUBLISHERS_MAX:

@@ -200,6 +200,7 @@ class Source:
         self._is_restored = False
         self._states: dict[int, dict[str, Any]] = {}  # what the offsets of the latest micro-batches keep of losses
         self._dropped_at = float("-inf")
+        self._overrun = 0  # messages that the subscription itself dropped, and that are told of an arrival
         self._courier = worker.start(options.network, f"the topic {options.topic!r}")
         try:
             self._subscription: Subscription = self._courier.call(self._subscribe())
@@ -309,13 +310,29 @@ class Source:
     async def _receive(self, subscription: Subscription) -> None:
         with suppress(NodeClosed):
             async for messages in subscription.batches():
-                self._put(messages)
+                self._put(messages, self._overruns(subscription, messages))
                 while self._options.policy == "block" and self._waiting.is_full:
                     self._room.clear()
                     await self._room.wait()
 
-    def _put(self, messages: list[Message]) -> None:
-        dropped = self._waiting.put(messages, time.time_ns() // 1000)
+    def _overruns(self, subscription: Subscription, messages: list[Message]) -> list[int]:
+        """Return for each message how many of those that are missing before it had arrived.
+
+        The subscription drops what is more than the buffer holds before it is taken, and counts that; a gap shows it, and what
+        never arrived as well.
+        """
+        left = sum(subscription.dropped.values()) - self._overrun
+        if not left:
+            return []
+        overruns = []
+        for message in messages:
+            overruns.append(min(message.gap, left))
+            left -= overruns[-1]
+        self._overrun += sum(overruns)
+        return overruns
+
+    def _put(self, messages: list[Message], overruns: list[int]) -> None:
+        dropped = self._waiting.put(messages, time.time_ns() // 1000, overruns)
         if not dropped:
             return
         self._losses.note(dropped, dropped=True)

@@ -132,7 +132,11 @@ def test_what_comes_too_fast_is_dropped_and_shown(
         .where("length(value) > 0")
     )
 
-    with stopped_after(rows.writeStream.format("memory").queryName("flood").start()) as query:
+    # All of them are added up below, and on a busy machine these are more than the hundred that Spark keeps.
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", 10_000)
+    flooded = rows.writeStream.format("memory").queryName("flood").start()
+    spark.conf.unset("spark.sql.streaming.numRecentProgressUpdates")
+    with stopped_after(flooded) as query:
         reach("flood", query)
         for number in range(2000):
             service.node.publish("flood", b"%d" % number)

@@ -54,3 +54,13 @@ def test_publishers_that_are_told_apart_are_bounded() -> None:
     assert len(state["missed"]) == PUBLISHERS_MAX + 1
     assert losses.missed[OTHERS] == 10
     assert after(state).total == PUBLISHERS_MAX + 10
+
+
+def test_what_the_subscription_dropped_had_arrived() -> None:
+    losses = Losses("t")
+    (arrival,) = arrivals(("a", 10, 7))
+    losses.note([arrival._replace(overrun=5)], dropped=False)
+    assert (losses.missed, losses.dropped, losses.total) == ({"a": 2}, 5, 7)
+    (arrival,) = arrivals(("a", 14, 3))
+    losses.note([arrival._replace(overrun=3)], dropped=True)
+    assert (losses.missed, losses.dropped, losses.total) == ({"a": 2}, 9, 11)
