@@ -27,8 +27,8 @@ HALVES: Final = (
 #: What starts other processes, whose lines are not measured, or a Java.
 LEFT_OUT: Final = {
     "tests/integration": "benchmarks cli demo docs examples loads processes promises scale sync_processes wheel",
-    "tests/spark": "agent connect daemon datasource demo demo_job dispatch dispatch_errors evidence example executors "
-    "executors_local executors_standalone local notify",
+    "tests/spark": "agent batches connect daemon datasource datasource_options demo demo_job dispatch dispatch_errors evidence "
+    "example executors executors_allocation executors_local executors_standalone local metrics notify sql timestamps",
 }
 #: Folders of tests, the quickest first.
 KINDS: Final = ("unit", "property", "spark", "integration", "sim")
