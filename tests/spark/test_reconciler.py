@@ -407,3 +407,17 @@ def test_it_survives_every_error_and_ends_with_the_application(driver: Driver) -
 
     driver.application.is_over = True
     assert driver.ended.wait(PATIENCE_S)
+
+
+def test_what_takes_long_is_done_in_another_thread(driver: Driver) -> None:
+    """So does the driver give a laggard the handler of today."""
+    done: list[tuple[object, ...]] = []
+    ended = threading.Event()
+
+    def update(*arguments: object) -> None:
+        done.append((threading.current_thread() is threading.main_thread(), arguments))
+        ended.set()
+
+    driver.reconciler.submit(update, "order", {"executor"})
+    assert ended.wait(PATIENCE_S)
+    assert done == [(False, ("order", {"executor"}))]
