@@ -112,11 +112,16 @@ class Executors:
         if accusations:
             self._repeated[peer] = accusations
             self._deadlines.set(peer, now + REPEAT_S)
-        for node in [node for node, (_, expires) in self._accused.items() if expires <= now]:
-            del self._accused[node]
+        self.keep_accusation(Accused(peer, accusation_of(trust.stamp)), now)
+
+    def keep_accusation(self, message: Accused, now: float) -> None:
+        """Tell an accused node so when it enters the leaf set: it may live, and be in another ring or in none until then."""
+        node = message.node
+        self._accused = {other: accused for other, accused in self._accused.items() if accused[1] > now}
+        stamp, _ = self._accused.pop(node, (0, 0.0))
         if len(self._accused) >= ENTRUSTED_MAX:
             del self._accused[next(iter(self._accused))]
-        self._accused[peer] = (accusation_of(trust.stamp), now + ACCUSED_S)
+        self._accused[node] = (max(stamp, message.stamp), now + ACCUSED_S)
 
     def returned(self, info: NodeInfo) -> None:
         """Handle a sign of life of a node: if it was taken for dead here, it has to say that it is not."""

@@ -415,9 +415,12 @@ class GroupLayer:
     def _handle_accused(self, message: Accused, source: NodeInfo, path: Path | None, now: float) -> None:
         if message.node == self._local.id:
             self._begin_incarnation(message.stamp, now)
+        elif path is not None:
+            # The ring does not have it, or not yet: then it is about to become a leaf of the nearest node, this one.
+            self._executors.keep_accusation(message, now)
 
     def _handle_applied(self, message: Applied, source: NodeInfo, path: Path | None, now: float) -> None:
-        self._memberships.applied(message)
+        self._memberships.applied(message, now)
         for group, *_ in message.items:
             if group not in self._memberships.groups:
                 self._casts.forget(group)

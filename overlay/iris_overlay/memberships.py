@@ -32,6 +32,11 @@ ROUTED_MAX: Final = 64
 asks the roots that it knew, in batches, and the ring when those are gone. Too small: a message into a link that is dead costs a
 second. Too large: a stall is followed by another one, for the messages that it makes."""
 
+HIDDEN_ASKED_S: Final = 5.0
+"""How often a member registers anew through the ring if neither it nor its root has an address: there is no link between them
+whose end would tell that the root is gone, and no datagram that would. Too small: messages. Too large: a root that is beyond a
+partition or dead leaves the member out of views for as long."""
+
 COMMANDS_MAX: Final = 4096
 """Joins and leaves that wait for acknowledgements. A caller that joins and leaves in a loop reaches it; the oldest then
 completes at once, as if its bound had passed."""
@@ -130,7 +135,7 @@ class Memberships:
         self._wait_for(GroupLeft(group), now)
         self._send(group, membership, now)
 
-    def applied(self, message: Applied) -> None:
+    def applied(self, message: Applied, now: float) -> None:
         """Handle that a root applied registrations, or their ends."""
         for group, stamp, size, is_member in message.items:
             membership = self.groups.get(group) or self._leaving.get(group)
@@ -139,11 +144,18 @@ class Memberships:
                 self._outbox.send(message.root, Unregister(self._local, [(group, self.stamp)]))
             if membership is None or membership.stamp != stamp:
                 continue
+            self._complete_group(group, stamp)
+            if membership.ends_at is None and not is_member:
+                # It was applied, and then the member was accused, which it was perhaps not told of.
+                self.missed(group, now)
+                continue
             membership.root, membership.size = message.root, size
             membership.attempts = 0
             self._resend.cancel(group)
             self._leaving.pop(group, None)
-            self._complete_group(group, stamp)
+            is_hidden = not (message.root.addresses or self._local.addresses) and message.root.id != self._local.id
+            if is_hidden and membership.ends_at is None:
+                self._resend.set(group, now + HIDDEN_ASKED_S)
 
     def accused(self, stamp: int, now: float) -> bool:
         """Handle that this incarnation was declared dead. Return whether that was news, so that all has to be told again."""

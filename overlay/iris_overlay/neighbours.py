@@ -213,8 +213,12 @@ class Neighbours:
         if right and right[0].id == node and not is_told:
             # The detectors of its other leaves ask it once in a while only, or when they happen to be told.
             self._has_lost_neighbour = self.has_news = True
+        info = ring.leaves.get(position(node))
         was_leaf = ring.leaves.remove(node)
         self.give_up(node, now)
+        if info is not None and not (info.addresses or is_told):
+            # Nobody can dial it to find out that it lives: while rings became one, perhaps no way there was found.
+            self._note_given_up(info, now)
         if was_leaf and not ring.is_left:
             self._repair_attempts = 0
             self.repair(now)
@@ -271,13 +275,17 @@ class Neighbours:
         ring = self._ring
         if node in self._probes and position(node) not in ring.leaves:
             ring.dead.add(node, now + ring.config.dead_memory_s)
-            _, times = self._given_up.get(node, (None, 0))
-            if not times and len(self._given_up) >= HEARD_MAX:
-                del self._given_up[next(iter(self._given_up))]
-            self._given_up[node] = (self._probes[node][0], times + 1)
-            if times < ASKED_AGAIN_MAX:
-                ring.timers.set((Timer.GIVEN_UP, node), now + GIVEN_UP_S)
+            self._note_given_up(self._probes[node][0], now)
         self.give_up(node, now)
+
+    def _note_given_up(self, info: NodeInfo, now: float) -> None:
+        """Remember a node that did not answer, and ask it again later, a few times."""
+        _, times = self._given_up.get(info.id, (None, 0))
+        if not times and len(self._given_up) >= HEARD_MAX:
+            del self._given_up[next(iter(self._given_up))]
+        self._given_up[info.id] = (info, times + 1)
+        if times < ASKED_AGAIN_MAX:
+            self._ring.timers.set((Timer.GIVEN_UP, info.id), now + GIVEN_UP_S)
 
     def ask_again(self, node: NodeId, now: float) -> None:
         """Probe a node again that answered none, unless somebody has seen it die."""

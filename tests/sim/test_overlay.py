@@ -405,6 +405,8 @@ FOUND = {
     (2495, 50): "the copy of a root in another ring replaced the handed over directory at both neighbours",
     (2429, 50): "the question whether a member lives ended at a newcomer, which had a link to the member",
     (2057, 50): "an answer of a younger root was not believed though it said more",
+    (770011, 50): "who was accused by a root that did not have it in its ring yet was not told when it entered",
+    (770208, 50): "two leaves without address that had buried each other while rings merged stayed apart for half a minute",
 }
 """Seeds (and nodes) that failed once, within 30 s of faults, and what they found."""
 
@@ -418,6 +420,12 @@ def test_what_was_found_stays_fixed(seed: int, nodes: int) -> None:
 @pytest.mark.parametrize(("seed", "nodes"), [each for each in FOUND if each[1] >= 50], ids=lambda value: str(value))
 def test_what_was_found_in_large_networks_stays_fixed(seed: int, nodes: int) -> None:
     run_schedule(seed, nodes, duration_s=30.0)
+
+
+@pytest.mark.long
+def test_a_hidden_member_whose_hidden_root_is_cut_off_finds_another_one() -> None:
+    """Found by chance: it had no link to its root, and no address to ping it by, so that nothing told it for a minute."""
+    run_schedule(37, 50)
 
 
 def test_a_broken_promise_names_the_command_that_shows_it_again() -> None:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from iris_overlay.neighbours import GIVEN_UP_S
 from iris_py.testing.pastry_simulation import PastrySimulation
 
 
@@ -170,6 +171,22 @@ def test_hidden_nodes_take_part(part: float) -> None:
     simulation.run_for(10.0)
     simulation.lookup_all(500, over_s=5.0)
     check(simulation)
+
+
+def test_hidden_leaves_that_took_each_other_for_dead_find_each_other_again() -> None:
+    """Neither can dial the other, and the ring may not know a way for a moment: nobody else would tell them."""
+    simulation = PastrySimulation(seed=18)
+    simulation.grow(10, over_s=5.0)
+    contacts = [simulation.random_active() for _ in range(2)]
+    first, second = (simulation.start_node([contact], is_dialable=False) for contact in contacts)
+    simulation.run_for(10.0)
+    for node, other in ((first, second), (second, first)):
+        node.pastry.peer_dead(other.info.id, simulation.now)
+        simulation.apply(node)
+    simulation.run_for(0.5 * GIVEN_UP_S)
+    assert set(simulation.misplaced()) == {first, second}
+    simulation.run_for(2 * GIVEN_UP_S)
+    assert simulation.misplaced() == []
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

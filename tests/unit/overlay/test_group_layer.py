@@ -471,6 +471,16 @@ def test_an_accused_member_is_told_at_once() -> None:
     assert fixture.sent() == []  # It is no member any more, and was told.
 
 
+def test_an_accused_member_that_the_ring_does_not_have_yet_is_told_as_soon_as_it_does() -> None:
+    """Rings merge: the root cannot reach a member, asks the ring, and the nearest node there is another one, or the root."""
+    fixture = Fixture()
+    accused = Accused(OTHER.id, (1 << 32) - 1)
+    fixture.layer.delivered(OTHER.id, encode_group_message(accused), PEER, (PEER.id,), 1.0)
+    assert fixture.sent() == []
+    fixture.layer.leaves_changed([OTHER], [], 1.1)
+    assert fixture.sent() == [(OTHER, accused)]
+
+
 def test_a_directory_that_is_handed_to_a_node_that_is_no_root_is_passed_on() -> None:
     fixture = Fixture()
     fixture.ring.is_mine = False

@@ -6,7 +6,7 @@ import random
 
 from iris_overlay.counters import Counters
 from iris_overlay.events import GroupJoined, GroupLeft
-from iris_overlay.executors import ENTRUSTED_MAX, REPEAT_S, Executors
+from iris_overlay.executors import ACCUSED_S, ENTRUSTED_MAX, REPEAT_S, Executors
 from iris_overlay.group_config import GroupConfig
 from iris_overlay.group_io import Outbox
 from iris_overlay.group_messages import (
@@ -21,7 +21,7 @@ from iris_overlay.group_messages import (
     Unregister,
 )
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.memberships import COMMANDS_MAX, Memberships
+from iris_overlay.memberships import COMMANDS_MAX, HIDDEN_ASKED_S, Memberships
 from iris_overlay.messages import NodeInfo
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
@@ -34,10 +34,10 @@ CONFIG = GroupConfig()
 class Fixture:
     """A member side and what it sends."""
 
-    def __init__(self, *, is_active: bool = True, seed: int = 1) -> None:
+    def __init__(self, *, is_active: bool = True, seed: int = 1, local: NodeInfo = LOCAL) -> None:
         self.outbox = Outbox()
         self.counters = Counters()
-        self.members = Memberships(LOCAL, CONFIG, random.Random(seed), self.outbox, self.counters)
+        self.members = Memberships(local, CONFIG, random.Random(seed), self.outbox, self.counters)
         if is_active:
             self.members.activate(0.0)
 
@@ -60,7 +60,7 @@ def test_a_join_is_routed_and_completes_when_it_is_applied() -> None:
     fixture.members.join(A, b"x", 1.0)
     assert fixture.sent() == [(A, register(A, 1, b"x"))]
     assert fixture.completed() == []
-    fixture.members.applied(Applied(ROOT, [(A, 1, 5, True)]))
+    fixture.members.applied(Applied(ROOT, [(A, 1, 5, True)]), 1.0)
     assert fixture.completed() == [GroupJoined(A)]
     assert fixture.members.root_of(A) == ROOT
     assert fixture.members.needs(ROOT.id)
@@ -97,12 +97,12 @@ def test_an_unanswered_join_completes_after_its_bound_and_is_tried_again() -> No
 def test_a_leave_completes_when_it_is_applied() -> None:
     fixture = Fixture()
     fixture.members.join(A, b"", 0.0)
-    fixture.members.applied(Applied(ROOT, [(A, 1, 1, True)]))
+    fixture.members.applied(Applied(ROOT, [(A, 1, 1, True)]), 1.0)
     fixture.sent()
     fixture.completed()
     fixture.members.leave(A, 1.0)
     assert fixture.sent() == [(ROOT, Unregister(LOCAL, [(A, 2)]))]
-    fixture.members.applied(Applied(ROOT, [(A, 2, 0, False)]))
+    fixture.members.applied(Applied(ROOT, [(A, 2, 0, False)]), 1.0)
     assert fixture.completed() == [GroupLeft(A)]
     assert fixture.members.deadline() is None
     fixture.members.leave(A, 2.0)
@@ -123,7 +123,7 @@ def test_renewals_go_out_in_one_message_per_root() -> None:
     fixture = Fixture()
     for group in (A, B):
         fixture.members.join(group, b"", 0.0)
-        fixture.members.applied(Applied(ROOT, [(group, fixture.members.stamp, 1, True)]))
+        fixture.members.applied(Applied(ROOT, [(group, fixture.members.stamp, 1, True)]), 1.0)
     fixture.sent()
     deadline = fixture.members.deadline()
     assert deadline is not None
@@ -137,7 +137,7 @@ def test_renewals_go_out_in_one_message_per_root() -> None:
 def test_members_of_a_dead_root_register_at_once() -> None:
     fixture = Fixture()
     fixture.members.join(A, b"", 0.0)
-    fixture.members.applied(Applied(ROOT, [(A, 1, 1, True)]))
+    fixture.members.applied(Applied(ROOT, [(A, 1, 1, True)]), 1.0)
     fixture.sent()
     fixture.members.lose_root(ROOT.id, 5.0)
     fixture.members.handle_timeout(5.0)
@@ -148,8 +148,8 @@ def test_who_handed_the_directory_over_misses_the_new_root() -> None:
     fixture = Fixture()
     fixture.members.join(A, b"", 0.0)
     fixture.members.join(B, b"", 0.0)
-    fixture.members.applied(Applied(LOCAL, [(A, 1, 1, True)]))
-    fixture.members.applied(Applied(PEERS[0], [(B, 2, 1, True)]))
+    fixture.members.applied(Applied(LOCAL, [(A, 1, 1, True)]), 1.0)
+    fixture.members.applied(Applied(PEERS[0], [(B, 2, 1, True)]), 1.0)
     fixture.members.root_moved(A, ROOT)
     fixture.members.root_moved(B, ROOT)  # which had told that it has the directory before that was known here
     fixture.sent()
@@ -174,7 +174,7 @@ def test_many_members_of_a_dead_root_do_not_all_register_at_the_same_moment() ->
     for seed in range(5):
         fixture = Fixture(seed=seed)
         fixture.members.join(A, b"", 0.0)
-        fixture.members.applied(Applied(ROOT, [(A, 1, VIEW_MAX + 1, True)]))
+        fixture.members.applied(Applied(ROOT, [(A, 1, VIEW_MAX + 1, True)]), 1.0)
         fixture.members.lose_root(ROOT.id, 5.0)
         first_s.append(fixture.members.deadline())
     assert len(set(first_s)) == 5
@@ -197,15 +197,38 @@ def test_a_declared_death_is_refuted_with_a_new_incarnation() -> None:
     assert fixture.members.accused((1 << 32) - 1, 1.0)
     assert fixture.sent() == [(A, register(A, (1 << 32) + 1))]
     assert not fixture.members.accused((1 << 32) - 1, 1.0)
-    fixture.members.applied(Applied(ROOT, [(A, (1 << 32) + 1, 1, True)]))
+    fixture.members.applied(Applied(ROOT, [(A, (1 << 32) + 1, 1, True)]), 1.0)
     assert fixture.completed() == [GroupJoined(A)]
 
 
 def test_a_membership_that_is_none_is_ended() -> None:
     fixture = Fixture()
     fixture.members.stamp = 7
-    fixture.members.applied(Applied(ROOT, [(A, 3, 1, True), (B, 3, 1, False)]))
+    fixture.members.applied(Applied(ROOT, [(A, 3, 1, True), (B, 3, 1, False)]), 1.0)
     assert fixture.sent() == [(ROOT, Unregister(LOCAL, [(A, 7)]))]
+
+
+def test_who_was_accused_while_it_joined_registers_again_through_the_ring() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.sent()
+    fixture.members.applied(Applied(ROOT, [(A, 1, 1, False)]), 1.0)
+    assert fixture.completed() == [GroupJoined(A)]
+    assert fixture.sent() == [(A, register(A, 1))]
+    assert fixture.members.roots() == []
+
+
+def test_a_hidden_member_of_a_hidden_root_registers_again_and_again() -> None:
+    """No link between them ends, and no datagram stays unanswered: nothing else tells that the root is gone."""
+    hidden, root = PEERS[:2]
+    for local, at, is_again in ((hidden, root, True), (hidden, ROOT, False), (LOCAL, root, False), (hidden, hidden, False)):
+        fixture = Fixture(local=local)
+        fixture.members.join(A, b"", 0.0)
+        fixture.members.applied(Applied(at, [(A, 1, 1, True)]), 1.0)
+        fixture.sent()
+        fixture.members.handle_timeout(1.0 + HIDDEN_ASKED_S)
+        expected = [(A, Register(local, [Registration(A, b"", 1)]))]
+        assert fixture.sent() == (expected if is_again else [])
 
 
 def test_waiting_commands_are_bounded() -> None:
@@ -213,7 +236,7 @@ def test_waiting_commands_are_bounded() -> None:
     for _ in range(COMMANDS_MAX + 5):
         fixture.members.join(A, b"", 0.0)
     assert len(fixture.completed()) == 5
-    fixture.members.applied(Applied(ROOT, [(A, fixture.members.stamp, 1, True)]))
+    fixture.members.applied(Applied(ROOT, [(A, fixture.members.stamp, 1, True)]), 1.0)
     assert len(fixture.completed()) == COMMANDS_MAX
 
 
@@ -264,6 +287,20 @@ def test_a_dead_neighbour_is_accused_twice_and_told_when_it_comes_back() -> None
     assert outbox.posts[2:] == [(dead, Accused(dead.id, (1 << 32) - 1))]
     assert len(executors) == 0
     assert executors.deadline() is None
+
+
+def test_an_accusation_that_does_not_reach_the_accused_waits_for_it() -> None:
+    outbox = Outbox()
+    executors = Executors(outbox)
+    for stamp in (7, 5):
+        executors.keep_accusation(Accused(PEERS[0].id, stamp), 1.0)
+    executors.returned(PEERS[0])
+    assert outbox.posts == [(PEERS[0], Accused(PEERS[0].id, 7))]
+    for number, peer in enumerate(PEERS):
+        executors.keep_accusation(Accused(peer.id, number), 1.0)
+    assert len(executors) == ENTRUSTED_MAX
+    executors.keep_accusation(Accused(PEERS[0].id, 7), 1.1 + ACCUSED_S)
+    assert len(executors) == 1
 
 
 def test_who_needs_nothing_is_not_accused() -> None:
