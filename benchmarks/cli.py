@@ -12,7 +12,20 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import drain, fairness, join, latency, memory, races, scale, stalls, subscriptions, throughput, tunnels
+from benchmarks import (
+    detection,
+    drain,
+    fairness,
+    join,
+    latency,
+    memory,
+    races,
+    scale,
+    stalls,
+    subscriptions,
+    throughput,
+    tunnels,
+)
 from benchmarks.harness import BenchmarkFailed
 from benchmarks.report import Row, as_table, make_rows
 from benchmarks.report import as_json as make_json
@@ -40,6 +53,7 @@ class What(enum.Enum):
     RACES = "races"
     SUBSCRIPTIONS = "subscriptions"
     STALLS = "stalls"
+    DETECTION = "detection"
     ALL = "all"
 
 
@@ -58,6 +72,7 @@ _SECTIONS = {
     What.RACES: races.section,
     What.SUBSCRIPTIONS: subscriptions.section,
     What.STALLS: stalls.section,
+    What.DETECTION: detection.section,
 }
 #: They take long, and nobody is compared there.
 _BY_NAME_ONLY = set(What) - {What.LATENCY, What.THROUGHPUT, What.SMALL, What.JOIN}

@@ -203,6 +203,8 @@ class Wires:
         self.hosts: dict[int, SimulatedNode] = {}
         self.down: dict[int, None] = {}  # Hosts without power: nobody refuses there.
         self.sides: dict[int, int] = {}
+        self.mute: dict[int, None] = {}  # Hosts from which nothing arrives anywhere.
+        self.deaf: dict[int, None] = {}  # Hosts at which nothing arrives.
         self._heap = heap
         self._rng = rng
         self._post = post
@@ -228,9 +230,17 @@ class Wires:
         """Return whether no partition lies between two nodes."""
         return self.sides.get(first.index, 0) == self.sides.get(second.index, 0)
 
-    def is_held_up(self, link: SimulatedLink) -> bool:
-        """Return whether nothing passes a link."""
-        return link.stalled_until > self._heap.now or not self.is_connected(*link.ends)
+    def reaches(self, sender: SimulatedNode, receiver: SimulatedNode) -> bool:
+        """Return whether what a node sends arrives at another one."""
+        return self.is_connected(sender, receiver) and sender.index not in self.mute and receiver.index not in self.deaf
+
+    def is_held_up(self, link: SimulatedLink, to: int) -> bool:
+        """Return whether nothing passes a link towards one of its ends."""
+        return link.stalled_until > self._heap.now or not self.reaches(link.ends[1 - to], link.ends[to])
+
+    def is_impaired(self, link: SimulatedLink) -> bool:
+        """Return whether nothing passes a link in one direction at least."""
+        return self.is_held_up(link, 0) or self.is_held_up(link, 1)
 
     def links(self) -> list[SimulatedLink]:
         """Return the links that some end believes in."""
@@ -247,8 +257,19 @@ class Wires:
     def partition(self, sides: Iterable[Iterable[int]]) -> None:
         """Let no byte pass between these sets of indices; those in none of them are one more set."""
         self.sides = {index: number for number, side in enumerate(sides, 1) for index in side}
-        for link in self.links():
-            if self.is_held_up(link):
+        self._notice_cuts(self.links())
+
+    def cut(self, node: SimulatedNode, *, mute: bool = False, deaf: bool = False) -> None:
+        """Let nothing that a host sends arrive, nothing arrive at it, or both, as a firewall or a broken cable does."""
+        for hosts, is_cut in ((self.mute, mute), (self.deaf, deaf)):
+            hosts.pop(node.index, None)
+            if is_cut:
+                hosts[node.index] = None
+        self._notice_cuts(node.links.values())
+
+    def _notice_cuts(self, links: Iterable[SimulatedLink]) -> None:
+        for link in links:
+            if self.is_impaired(link):
                 self._watch_silence(link)
             else:
                 self._heap.schedule(self._heap.now + self._rng.uniform(0.0, RESENT_S), self._release, link)
@@ -323,16 +344,16 @@ class Wires:
         if link.was_reset:
             if item is Item.OPEN:
                 self._post(link.ends[0], self._fail_dial, data, False)
-        elif link.waiting[to] or self.is_held_up(link):
+        elif link.waiting[to] or self.is_held_up(link, to):
             link.waiting[to].append((item, data))
         else:
             self._reach_process(link, to, item, data)
 
     def _release(self, link: SimulatedLink) -> None:
-        if self.is_held_up(link):
-            return
         self._end_silence(link)
         for to in (0, 1):
+            if self.is_held_up(link, to):
+                continue
             waiting = list(link.waiting[to])
             link.waiting[to].clear()
             for item, data in waiting:
@@ -342,7 +363,7 @@ class Wires:
         self._heap.schedule(self._heap.now + self._rng.uniform(*SILENCE_S), self._give_up, link, link.signs)
 
     def _end_silence(self, link: SimulatedLink) -> None:
-        if not self.is_held_up(link) and all(node.is_running for node in link.ends):
+        if not self.is_impaired(link) and all(node.is_running for node in link.ends):
             link.signs += 1
 
     def _give_up(self, link: SimulatedLink, signs: int) -> None:
@@ -390,7 +411,7 @@ class Wires:
         index = self._indices.get(address.rpartition(":")[0], -1)
         target = self.hosts.get(index)
         self._heap.schedule(now + self.faults.dial_timeout_s, self._time_out, dial)
-        if target is None or index in self.down or not self.is_connected(node, target):
+        if target is None or index in self.down or not self._can_shake_hands(node, target):
             return
         if target.reach is Reach.WALLED and target is not node:
             return
@@ -401,6 +422,9 @@ class Wires:
             self._heap.schedule(now + 2 * latency, self._post, node, self._fail_dial, dial, False)
         else:
             self._heap.schedule(now + latency, self._post, target, self._accept, dial, target)
+
+    def _can_shake_hands(self, node: SimulatedNode, target: SimulatedNode) -> bool:
+        return self.reaches(node, target) and self.reaches(target, node)
 
     def _time_out(self, dial: _Dial) -> None:
         if not dial.is_done:
@@ -414,7 +438,7 @@ class Wires:
 
     def _accept(self, dial: _Dial, target: SimulatedNode) -> None:
         node, now = dial.node, self._heap.now
-        if dial.is_done or not node.is_alive or not self.is_connected(node, target):
+        if dial.is_done or not node.is_alive or not self._can_shake_hands(node, target):
             return
         if node is target:
             self._finish_dial(dial, target)
@@ -482,7 +506,7 @@ class Wires:
 
     def _carry(self, node: SimulatedNode, target: SimulatedNode, data: bytes, source: tuple[str, int]) -> None:
         faults, rng, heap = self.faults, self._rng, self._heap
-        if not target.is_alive or not self.is_connected(node, target):
+        if not target.is_alive or not self.reaches(node, target):
             return
         when = heap.now + self.latency(node, target)
         while not faults.datagram_lost or rng.random() >= faults.datagram_lost:

@@ -251,6 +251,11 @@ class OverlaySimulation:
             self._wires.partition(())
             self.checks.disturb(AFTER_HEAL_S)
 
+    def cut(self, index: int, *, mute: bool = False, deaf: bool = False) -> None:
+        """Let nothing that a host sends arrive, nothing arrive at it, or both; with neither all is well again."""
+        self.checks.disturb(AFTER_PARTITION_S)
+        self._wires.cut(self.nodes[index], mute=mute, deaf=deaf)
+
     def reset_link(self, first: int, second: int) -> bool:
         """Reset the link between two nodes; return whether there is one."""
         link = self._link(first, second)

@@ -127,7 +127,7 @@ class Detector:
         except MessageError:
             self.counters.datagrams_invalid += 1
             return
-        self._probing.heard_at = now
+        self._probing.note_heard(now)
         if type(message) is Ping:
             self._receive_ping(message, source, now)
         elif type(message) is Ack:
@@ -139,7 +139,7 @@ class Detector:
     def heard_from(self, peer: NodeId, now: float) -> None:
         """Say that something arrived over a link. Costs a lookup, unless the peer is in doubt: call it for every batch."""
         probing = self._probing
-        probing.heard_at = now
+        probing.note_heard(now)
         watch = probing.watches.get(peer)
         if watch is None or (watch.stage is Stage.IDLE and not watch.is_dead):
             return

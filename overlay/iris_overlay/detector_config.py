@@ -11,7 +11,9 @@ How long a stopped peer lives on, at most, with the neighbour whose right-hand n
 The rest, 0.2 s, is for timers that are late. A suspicion of 1.0 s would leave only half of that. With a local health of h the
 last three take 1 + h times as long: only who has reason to doubt itself is slower.
 
-For the other contacts it is no promise: the turn comes once per pass, and another ping precedes the requests.
+For the other contacts it is no promise: the turn comes once per pass, and another ping precedes the requests. But those that are
+near a stopped neighbour, and may have stopped with it, are asked when it leaves its first ping unanswered, and are dead
+probe_timeout_s_min later than it. Who heard nobody meanwhile suspects once more before it believes that all others are dead.
 
 How long a check takes, at most (`check_s_max`): probe_timeout_s_min + indirect_timeout_s + suspicion_s_min = 1.05 s.
 """
@@ -44,6 +46,10 @@ suspect themselves, and look at it when they are told. Too small: the same few a
 SUSPICION_ROUNDS: Final = 3
 """How often a suspect is asked, directly and through helpers, before it is dead. Too small: at 10 % loss the living die. Too
 large: the last rounds leave no time to answer."""
+
+NEAREST_ASKED: Final = 5
+"""How many of the nearest contacts are asked when the right-hand neighbour, one of them, leaves its first ping unanswered. Too
+small: of several that stopped together the last ones are found late. Too large: datagrams for each first ping that is lost."""
 
 LOSSY_PART: Final = 0.08
 """When more first pings than this are lost on the living, nothing is saved on helpers. At 1 % loss of datagrams it is 0.02, at
@@ -113,6 +119,16 @@ class DetectorConfig:
     def detection_s_max(self) -> float:
         """Return how long after its last answer a stopped right-hand neighbour is dead, by healthy timers."""
         return self.period_s + self.probe_timeout_s_max + self.indirect_timeout_s + self.suspicion_s
+
+    @property
+    def silence_s_max(self) -> float:
+        """Return how long nobody is heard, at most, while this host is well: by then the right-hand neighbour has not answered,
+        others were asked, and one of those answers.
+
+        Too small: chance and loss look like a cut, and deaths are found late. Too large: a host that is cut off for two seconds
+        takes the others for dead.
+        """
+        return self.period_s + self.probe_timeout_s_max
 
     @property
     def check_s_max(self) -> float:

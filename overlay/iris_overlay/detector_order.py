@@ -63,6 +63,10 @@ class ProbeOrder:
         """Return whether a peer is among the contacts that were named first: the neighbour and the leaf set."""
         return peer in self._near
 
+    def nearest(self, count: int) -> list[Contact]:
+        """Return the contacts that were named first."""
+        return list(islice(self.contacts.values(), count))
+
     def heard(self, peer: NodeId) -> None:
         """Remember that a contact asked whether this node lives: until its next turn it need not be asked itself."""
         self._heard.add(peer)

@@ -70,8 +70,10 @@ class Watch:
         "is_checked",
         "is_dead",
         "is_deaf",
+        "is_doubted_twice",
         "is_drained",
         "is_heard",
+        "is_urgent",
         "multiplier",
         "round",
         "rtt_deviation_s",
@@ -94,6 +96,10 @@ class Watch:
         self.is_deaf = False
         # Its death was due at a late timer, and was put off once.
         self.is_drained = False
+        # Its death was due while nobody was heard, and its suspicion began anew, once.
+        self.is_doubted_twice = False
+        # Somebody doubts it, or fell silent beside it: it is asked once, and briefly, before others are.
+        self.is_urgent = False
         # Of this probe: all its pings and requests carry one sequence, so a late answer to any of them still counts.
         self.sequence = -1
         self.started_at = -inf

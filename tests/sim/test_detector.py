@@ -180,7 +180,7 @@ def test_traffic_does_not_depend_on_the_size() -> None:
         ring.run_for(60.0)
         figures.append((ring.datagrams_per_node_s(), ring.bytes_per_node_s()))
     assert all(datagrams < 4.5 and size < 400 for datagrams, size in figures)
-    assert figures[0][0] == pytest.approx(figures[1][0], rel=0.05)
+    assert figures[0][0] == pytest.approx(figures[1][0], rel=0.1)
 
 
 def test_two_nodes_send_two_datagrams_per_second_and_find_each_other_dead() -> None:

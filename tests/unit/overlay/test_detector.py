@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris_overlay.detector import Detector
-from iris_overlay.detector_config import CHECKS_MAX, CONTACTS_MAX, RELAYS_MAX, DetectorConfig
+from iris_overlay.detector_config import CHECKS_MAX, CONTACTS_MAX, NEAREST_ASKED, RELAYS_MAX, DetectorConfig
 from iris_overlay.detector_events import Alive, Contact, Dead, DetectorEvent, Pinged, Suspected
 from iris_overlay.detector_messages import (
     DETECTOR_BYTES_MAX,
@@ -960,7 +960,7 @@ def test_who_has_one_contact_cannot_tell_whose_failure_it_is() -> None:
 def test_a_stall_keeps_suspicions_from_maturing_and_accuses_nobody_for_a_period() -> None:
     harness = Harness()
     harness.run_for(3.0)
-    harness.silent = {harness.neighbour.id, *(other.id for other in harness.others)}
+    harness.silent = {harness.neighbour.id}
     while Suspected(harness.neighbour.id) not in harness.events:
         harness.run_for(0.01)
     harness.events.clear()
@@ -968,10 +968,10 @@ def test_a_stall_keeps_suspicions_from_maturing_and_accuses_nobody_for_a_period(
     assert due is not None
     stalled_until = harness.now = due + 0.6
     harness.detector.handle_timeout(harness.now)
+    assert harness.detector.local_health >= 1
     harness.run_for(0.999)
     assert harness.verdicts() == []
     assert harness.detector.counters.stalls == 1
-    assert harness.detector.local_health >= 1
     harness.run_until(stalled_until + 1.0 + 0.89)
     assert Dead(harness.neighbour.id) not in harness.events
     harness.run_until(stalled_until + 1.0 + 0.91)
@@ -1030,9 +1030,9 @@ def test_health_scales_the_times_and_recovers() -> None:
     harness.silent = {harness.neighbour.id, *(other.id for other in harness.others)}
     due = harness.detector.deadline()
     assert due is not None
-    harness.run_until(due + 4 * (0.5 + 0.4 + 0.9) - 0.01)
+    harness.run_until(due + 4 * (0.5 + 0.4 + 2 * 0.9) - 0.01)
     assert Dead(harness.neighbour.id) not in harness.events
-    harness.run_until(due + 4 * (0.5 + 0.4 + 0.9) + 0.01)
+    harness.run_until(due + 4 * (0.5 + 0.4 + 2 * 0.9) + 0.01)
     assert Dead(harness.neighbour.id) in harness.events
     harness.silent = set()
     harness.run_for(20.0)
@@ -1045,6 +1045,86 @@ def test_silence_of_everybody_is_first_of_all_our_own_failure() -> None:
     harness.silent = {harness.neighbour.id, *(other.id for other in harness.others)}
     harness.run_for(30.0)
     assert 5 <= harness.detector.local_health <= CONFIG.health_max
+
+
+def test_a_host_that_was_cut_off_for_two_seconds_takes_nobody_for_dead() -> None:
+    """Whatever the moment: what it asked last before others reach it again was not answered, either."""
+    for phase in range(20):
+        harness = Harness()
+        harness.run_for(QUIET_S + phase / 20)
+        everybody = {harness.neighbour.id, *(other.id for other in harness.others)}
+        for _ in range(3):
+            harness.silent = everybody
+            harness.run_for(2.0)
+            harness.silent = set()
+            harness.run_for(2.0)
+        assert not [event for event in harness.events if type(event) is Dead]
+
+
+def test_who_stays_cut_off_finds_out() -> None:
+    harness = Harness()
+    harness.run_for(QUIET_S)
+    harness.silent = {harness.neighbour.id, *(other.id for other in harness.others)}
+    harness.run_for(1.0 + 0.2 + 0.4 + 2 * 0.9 + 0.01)
+    assert Dead(harness.neighbour.id) in harness.events
+
+
+def test_one_answer_of_anybody_shows_that_it_is_not_this_host() -> None:
+    """All but one of the nearest stopped: the one that lives is asked, so that nobody has to be asked twice."""
+    harness = Harness()
+    harness.run_for(QUIET_S)
+    harness.silent = {harness.neighbour.id, *(other.id for other in harness.others)} - {contact(4).id}
+    harness.run_for(CONFIG.detection_s_max + 0.01)
+    assert Dead(harness.neighbour.id) in harness.events
+    assert harness.detector.local_health == 0
+
+
+def test_those_beside_a_neighbour_that_leaves_its_first_ping_unanswered_are_asked_at_once() -> None:
+    harness = Harness()
+    harness.run_for(QUIET_S)
+    near = [other.id for other in harness.others[: NEAREST_ASKED - 1]]
+    harness.silent = {harness.neighbour.id, *near}
+    asked = harness.detector.deadline()
+    assert asked is not None
+    while True:
+        sent = harness.run_until(harness.detector.deadline() or 0.0)
+        if any(type(message) is Ping and message.target == harness.neighbour.id for _, _, message in sent):
+            break
+    begun = harness.now
+    sent = harness.run_until(begun + CONFIG.probe_timeout_s_min + 0.001)
+    assert {message.target for _, _, message in sent if type(message) is Ping} == {harness.neighbour.id, *near}
+    harness.run_until(begun + 2 * CONFIG.probe_timeout_s_min + CONFIG.indirect_timeout_s + CONFIG.suspicion_s + 0.01)
+    assert {event.peer for event in harness.events if type(event) is Dead} == {harness.neighbour.id, *near}
+
+
+def test_where_much_is_lost_a_lost_ping_says_nothing_about_those_beside() -> None:
+    harness = Harness()
+    harness.detector._probing.lost_part = 0.3
+    harness.run_for(3.0)
+    harness.silent = {harness.neighbour.id}
+    while harness.detector._probing.watches[harness.neighbour.id].stage is not Stage.INDIRECT:
+        harness.run_for(0.01)
+    assert len(harness.detector._probing.watches) <= 2  # The neighbour, and whose turn it is.
+
+
+def test_a_check_and_an_accusation_go_on_with_the_probe_that_is_under_way() -> None:
+    for how in ("check", "accusation"):
+        for stage in (Stage.REPEATED, Stage.INDIRECT):
+            harness = Harness()
+            harness.run_for(QUIET_S)
+            far = contact(9)
+            harness.silent = {far.id}
+            while (watch := harness.detector._probing.watches.get(far.id)) is None or watch.stage is not stage:
+                harness.run_for(0.01)
+            sequence = watch.sequence
+            if how == "check":
+                harness.detector.check(far, harness.now)
+            else:
+                harness.give(PingRequest(1, contact(3).id, far.id, *pack_address(far.address), 0))
+            assert watch.stage is Stage.INDIRECT
+            assert watch.sequence == sequence
+            harness.run_for(CONFIG.indirect_timeout_s + CONFIG.suspicion_s)
+            assert Dead(far.id) in harness.events
 
 
 def test_an_early_call_is_harmless() -> None:
