@@ -141,7 +141,7 @@ class Memberships:
             membership = self.groups.get(group) or self._leaving.get(group)
             if membership is None and is_member:
                 # An old copy became the directory, or a registration came late.
-                self._outbox.send(message.root, Unregister(self._local, [(group, self.stamp)]))
+                self._outbox.send(message.root, Unregister(self._local, [(group, max(stamp, self.stamp))]))
             if membership is None or membership.stamp != stamp:
                 continue
             self._complete_group(group, stamp)

@@ -53,6 +53,10 @@ OPERATORS: Final = tuple(
 )
 
 
+#: The star that stands for no multiplication.
+KEYWORDS_ONLY: Final = "*,"
+
+
 @dataclass(frozen=True, order=True, slots=True)
 class Mutant:
     """One defect: an operator at one of the places in a module where it applies."""
@@ -123,18 +127,24 @@ def modules_of(stratum: str) -> list[str]:
 def mutants_of(module: str) -> tuple[Mutant, ...]:
     """Return all mutants of a module that may change what it does."""
     text = (ROOT / module).read_text()
-    idle = idle_lines(text)
+    idle, lines = idle_lines(text), text.splitlines()
     tree = get_ast(text)
     found = []
     for name in OPERATORS:
         operator = get_operator(name)()
         starts = [start for node in ast_nodes(tree) for start, _end in operator.mutation_positions(node)]
-        found += [Mutant(module, line, name, number) for number, (line, _column) in enumerate(starts) if line not in idle]
+        found += [
+            Mutant(module, line, name, number)
+            for number, (line, _column) in enumerate(starts)
+            if line not in idle and lines[line - 1].strip() != KEYWORDS_ONLY
+        ]
     return tuple(sorted(found))
 
 
 def idle_lines(text: str) -> set[int]:
-    """Return the lines where a change is no defect: annotations, assertions of our own invariants, and constants to tune."""
+    """Return the lines where a change is no defect: annotations, heads of classes, assertions of our own invariants, and
+    constants to tune.
+    """
     idle: set[int] = set()
 
     def leave_out(node: ast.expr | ast.stmt | None) -> None:
@@ -150,6 +160,8 @@ def idle_lines(text: str) -> set[int]:
             leave_out(node.returns)
         elif isinstance(node, ast.ClassDef):
             owners.append(node)
+            # How a class is made, frozen or with slots: a fence against mistakes of ours.
+            idle.update(range(min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.body[0].lineno))
         elif isinstance(node, ast.Assert | ast.If | ast.Call) and _is_idle(node):
             leave_out(node)
     for owner in owners:

@@ -309,6 +309,34 @@ def test_a_directory_is_handed_over_before_it_is_said_to_be() -> None:
     assert fixture.layer.table_sizes()["directories"] == 0
 
 
+def test_a_handover_ends_when_the_node_is_the_root_again() -> None:
+    """The node that was to be the root is gone before it had the directory: it is not sent there again and again."""
+    fixture = Fixture()
+    fixture.receive(register(OTHER), OTHER)
+    fixture.ring.is_mine = False
+    fixture.ring.neighbours = [PEER]
+    fixture.layer.handover_wanted(PEER, 2.0)
+    fixture.layer.outputs_to_send()
+    fixture.ring.is_mine = True
+    fixture.ring.neighbours = []
+    fixture.receive(register(PEER), PEER, now=2.5)
+    fixture.sent()
+    directory = fixture.layer.directory_of(G)
+    assert directory is not None
+    assert set(directory) == {OTHER.id, PEER.id}
+    for now in (4.0, 6.0, 8.0):
+        fixture.layer.handle_timeout(now)
+        assert [target for target, message in fixture.sent() if isinstance(message, Copy)] == []
+
+
+def test_a_registration_in_the_name_of_this_node_is_ended_by_it() -> None:
+    """Whoever holds the secret can send one; with a stamp beyond all of this node's, it must not be ended for ever in vain."""
+    fixture = Fixture()
+    fixture.receive(register(LOCAL, stamp=1 << 40), OTHER)
+    assert [message for _, message in fixture.sent() if not isinstance(message, Copy)] == []
+    assert not fixture.layer.directory_of(G)
+
+
 def test_both_halves_of_a_split_are_put_together_and_the_dead_are_asked() -> None:
     fixture = Fixture()
     ids = [NodeId(bytes([number]) * 16) for number in range(1, 4)]

@@ -26,7 +26,7 @@ from iris_overlay.pastry_events import (
     Received,
     Undeliverable,
 )
-from iris_overlay.ring import Timer
+from iris_overlay.ring import LINKS_MAX, NEWCOMER_S, Timer
 from iris_overlay.routing import DETOURS_MAX, HELD_S_MAX
 from iris_overlay.routing_messages import (
     PAYLOAD_BYTES_MAX,
@@ -896,3 +896,56 @@ def test_malformed_messages_are_counted() -> None:
         assert pastry.counters.messages_invalid == number
     wires.settle()
     assert len(wires.of(10, PeerViolated)) == 2
+
+
+def test_so_many_links_are_remembered() -> None:
+    pastry = Pastry(make_info(10), CONFIG, random.Random(1))
+    infos = [NodeInfo(NodeId(number.to_bytes(16, "little")), ()) for number in range(LINKS_MAX + 1)]
+    for info in infos[:-1]:
+        pastry.link_opened(info, 0.0)
+    assert pastry.find(infos[0].id) == infos[0]
+    pastry.link_opened(infos[-1], 0.0)
+    assert pastry.find(infos[0].id) is None
+    assert [pastry.find(info.id) for info in infos[1:]] == infos[1:]
+
+
+def merged_rings() -> Wires:
+    """Return two rings that just became one."""
+    wires = Wires()
+    rings = (range(5, 250, 20), range(15, 250, 20))
+    for ring in rings:
+        for first in ring:
+            wires.add(first, ring[0] if first != ring[0] else None)
+    wires.advance(2.0)
+    wires.link(5, 15)
+    wires.nodes[wires.infos[5].id].merge_with(wires.infos[15], wires.now)
+    order = sorted(wires.infos)
+    while [wires.nodes[wires.infos[first].id].right_neighbour() for first in order] != [
+        wires.infos[first] for first in (*order[1:], order[0])
+    ]:
+        wires.advance(0.01)
+    return wires
+
+
+def test_news_is_spread_once_and_then_once_more() -> None:
+    """All who got somebody from another ring into the middle of their leaf set show it to the edges, not for ever."""
+    wires = merged_rings()
+    merged = wires.count(LeafProbe)
+    wires.advance(20.0)
+    spread = wires.count(LeafProbe)
+    wires.advance(10.0)
+    assert spread - merged > 4 * len(wires.nodes)
+    assert wires.count(LeafProbe) - spread < len(wires.nodes)
+
+
+def test_newcomers_are_admitted_to_the_table_one_by_one() -> None:
+    """Messages go to them when their join is done, and not before."""
+    wires = make_ring(10, 100)
+    ring = wires.nodes[wires.infos[10].id]._ring
+    first, second = make_info(40), make_info(70)
+    ring.note_newcomer(first, 0.0)
+    ring.note_newcomer(second, 1.0)
+    ring.admit_newcomers(NEWCOMER_S)
+    assert (first.id in ring.table, second.id in ring.table) == (True, False)
+    ring.admit_newcomers(1.0 + NEWCOMER_S)
+    assert second.id in ring.table

@@ -118,3 +118,11 @@ def test_what_is_itself_the_base_is_passed_on_in_time() -> None:
     assert sequence.accept(4, "4", 100.2, 1.0, base=5) == []
     assert sequence.expire(101.0, 1.0) == ["5"]
     assert (sequence.skipped, sequence.deadline) == (4, None)
+
+
+def test_a_base_that_is_expected_anyway_skips_nothing() -> None:
+    sequence: Sequence[str] = Sequence()
+    assert sequence.accept(1, "1", 0.0, 1.0, base=1) == ["1"]
+    assert sequence.accept(2, "2", 0.0, 1.0, base=2) == ["2"]
+    assert sequence.accept(4, "4", 0.0, 1.0, base=3) == []
+    assert (sequence.skipped, sequence.since, sequence.deadline) == (0, 1, 1.0)

@@ -10,7 +10,7 @@ from iris_overlay.errors import TooManyGroupsError
 from iris_overlay.events import ViewChanged
 from iris_overlay.group_config import GroupConfig
 from iris_overlay.group_io import Outbox
-from iris_overlay.group_messages import Change, Doubt, GroupMessage, MemberRecord, Told, Unwatch, View, Watch
+from iris_overlay.group_messages import VIEW_MAX, Change, Doubt, GroupMessage, MemberRecord, Told, Unwatch, View, Watch
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.watches import BELIEVE_S, HIDDEN_ASKED_S, MASK_S, TWO_ROOTS_S, Watches
@@ -321,3 +321,12 @@ def test_a_dead_member_is_not_believed_in_again_while_no_root_answers() -> None:
     fixture.watches.views_changed()
     fixture.watches.handle_timeout(1.0 + MASK_S + BELIEVE_S)
     assert [len(event.members) for event in fixture.watches.views_changed()] == [2]
+
+
+@pytest.mark.parametrize("size", [VIEW_MAX, VIEW_MAX + 1])
+def test_who_went_is_remembered_unless_the_view_is_a_sample(size: int) -> None:
+    """Of a sample nobody knows who went: it shows others each time."""
+    members = [record(number) for number in range(1, VIEW_MAX + 1)]
+    fixture = watching(*members, size=VIEW_MAX)
+    fixture.watches.view(view(6, *members[1:], size=size), 1.0)
+    assert (members[0].info.id in fixture.watches.groups[A].gone) == (size <= VIEW_MAX)

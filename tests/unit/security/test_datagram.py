@@ -71,9 +71,11 @@ class TestFormat:
         datagram = DatagramSealer(theirs.primary, sender).seal(b"beacon")
         assert opener.is_foreign(datagram)
         assert not opener.is_foreign(DatagramSealer(ours.primary, sender).seal(b"beacon"))
+        assert opener.is_foreign(datagram[:OVERHEAD_BYTES])
         assert not opener.is_foreign(datagram[: OVERHEAD_BYTES - 1])
         assert not opener.is_foreign(bytes([VERSION + 1]) + datagram[1:])
-        assert not opener.is_foreign(datagram + bytes(DATAGRAM_BYTES_MAX))
+        assert opener.is_foreign(datagram.ljust(DATAGRAM_BYTES_MAX))
+        assert not opener.is_foreign(datagram.ljust(DATAGRAM_BYTES_MAX + 1))
 
     def test_the_largest(self) -> None:
         sealer = DatagramSealer(RING.primary, ALICE)
