@@ -11,8 +11,8 @@ How long a stopped peer lives on, at most, with the neighbour whose right-hand n
 The rest, 0.2 s, is for timers that are late. A suspicion of 1.0 s would leave only half of that. With a local health of h the
 last three take 1 + h times as long: only who has reason to doubt itself is slower.
 
-For the other contacts it is no promise: the turn comes once per pass, and another ping precedes the requests. But those that are
-near a stopped neighbour, and may have stopped with it, are asked when it leaves its first ping unanswered, and are dead
+For the other contacts it is no promise: the turn comes once per pass, and another ping precedes the requests. But those near a
+stopped neighbour, which may have stopped with it, are asked when it leaves its first ping unanswered, and are dead
 probe_timeout_s_min later than it. Who heard nobody meanwhile suspects once more before it believes that all others are dead.
 
 How long a check takes, at most (`check_s_max`): probe_timeout_s_min + indirect_timeout_s + suspicion_s_min = 1.05 s.
