@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from iris_overlay.routing_table import common_zone_parts
+from iris_overlay.ring.table import common_zone_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

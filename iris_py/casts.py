@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from iris_overlay.group_messages import CAST_BYTES_MAX
+from iris_overlay.groups.messages import CAST_BYTES_MAX
 from iris_py.packets import BODY_BYTES_LIMIT
 
 if TYPE_CHECKING:

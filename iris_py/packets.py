@@ -11,7 +11,7 @@ import struct
 
 import msgspec
 
-from iris_overlay.reaching import PACKET_BYTES_MAX
+from iris_overlay.peers.dial_back import PACKET_BYTES_MAX
 from iris_py.errors import MessageTooLarge
 
 #: kind, flags, bytes of headers, bytes of payload, id, argument

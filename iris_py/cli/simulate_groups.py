@@ -7,8 +7,8 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from iris_overlay.group_io import SendTo
-from iris_overlay.group_messages import FANOUT_MAX, CastDown, decode_group_message
+from iris_overlay.groups.io import SendTo
+from iris_overlay.groups.messages import FANOUT_MAX, CastDown, decode_group_message
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
 from iris_py.balancer import MemberLoad, choose_near
 from iris_py.cli.simulate_report import Check, Report
@@ -16,7 +16,7 @@ from iris_py.cli.simulate_trial import Trial
 from iris_py.testing.group_simulation import GroupSimulation
 
 if TYPE_CHECKING:
-    from iris_overlay.group_io import GroupOutput
+    from iris_overlay.groups.io import GroupOutput
     from iris_py.cli.simulate_pace import Pace
     from iris_py.cli.simulate_plan import Plan
     from iris_py.testing.group_simulation import SimulatedNode

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from iris_overlay.counters import Counters
 from iris_overlay.events import Cast, GroupJoined, GroupLeft, ViewChanged
-from iris_overlay.group_config import GroupConfig
-from iris_overlay.group_io import AnswerTo, HandoverDone, RouteTo, SendTo
-from iris_overlay.group_layer import GroupLayer
+from iris_overlay.groups.config import GroupConfig
+from iris_overlay.groups.io import AnswerTo, HandoverDone, RouteTo, SendTo
+from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
 from iris_overlay.messages import NodeInfo
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_overlay.events import Event
-    from iris_overlay.group_io import GroupOutput, Path
+    from iris_overlay.groups.io import GroupOutput, Path
 
 LEAF_HALF = 8
 RING_SIZE = 1 << (8 * ID_BYTES)

@@ -24,7 +24,7 @@ import hashlib
 from random import Random
 from typing import TYPE_CHECKING, Final, Self
 
-from iris_overlay.pastry_config import PastryConfig
+from iris_overlay.ring.config import PastryConfig
 from iris_py.client import start_node
 from iris_py.config import Config
 from iris_py.packets import MAX_MESSAGE_BYTES

@@ -11,12 +11,16 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from iris_overlay import events, executors, group_messages, hops, reaching, ring, routing
-from iris_overlay.copies import GROUPS_MAX
-from iris_overlay.graves import GRAVES_MAX
+from iris_overlay.groups import death_reports
+from iris_overlay.groups import messages as group_messages
+from iris_overlay.groups.copies import GROUPS_MAX
 from iris_overlay.ids import GroupId, NodeId, is_nearer, position
+from iris_overlay.peers import dial_back
+from iris_overlay.ring import hops, routing, state
+from iris_overlay.ring.departed import DEPARTED_MAX
 
 if TYPE_CHECKING:
+    from iris_overlay import events
     from iris_py.testing.overlay_wires import SimulatedNode
     from iris_py.testing.simulation import OverlaySimulation
 
@@ -361,8 +365,8 @@ _NEED_LINKS: Final = {"missing", "roots", "leaves"}
 _SIZES_MAX: Final = {
     "leaves": 16,
     "table": 128,
-    "links": ring.LINKS_MAX,
-    "dead": GRAVES_MAX,
+    "links": state.LINKS_MAX,
+    "dead": DEPARTED_MAX,
     "pending": hops.PENDING_MAX,
     "held": routing.HELD_MAX,
     "arrivals": 65536,
@@ -371,12 +375,12 @@ _SIZES_MAX: Final = {
     "watchers": 100_000,
     "copies": GROUPS_MAX,
     "copied_members": 100_000,
-    "entrusted": 3 * executors.ENTRUSTED_MAX,
+    "entrusted": 3 * death_reports.ENTRUSTED_MAX,
     "casts": 65536,
-    "open_links": ring.LINKS_MAX,
+    "open_links": state.LINKS_MAX,
     "candidates": 256 + 64,
     "dials": 32 + 16,
     "answers": 64,
-    "wanted": reaching.WANTED_MAX,
+    "wanted": dial_back.WANTED_MAX,
     "waited_for": 256,
 }

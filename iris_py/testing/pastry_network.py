@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iris_overlay.ids import ID_BYTES, RING, NodeId, position
 from iris_overlay.messages import NodeInfo
-from iris_overlay.pastry import Pastry
-from iris_overlay.pastry_config import PastryConfig
-from iris_overlay.pastry_events import Activated, HandoverWanted, LeavesChanged, LeavesDoubted, PeerViolated
+from iris_overlay.ring.config import PastryConfig
+from iris_overlay.ring.events import Activated, HandoverWanted, LeavesChanged, LeavesDoubted, PeerViolated
+from iris_overlay.ring.pastry import Pastry
 from iris_py.testing.pastry_watch import DetectorWatch, ModelledWatch
 
 if TYPE_CHECKING:

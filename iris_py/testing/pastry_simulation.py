@@ -16,12 +16,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.ids import ID_BYTES, is_nearer, position
-from iris_overlay.pastry_events import Delivered, Undeliverable
+from iris_overlay.ring.events import Delivered, Undeliverable
 from iris_py.testing.pastry_network import PastryNetwork
 
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
-    from iris_overlay.pastry_config import PastryConfig
+    from iris_overlay.ring.config import PastryConfig
     from iris_py.testing.pastry_network import SimulatedPastry
 
 GROWTH_PER_S: Final = 0.05

@@ -4,7 +4,7 @@
 neighbours on the ring notice a silent one after `silence_s`, and one contact per second is measured, as a detector would.
 
 `DetectorWatch` runs the real thing, a `Detector` of the overlay per node over datagrams that may be lost. There a death is what
-the detector says, or a refused dial, as in `Lifeline`; so the living may be taken for dead, which is counted.
+the detector says, or a refused dial, as in `Liveness`; so the living may be taken for dead, which is counted.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from iris_overlay.detector import Detector
-from iris_overlay.detector_events import Alive, Contact, Pinged, Suspected
-from iris_overlay.lookaround import LookAround
+from iris_overlay.detector.detector import Detector
+from iris_overlay.detector.events import Alive, Contact, Pinged, Suspected
+from iris_overlay.peers.silence_search import SilenceSearch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_overlay.detector_events import Address, DetectorEvent
+    from iris_overlay.detector.events import Address, DetectorEvent
     from iris_overlay.ids import NodeId
-    from iris_overlay.pastry_events import LeavesDoubted
+    from iris_overlay.ring.events import LeavesDoubted
     from iris_py.testing.pastry_network import SimulatedPastry
 
 REMEMBERED_MAX: Final = 16
@@ -40,7 +40,7 @@ STUCK_S: Final = 2.25
 """As `iris_py.link.KEEPALIVE_TIMEOUT_S`: a link breaks that says nothing for so long while something is outstanding."""
 
 BURIED_S: Final = 5.0
-"""As `iris_overlay.lifeline.BURIED_S`: for how long a death is not acted on again."""
+"""As `iris_overlay.peers.liveness.BURIED_S`: for how long a death is not acted on again."""
 
 
 class Network(Protocol):
@@ -187,12 +187,12 @@ class ModelledWatch(Watch):
 class Probed:
     """A node with its detector."""
 
-    __slots__ = ("address", "armed_at", "buried", "contact", "detector", "look_around", "node", "stuck")
+    __slots__ = ("address", "armed_at", "buried", "contact", "detector", "node", "silence_search", "stuck")
 
     def __init__(self, node: SimulatedPastry, detector: Detector, address: Address) -> None:
         self.node = node
         self.detector = detector
-        self.look_around = LookAround(random.Random(node.index))
+        self.silence_search = SilenceSearch(random.Random(node.index))
         self.address = address
         self.contact = Contact(node.info.id, address if node.is_dialable else None)
         self.armed_at = float("inf")
@@ -350,4 +350,4 @@ class DetectorWatch(Watch):
         if is_silent:
             leaves = [info.id for info in node.pastry.leaves()]
             table = (info.id for info in node.pastry.known())
-            probed.detector.look_at(probed.look_around.whom(peer, leaves, (), table, network.now), peer, network.now)
+            probed.detector.look_at(probed.silence_search.whom(peer, leaves, (), table, network.now), peer, network.now)

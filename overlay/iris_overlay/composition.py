@@ -1,6 +1,6 @@
 """The parts of an overlay put together: what one puts out is carried to the one that it concerns, until nothing moves.
 
-`Pastry` is the ring, `GroupLayer` what is kept in it, `Lifeline` knows who lives, `Contacts` gets links to those that somebody
+`Pastry` is the ring, `GroupLayer` what is kept in it, `Liveness` knows who lives, `Contacts` gets links to those that somebody
 here has messages for, `Dialler` and `Discovery` find the network and other parts of it. They do not know each other.
 """
 
@@ -9,11 +9,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from iris_overlay.contacts import ContactFailed, Contacts
 from iris_overlay.counters import Counters
-from iris_overlay.dialling import Dialler
-from iris_overlay.dials import Dials
-from iris_overlay.discovery import Discovery, Stranger
 from iris_overlay.events import (
     Departed,
     LinkReleased,
@@ -21,13 +17,17 @@ from iris_overlay.events import (
     Settled,
     ViewChanged,
 )
-from iris_overlay.group_io import HandoverDone, RouteTo, SendTo
-from iris_overlay.group_layer import GroupLayer
+from iris_overlay.groups.io import HandoverDone, RouteTo, SendTo
+from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.ids import NodeId
-from iris_overlay.lifeline import Lifeline
 from iris_overlay.messages import NodeInfo, check_info
-from iris_overlay.pastry import Pastry
-from iris_overlay.pastry_events import (
+from iris_overlay.peers.contacts import ContactFailed, Contacts
+from iris_overlay.peers.dial_back import Reaching
+from iris_overlay.peers.dialling import Dialler
+from iris_overlay.peers.dials import Dials
+from iris_overlay.peers.discovery import Discovery, Stranger
+from iris_overlay.peers.liveness import Liveness
+from iris_overlay.ring.events import (
     Activated,
     Delivered,
     HandoverWanted,
@@ -40,15 +40,15 @@ from iris_overlay.pastry_events import (
     Received,
     Undeliverable,
 )
-from iris_overlay.reaching import Reaching
+from iris_overlay.ring.pastry import Pastry
 
 if TYPE_CHECKING:
     from iris_overlay.config import OverlayConfig, Rng
-    from iris_overlay.contacts import ContactEvent
     from iris_overlay.events import Event
-    from iris_overlay.group_io import GroupOutput
+    from iris_overlay.groups.io import GroupOutput
     from iris_overlay.ids import GroupId
-    from iris_overlay.pastry_events import PastryEvent
+    from iris_overlay.peers.contacts import ContactEvent
+    from iris_overlay.ring.events import PastryEvent
 
 CONTACTS_ENOUGH: Final = 3
 """A node that is in no ring yet dials nobody else while it has so many links: one of them lets it join."""
@@ -102,7 +102,7 @@ class Composition:
         self._reaching = Reaching(local, ring, self._contacts, self.counters)
         self._dialler = Dialler(local, config, rng, self.counters, self._is_known)
         self._discovery = Discovery(local, config, rng, self._dialler, self.counters, self._is_stranger)
-        self._lifeline = Lifeline(local, config, rng, ring, self._groups, self._contacts, self._dialler)
+        self._liveness = Liveness(local, config, rng, ring, self._groups, self._contacts, self._dialler)
 
     def _is_known(self, node: NodeId) -> bool:
         return node in self._links or self._ring.find(node) is not None
@@ -157,9 +157,9 @@ class Composition:
             for contact_event in self._contacts.events_received():
                 moved = True
                 self._handle_contact(contact_event, now)
-            for verdict in self._lifeline.detector.events_received():
+            for verdict in self._liveness.detector.events_received():
                 moved = True
-                self._lifeline.handle_detector(verdict, now)
+                self._liveness.handle_detector(verdict, now)
             for group_event in self._groups.events_received():
                 moved = True
                 self._handle_group(group_event, now)
@@ -178,7 +178,7 @@ class Composition:
         return True
 
     def _take_events(self) -> None:
-        for part in (self._lifeline, self._reaching):
+        for part in (self._liveness, self._reaching):
             if part.events:
                 self._events += part.events
                 part.events = []
@@ -210,8 +210,8 @@ class Composition:
                 groups.received(event.source, event.payload, now)
         elif isinstance(event, LeavesChanged):
             groups.leaves_changed(event.added, event.removed, now)
-            self._lifeline.refresh(now)
-            self._lifeline.leaves_added(event.added, now)
+            self._liveness.refresh(now)
+            self._liveness.leaves_added(event.added, now)
         elif isinstance(event, HandoverWanted):
             groups.handover_wanted(event.to, now)
         elif isinstance(event, Undeliverable):
@@ -219,17 +219,17 @@ class Composition:
                 groups.undeliverable(event.key, event.payload, now)
         elif isinstance(event, Activated):
             groups.activated(now)
-            self._lifeline.refresh(now)
+            self._liveness.refresh(now)
             self._settle()
         elif isinstance(event, PeerLeft):
-            self._lifeline.left(event.peer, now)
+            self._liveness.left(event.peer, now)
         elif isinstance(event, LeavesDoubted):
-            self._lifeline.detector.look_at(event.leaves, event.witness, now)
+            self._liveness.detector.look_at(event.leaves, event.witness, now)
         elif isinstance(event, PeerAnswered):
-            if not self._lifeline.is_buried(event.peer):  # else it may have come from the dead: the ring takes its time
-                self._lifeline.heard_from(event.peer, now)
+            if not self._liveness.is_buried(event.peer):  # else it may have come from the dead: the ring takes its time
+                self._liveness.heard_from(event.peer, now)
         elif isinstance(event, PeerSilent):
-            self._lifeline.bury(event.info, now, is_silent=True)
+            self._liveness.bury(event.info, now, is_silent=True)
         elif isinstance(event, PeerViolated):
             self.counters.messages_invalid += 1
             self._violate(event.peer, event.reason)
@@ -247,7 +247,7 @@ class Composition:
     def _handle_contact(self, event: ContactEvent, now: float) -> None:
         if isinstance(event, ContactFailed):
             peer = event.info.id
-            is_dead = event.is_refused and self._lifeline.refused(event.info, now)
+            is_dead = event.is_refused and self._liveness.refused(event.info, now)
             self._reaching.contact_failed(event, is_dead=is_dead, now=now)
             if event.is_overflow:
                 self._ring.give_back(peer, event.undelivered, now)

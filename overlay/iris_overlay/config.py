@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from iris_overlay.contacts_config import ContactsConfig
-from iris_overlay.detector_config import DetectorConfig
-from iris_overlay.group_config import GroupConfig
-from iris_overlay.pastry_config import PastryConfig
+from iris_overlay.detector.config import DetectorConfig
+from iris_overlay.groups.config import GroupConfig
+from iris_overlay.peers.config import ContactsConfig
+from iris_overlay.ring.config import PastryConfig
 
 
 class Rng(Protocol):

@@ -1,4 +1,4 @@
-"""What was dropped, by reason: nothing is lost without a trace."""
+"""Counters of drops, by reason: nothing is lost without a trace."""
 
 from __future__ import annotations
 

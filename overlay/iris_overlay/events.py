@@ -1,4 +1,4 @@
-"""What the overlay reports to its owner. Take them with `Overlay.events_received`."""
+"""The events that the overlay reports to its owner (`Overlay.events_received`)."""
 
 from __future__ import annotations
 

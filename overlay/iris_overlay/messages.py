@@ -1,4 +1,4 @@
-"""What nodes say of themselves, and beacons; written as msgpack arrays.
+"""Node infos and beacons, written as msgpack arrays.
 
 A `Beacon` is a datagram. Its sealing is the owner's business; here it is plain. Link messages are in
 `routing_messages.py`, and what they carry for groups in `group_messages.py`; they travel in CONTROL frames of

@@ -10,8 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from iris_overlay.composition import Composition
-from iris_overlay.detector_messages import is_detector_message
-from iris_overlay.dialling import parse_address
+from iris_overlay.detector.messages import is_detector_message
 from iris_overlay.errors import InfoError, StateError
 from iris_overlay.events import (
     Cast,
@@ -23,6 +22,7 @@ from iris_overlay.events import (
     Settled,
 )
 from iris_overlay.messages import NodeInfo, check_info
+from iris_overlay.peers.dialling import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +99,7 @@ class Overlay(Composition):
         peer = info.id
         self._links[peer] = info
         self._violators.pop(peer, None)
-        self._lifeline.link_opened(peer, now)
+        self._liveness.link_opened(peer, now)
         self._contacts.link_opened(peer, now)
         self._reaching.link_opened(peer)
         self._ring.link_opened(info, now)
@@ -127,9 +127,9 @@ class Overlay(Composition):
             self._contacts.link_lost(peer, now)
             self._ring.link_closed(peer, now)
             self._groups.link_lost(peer, now)
-            is_doubtful = not (is_closed or is_violator or self._is_leaving or self._lifeline.is_buried(peer))
+            is_doubtful = not (is_closed or is_violator or self._is_leaving or self._liveness.is_buried(peer))
             if is_doubtful and not self._ring.has_left(peer):
-                self._lifeline.link_broke(info, now)
+                self._liveness.link_broke(info, now)
         else:
             self._to_merge.pop(peer, None)  # It never was open, and will not be.
         self._finish_turn(now)
@@ -169,7 +169,7 @@ class Overlay(Composition):
             return
         self._notice_stall(now)
         self._contacts.heard_from(peer, now)
-        self._lifeline.heard_from(peer, now)
+        self._liveness.heard_from(peer, now)
         self._ring.receive(peer, data, now)
         self._finish_turn(now)
 
@@ -177,7 +177,7 @@ class Overlay(Composition):
         """Handle an authentic datagram."""
         self._notice_stall(now)
         if is_detector_message(data):
-            self._lifeline.detector.receive_datagram(data, source, now)
+            self._liveness.detector.receive_datagram(data, source, now)
         else:
             self._discovery.receive_datagram(data, source, now, self._peers_count())
         self._finish_turn(now)
@@ -190,7 +190,7 @@ class Overlay(Composition):
         self._discovery.handle_timeout(now, self._peers_count())
         self._contacts.handle_timeout(now)
         self._reaching.handle_timeout(now)
-        self._lifeline.handle_timeout(now)
+        self._liveness.handle_timeout(now)
         self._ring.handle_timeout(now)
         self._groups.handle_timeout(now)
         self._finish_turn(now)
@@ -255,7 +255,7 @@ class Overlay(Composition):
         """
         check_info(info)
         if info.id not in self._links:
-            if self._lifeline.wanted(info, now):
+            if self._liveness.wanted(info, now):
                 self._reaching.connect(info, now)
             self._finish_turn(now)
 
@@ -328,7 +328,7 @@ class Overlay(Composition):
     def datagrams_to_send(self) -> list[tuple[tuple[str, int] | None, bytes]]:
         """Take the datagrams to send; None is the multicast group."""
         datagrams, self._discovery.datagrams = self._discovery.datagrams, []
-        datagrams += self._lifeline.detector.datagrams_to_send()
+        datagrams += self._liveness.detector.datagrams_to_send()
         return datagrams
 
     def events_received(self) -> list[Event]:
@@ -347,7 +347,7 @@ class Overlay(Composition):
         deadlines = (
             self._ring.deadline(),
             self._groups.deadline(),
-            self._lifeline.deadline(),
+            self._liveness.deadline(),
             self._contacts.deadline(),
             self._dialler.deadline(),
             self._discovery.deadline(),

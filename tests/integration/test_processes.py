@@ -262,7 +262,7 @@ def test_a_member_whose_event_loop_is_blocked_is_not_lost(loop: Loops, crew: Cre
     async def main() -> None:
         async with iris.connect() as node:
             await find(node, loop, members)
-            # Silent for long enough to be suspected, 0.6 s after a ping (detector_config), and not for long enough to be dead,
+            # Silent for long enough to be suspected, 0.6 s after a ping (its detector), and not for long enough to be dead,
             # 0.9 s later: the rest of that is for a machine that has other things to do.
             for _ in range(2):
                 assert await node.request("works", b"block 0.8", timeout=30.0) == b"block 0.8"

@@ -17,9 +17,9 @@ from typing import TypeAlias
 
 import pytest
 
-from iris_overlay.detector import Detector
-from iris_overlay.detector_config import DetectorConfig
-from iris_overlay.detector_events import Alive, Contact, Dead, DetectorEvent, Suspected
+from iris_overlay.detector.config import DetectorConfig
+from iris_overlay.detector.detector import Detector
+from iris_overlay.detector.events import Alive, Contact, Dead, DetectorEvent, Suspected
 from iris_overlay.ids import NodeId
 
 CONFIG = DetectorConfig()

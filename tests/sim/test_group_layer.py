@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from iris_overlay.events import Cast, GroupJoined, GroupLeft, ViewChanged
-from iris_overlay.group_messages import FANOUT_MAX, VIEW_MAX, WATCHERS_MAX, CastDown, decode_group_message
+from iris_overlay.groups.messages import FANOUT_MAX, VIEW_MAX, WATCHERS_MAX, CastDown, decode_group_message
 from iris_overlay.ids import GroupId
 from iris_py.testing.group_simulation import GroupSimulation, SimulatedNode
 

@@ -23,7 +23,7 @@ from iris_overlay.events import (
     ProtocolViolated,
     Settled,
 )
-from iris_overlay.group_messages import VIEW_MAX
+from iris_overlay.groups.messages import VIEW_MAX
 from iris_overlay.ids import GroupId
 from iris_py.testing.overlay_faults import FaultSchedule, Run, run_schedule
 from iris_py.testing.overlay_wires import Faults, Reach

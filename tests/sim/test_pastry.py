@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from iris_overlay.neighbours import GIVEN_UP_S
+from iris_overlay.ring.neighbours import GIVEN_UP_S
 from iris_py.testing.pastry_simulation import PastrySimulation
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iris_overlay.groups.samples import Dealer
 from iris_overlay.ids import ID_BYTES, NodeId
-from iris_overlay.samples import Dealer
 from iris_py.balancer import (
     SERVICE_TIME_KEPT,
     SERVICE_TIME_WEIGHT,

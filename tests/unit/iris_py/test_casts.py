@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from iris_overlay.group_messages import CAST_BYTES_MAX
+from iris_overlay.groups.messages import CAST_BYTES_MAX
 from iris_overlay.ids import GroupId, NodeId
 from iris_py import casts
 from iris_py.casts import PIECE, PIECE_BYTES_MAX, CastAssembler, cut

@@ -10,7 +10,7 @@ from iris_overlay.events import DialRequested, Event, LinkReleased, PeerDied, Pr
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.overlay import Overlay
-from iris_overlay.routing_messages import Direct, Kind, LeafProbe, Routed, encode_ring_message
+from iris_overlay.ring.messages import Direct, Kind, LeafProbe, Routed, encode_ring_message
 
 E = TypeVar("E", bound=Event)
 CONFIG = OverlayConfig()

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_overlay.pastry import Pastry
-from iris_overlay.pastry_config import PastryConfig
-from iris_overlay.pastry_events import HandoverWanted, PastryEvent
-from iris_overlay.routing_messages import decode_ring_message
+from iris_overlay.ring.config import PastryConfig
+from iris_overlay.ring.events import HandoverWanted, PastryEvent
+from iris_overlay.ring.messages import decode_ring_message
+from iris_overlay.ring.pastry import Pastry
 
 E = TypeVar("E", bound=PastryEvent)
 CONFIG = PastryConfig()

@@ -9,7 +9,7 @@ from iris_overlay import messages
 from iris_overlay.errors import InfoError, MessageError
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import Beacon, NodeInfo
-from iris_overlay.routing_messages import LeafProbe, decode_ring_message, encode_ring_message
+from iris_overlay.ring.messages import LeafProbe, decode_ring_message, encode_ring_message
 
 IDS = st.binary(min_size=16, max_size=16)
 SEQUENCES = st.integers(0, messages.SEQUENCE_MAX)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from iris_overlay.detector_messages import Ping, encode_detector_message
-from iris_overlay.dials import DIAL_FORGOTTEN_S
+from iris_overlay.detector.messages import Ping, encode_detector_message
 from iris_overlay.errors import StateError
 from iris_overlay.events import (
     Cast,
@@ -27,7 +26,8 @@ from iris_overlay.events import (
 )
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo, encode_beacon
-from iris_overlay.routing_messages import (
+from iris_overlay.peers.dials import DIAL_FORGOTTEN_S
+from iris_overlay.ring.messages import (
     Direct,
     Kind,
     LeafAck,

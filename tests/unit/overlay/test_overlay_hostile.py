@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_overlay.detector_messages import Ack, encode_detector_message
-from iris_overlay.dials import DIALS_MAX
+from iris_overlay.detector.messages import Ack, encode_detector_message
 from iris_overlay.errors import AddressError, InfoError, StateError, TooManyGroupsError
 from iris_overlay.events import (
     Settled,
 )
-from iris_overlay.group_messages import CAST_BYTES_MAX
+from iris_overlay.groups.messages import CAST_BYTES_MAX
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo, encode_beacon
 from iris_overlay.overlay import Overlay
-from iris_overlay.reaching import PACKET_BYTES_MAX
-from iris_overlay.routing_messages import Direct, LeafProbe, encode_ring_message
+from iris_overlay.peers.dial_back import PACKET_BYTES_MAX
+from iris_overlay.peers.dials import DIALS_MAX
+from iris_overlay.ring.messages import Direct, LeafProbe, encode_ring_message
 from tests.unit.overlay.overlays import (
     CONFIG,
     GROUP,

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_overlay.contacts_config import ContactsConfig
 from iris_overlay.events import (
     Cast,
     ConnectFailed,
@@ -20,7 +19,8 @@ from iris_overlay.events import (
     ViewChanged,
 )
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.reaching import DIAL_BACK_S, PACKET_BYTES_MAX
+from iris_overlay.peers.config import ContactsConfig
+from iris_overlay.peers.dial_back import DIAL_BACK_S, PACKET_BYTES_MAX
 from tests.unit.overlay.overlays import CONFIG, GROUP, Owners, make_info
 
 if TYPE_CHECKING:

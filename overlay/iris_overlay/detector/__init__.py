@@ -1,0 +1,1 @@
+"""The failure detector: SWIM with Lifeguard's lessons, over datagrams."""

@@ -1,0 +1,1 @@
+"""Groups over the ring: memberships, views, directories at roots, and casts."""

@@ -1,0 +1,231 @@
+"""Casts: messages to all members of a group, sent by this node or passed on down the tree.
+
+The source keeps a cast until the root has sent it down, and repeats it when that does not happen in time or the root dies; the
+root and every member drop duplicates and put the casts of each source in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from iris_overlay.events import Cast
+from iris_overlay.groups.messages import STAMP_SHIFT, Adopted, CastDown, CastUp, Doubt
+from iris_overlay.groups.sequences import SOURCES_MAX, Sequences
+from iris_overlay.timers import DeadlineTable
+
+if TYPE_CHECKING:
+    from iris_overlay.counters import Counters
+    from iris_overlay.groups.config import GroupConfig
+    from iris_overlay.groups.io import Outbox
+    from iris_overlay.groups.messages import CastTaken, Children
+    from iris_overlay.ids import GroupId, NodeId
+    from iris_overlay.messages import NodeInfo
+
+OUTGOING_MAX: Final = 64
+"""Casts of one group that no root has taken yet. Beyond, the oldest is not repeated any more: as many are put in order."""
+
+TARGETS_MAX: Final = 4096
+"""Groups that the local node casts to. Beyond, the one unused for longest is forgotten, and numbered anew if it comes back."""
+
+ATTEMPTS_MAX: Final = 5
+"""How often a cast is sent: over 40 s with the doubling intervals. A ring that is broken for longer is not one to wait for."""
+
+
+class _Target:
+    __slots__ = ("attempts", "outgoing", "root", "sequence")
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+        # What no root has taken yet, in order.
+        self.outgoing: deque[CastUp] = deque()
+        # The way that the outgoing ones took, None for through the ring: another way could overtake them.
+        self.root: NodeInfo | None = None
+        self.attempts = 0
+
+
+class _Inner:
+    __slots__ = ("children", "root", "version")
+
+    def __init__(self, root: NodeInfo, version: int, children: list[NodeInfo]) -> None:
+        self.root = root
+        self.version = version
+        self.children = children
+
+
+class Casts:
+    """Send, pass on and receive casts."""
+
+    __slots__ = (
+        "_config",
+        "_counters",
+        "_epoch",
+        "_inner",
+        "_is_active",
+        "_local",
+        "_outbox",
+        "_parents",
+        "_resend",
+        "_sequences",
+        "_targets",
+        "events",
+    )
+
+    def __init__(self, local: NodeInfo, config: GroupConfig, outbox: Outbox, counters: Counters) -> None:
+        self.events: list[Cast] = []
+        self._local = local
+        self._config = config
+        self._outbox = outbox
+        self._counters = counters
+        self._is_active = False
+        self._epoch = 0
+        self._targets: dict[GroupId, _Target] = {}
+        self._resend: DeadlineTable[GroupId] = DeadlineTable()
+        # Groups in which this is an inner node of the tree, and who passes casts to it.
+        self._inner: dict[GroupId, _Inner] = {}
+        self._parents: dict[GroupId, NodeId] = {}
+        self._sequences: Sequences[CastDown] = Sequences(config.reorder_s, SOURCES_MAX)
+
+    def activate(self, now: float) -> None:
+        """Handle that the ring carries messages: nothing was sent before."""
+        self._is_active = True
+        for group, target in self._targets.items():
+            self._send_again(group, target, now)
+
+    def cast(self, group: GroupId, payload: bytes, root: NodeInfo | None, now: float) -> None:
+        """Send to all members of a group, by the root if it is known, else through the ring."""
+        target = self._targets.pop(group, None)
+        if target is None:
+            target = _Target(self._epoch << STAMP_SHIFT)
+            self._epoch += 1
+            if len(self._targets) >= TARGETS_MAX:
+                oldest = next(iter(self._targets))
+                self._counters.casts_lost += len(self._targets.pop(oldest).outgoing)
+                self._resend.cancel(oldest)
+        self._targets[group] = target  # The last is the one used last.
+        if not target.outgoing:
+            target.root = root
+            target.attempts = 0
+            self._expect(group, target, now)
+        elif len(target.outgoing) >= OUTGOING_MAX:
+            target.outgoing.popleft()
+            self._counters.casts_lost += 1
+        base = target.outgoing[0].sequence if target.outgoing else target.sequence
+        message = CastUp(self._local, group, target.sequence, base, payload)
+        target.sequence += 1
+        target.outgoing.append(message)
+        self._send_up(target, message)
+
+    def taken(self, message: CastTaken) -> None:
+        """Handle that a root sent casts down the tree."""
+        target = self._targets.get(message.group)
+        if target is None:
+            return
+        outgoing = target.outgoing
+        while outgoing and outgoing[0].sequence <= message.sequence:
+            outgoing.popleft()
+            target.attempts = 0
+        if not outgoing:
+            self._resend.cancel(message.group)
+
+    def adopt(self, message: Children) -> None:
+        """Handle to whom casts are passed on."""
+        inner = self._inner.get(message.group)
+        if inner is None or inner.root.id != message.root.id or message.version >= inner.version:
+            if message.children:
+                self._inner[message.group] = _Inner(message.root, message.version, message.children)
+            else:
+                self._inner.pop(message.group, None)
+        self._outbox.send(message.root, Adopted(message.group, message.version))
+
+    def receive(self, source: NodeInfo, message: CastDown, now: float, *, is_member: bool) -> None:
+        """Handle a cast from the parent: pass it on once, and deliver it in its turn."""
+        key = (message.group, message.source)
+        inner = self._inner.get(message.group)
+        if not is_member and inner is None:
+            return
+        if inner is not None and (message.is_replay or self._sequences.is_new(key, message.sequence)):
+            down = CastDown(message.group, message.source, message.sequence, False, message.base, message.payload)
+            for info in inner.children:
+                self._outbox.send(info, down)
+        if source.id != self._local.id:
+            self._parents[message.group] = source.id
+        # Who sees nothing of a source before begins with this, whatever was cast before it was there.
+        base = message.base if key in self._sequences else None
+        self._deliver(self._sequences.accept(key, message.sequence, message, now, base), is_member=is_member)
+
+    def forget(self, group: GroupId) -> None:
+        """Handle that the local node is a member no more: it is no part of the tree, and begins anew if it comes back."""
+        self._inner.pop(group, None)
+        self._parents.pop(group, None)
+        self._sequences.forget_group(group)
+
+    def peer_lost(self, peer: NodeId, now: float) -> None:
+        """Handle that a node is dead or cannot be reached: a root is left, a child is reported."""
+        for group, target in self._targets.items():
+            if target.root is not None and target.root.id == peer:
+                target.root = None
+                if target.outgoing:
+                    self._resend.set(group, now)
+        for group, inner in self._inner.items():
+            if any(child.id == peer for child in inner.children) and inner.root.id != peer:
+                self._outbox.send(inner.root, Doubt(group, peer))
+
+    def handle_timeout(self, now: float) -> None:
+        """Send again what no root took, and skip what does not come."""
+        for group in self._resend.expired(now):
+            target = self._targets[group]
+            if target.attempts >= ATTEMPTS_MAX:
+                self._counters.casts_lost += len(target.outgoing)
+                target.outgoing.clear()
+            else:
+                self._send_again(group, target, now)
+        for _, ready in self._sequences.expired(now):
+            self._deliver(ready, is_member=True)
+
+    def deadline(self) -> float | None:
+        """Return the earliest time to call `handle_timeout`."""
+        resend, gap = self._resend.deadline(), self._sequences.deadline()
+        if resend is None or gap is None:
+            return gap if resend is None else resend
+        return min(resend, gap)
+
+    def needs(self, peer: NodeId) -> bool:
+        """Return whether a node is next to the local one in a tree."""
+        return any(parent == peer for parent in self._parents.values()) or any(
+            child.id == peer for inner in self._inner.values() for child in inner.children
+        )
+
+    def copies(self, group: GroupId) -> int:
+        """Return to how many nodes casts are passed on."""
+        inner = self._inner.get(group)
+        return 0 if inner is None else len(inner.children)
+
+    def __len__(self) -> int:
+        return len(self._targets) + len(self._sequences) + len(self._inner)
+
+    def _send_up(self, target: _Target, message: CastUp) -> None:
+        if not self._is_active:
+            return
+        if target.root is None:
+            self._outbox.route(message.group, message)
+        else:
+            self._outbox.send(target.root, message)
+
+    def _send_again(self, group: GroupId, target: _Target, now: float) -> None:
+        target.root = None
+        for message in target.outgoing:
+            self._send_up(target, message)
+        if target.outgoing:
+            self._expect(group, target, now)
+
+    def _expect(self, group: GroupId, target: _Target, now: float) -> None:
+        self._resend.set(group, now + self._config.resend_after_s(target.attempts))
+        if self._is_active:
+            target.attempts += 1
+
+    def _deliver(self, casts: list[CastDown], *, is_member: bool) -> None:
+        self._counters.casts_skipped += self._sequences.skipped
+        self._sequences.skipped = 0
+        if is_member:
+            self.events.extend(Cast(cast.group, cast.source, cast.payload) for cast in casts)

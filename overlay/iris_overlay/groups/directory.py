@@ -1,0 +1,163 @@
+"""The directory of one group: members, tombstones of former members, and the changes since a version.
+
+All of it is soft state. Of two statements about a membership the one with the higher stamp is right, in whatever order and over
+whichever copies they arrive, so directories that grew apart are merged by putting them together.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from iris_overlay.groups.messages import SEQUENCE_MASK, STAMP_SHIFT, MemberRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from iris_overlay.ids import GroupId, NodeId
+
+MEMBERS_MAX: Final = 100_000
+"""Members of a group: about 50 MiB at the root. Beyond, registrations are not acknowledged, and tried again later."""
+
+TOMBSTONES_MAX: Final = 8192
+"""Former members of a group that are remembered. Beyond, the oldest is forgotten: its late registrations would count."""
+
+LOG_MAX: Final = 256
+"""Changes that are remembered. Who missed more is sent everything."""
+
+
+class Outcome(Enum):
+    """Say what a registration did."""
+
+    CHANGED = "changed"
+    RENEWED = "renewed"
+    OUTDATED = "outdated"
+    ACCUSED = "accused"
+    FULL = "full"
+
+
+class Member:
+    """Hold a member."""
+
+    __slots__ = ("expires", "record", "version")
+
+    def __init__(self, record: MemberRecord, expires: float, version: int) -> None:
+        self.record = record
+        self.expires = expires
+        # The version in which this registration appeared.
+        self.version = version
+
+
+def accusation_of(stamp: int) -> int:
+    """Return the highest stamp of the same incarnation."""
+    return stamp | SEQUENCE_MASK
+
+
+def is_accusation(stamp: int) -> bool:
+    """Return whether a tombstone has the stamp of an accusation."""
+    return stamp & SEQUENCE_MASK == SEQUENCE_MASK
+
+
+def next_epoch(version: int) -> int:
+    """Return the first version of the next epoch."""
+    return ((version >> STAMP_SHIFT) + 1) << STAMP_SHIFT
+
+
+class Directory:
+    """Hold the members of a group."""
+
+    __slots__ = ("_log", "group", "members", "tombstones", "version")
+
+    def __init__(self, group: GroupId, version: int) -> None:
+        self.group = group
+        self.version = version
+        self.members: dict[NodeId, Member] = {}
+        # Stamp and expiry. Invariant: no member has a stamp up to that of its tombstone.
+        self.tombstones: dict[NodeId, tuple[int, float]] = {}
+        self._log: deque[tuple[int, NodeId]] = deque(maxlen=LOG_MAX)
+
+    def register(self, record: MemberRecord, expires: float) -> Outcome:
+        """Apply a registration."""
+        node = record.info.id
+        tombstone = self.tombstones.get(node)
+        if tombstone is not None:
+            if record.stamp <= tombstone[0]:
+                return Outcome.ACCUSED if is_accusation(tombstone[0]) else Outcome.OUTDATED
+            del self.tombstones[node]
+        member = self.members.get(node)
+        if member is None:
+            if len(self.members) >= MEMBERS_MAX:
+                return Outcome.FULL
+            self.version += 1
+            self.members[node] = Member(record, expires, self.version)
+        elif record.stamp < member.record.stamp:
+            return Outcome.OUTDATED
+        elif record.stamp == member.record.stamp:
+            member.expires = max(expires, member.expires)
+            return Outcome.RENEWED
+        else:
+            self.version += 1
+            member.record, member.expires, member.version = record, expires, self.version
+        self._log.append((self.version, node))
+        return Outcome.CHANGED
+
+    def remove(self, node: NodeId, stamp: int, expires: float) -> bool:
+        """Apply that registrations up to a stamp do not count any more. Return whether that took a member out."""
+        tombstone = self.tombstones.get(node)
+        member = self.members.get(node)
+        if member is not None and member.record.stamp > stamp:
+            return False
+        if tombstone is None or tombstone[0] < stamp:
+            if tombstone is None and len(self.tombstones) >= TOMBSTONES_MAX:
+                del self.tombstones[next(iter(self.tombstones))]
+            self.tombstones[node] = (stamp, expires)
+        if member is None:
+            return False
+        self._delete(node)
+        return True
+
+    def expire(self, now: float) -> list[NodeId]:
+        """Forget what was not renewed; return the members among it."""
+        for node in [node for node, (_, expires) in self.tombstones.items() if expires <= now]:
+            del self.tombstones[node]
+        expired = [node for node, member in self.members.items() if member.expires <= now]
+        for node in expired:
+            self._delete(node)
+        return expired
+
+    def begin_epoch(self, above: int = 0) -> None:
+        """Begin a new epoch: nobody has any version of it."""
+        self.version = next_epoch(max(self.version, above))
+        self._log.clear()
+        for member in self.members.values():
+            member.version = self.version
+
+    def changed_since(self, version: int) -> list[NodeId] | None:
+        """Return the nodes that came, went or changed after a version, None if that is not known any more."""
+        if version == self.version:
+            return []
+        if version >> STAMP_SHIFT != self.version >> STAMP_SHIFT or version > self.version:
+            return None
+        if len(self._log) == LOG_MAX and self._log[0][0] > version + 1:
+            return None
+        changed: dict[NodeId, None] = {}
+        for logged, node in reversed(self._log):
+            if logged <= version:
+                break
+            changed[node] = None
+        return list(changed)
+
+    def records(self, nodes: Iterable[NodeId]) -> list[MemberRecord]:
+        """Return the records of those that are members."""
+        members = self.members
+        return [members[node].record for node in nodes if node in members]
+
+    def removals(self, nodes: Iterable[NodeId]) -> list[tuple[NodeId, int]]:
+        """Return those that are no members, with the stamps of their tombstones."""
+        return [(node, self.tombstones.get(node, (0, 0.0))[0]) for node in nodes if node not in self.members]
+
+    def _delete(self, node: NodeId) -> None:
+        del self.members[node]
+        self.version += 1
+        self._log.append((self.version, node))

@@ -1,0 +1,118 @@
+"""The ring as the groups layer sees it, and the outbox of the layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import msgspec
+
+from iris_overlay.groups.messages import encode_group_message
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import NodeInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from iris_overlay.groups.messages import GroupMessage
+
+Key: TypeAlias = GroupId | NodeId
+Path: TypeAlias = tuple[NodeId, ...]
+
+
+class Ring(Protocol):
+    """Answer questions about the ring. `Pastry` fits; a simulation may replace it by a perfect one."""
+
+    def is_root(self, key: bytes, /) -> bool:
+        """Return whether the local node is active and the nearest to a key."""
+
+    def replicas(self, key: bytes, count: int, /) -> Sequence[NodeInfo]:
+        """Return the leaves nearest to a key, the local node not among them."""
+
+
+class RouteTo(msgspec.Struct, frozen=True):
+    """Ask to route a message to the root of a key (`Pastry.route`)."""
+
+    key: bytes
+    """A group, or a node: who is not that node and gets it as the nearest one knows that the node is gone."""
+    payload: bytes
+    """The message."""
+
+
+class SendTo(msgspec.Struct, frozen=True):
+    """Ask to send a message to a node directly, in order with earlier ones (`Pastry.send`)."""
+
+    info: NodeInfo
+    """The receiver; never the local node."""
+    payload: bytes
+    """The message. The same object as in the output before if it goes to several nodes."""
+
+
+class AnswerTo(msgspec.Struct, frozen=True):
+    """Ask to send a message back along the path of a delivered one (`Pastry.answer`)."""
+
+    path: Path
+    """As it was delivered."""
+    payload: bytes
+    """The message."""
+
+
+class HandoverDone(msgspec.Struct, frozen=True):
+    """Report that everything a node needs to take over was sent before (`Pastry.handover_done`)."""
+
+    to: NodeInfo
+    """The node of `GroupLayer.handover_wanted`."""
+
+
+GroupOutput: TypeAlias = RouteTo | SendTo | AnswerTo | HandoverDone
+
+
+class Outbox:
+    """Collect the messages of all parts of the layer in one order, unencoded: those for the local node never are."""
+
+    __slots__ = ("posts",)
+
+    def __init__(self) -> None:
+        self.posts: list[tuple[NodeInfo | bytes | Path, GroupMessage]] = []
+
+    def send(self, info: NodeInfo, message: GroupMessage) -> None:
+        """Send to a node."""
+        self.posts.append((info, message))
+
+    def send_all(self, info: NodeInfo, messages: Iterable[GroupMessage]) -> None:
+        """Send several messages to a node."""
+        self.posts += [(info, message) for message in messages]
+
+    def route(self, key: Key, message: GroupMessage) -> None:
+        """Send to the root of a key."""
+        self.posts.append((key, message))
+
+    def answer(self, path: Path, message: GroupMessage) -> None:
+        """Send back along a path."""
+        self.posts.append((path, message))
+
+    def take(self, local: NodeId, ring: Ring) -> tuple[list[GroupOutput], list[tuple[GroupMessage, Path | None]]]:
+        """Take the messages: written for others, and as they are, with the path if routed, for the local node."""
+        posts, self.posts = self.posts, []
+        outputs: list[GroupOutput] = []
+        loopback: list[tuple[GroupMessage, Path | None]] = []
+        data, written = b"", None
+        for target, message in posts:
+            is_routed = isinstance(target, bytes)
+            if isinstance(target, NodeInfo):
+                is_local = target.id == local
+            elif isinstance(target, bytes):
+                is_local = ring.is_root(target)
+            else:
+                is_local = target[0] == local
+            if is_local:
+                loopback.append((message, (local,) if is_routed else None))
+                continue
+            if message is not written:  # One message to many is written once.
+                data, written = encode_group_message(message), message
+            if isinstance(target, NodeInfo):
+                outputs.append(SendTo(target, data))
+            elif isinstance(target, bytes):
+                outputs.append(RouteTo(target, data))
+            else:
+                outputs.append(AnswerTo(target, data))
+        return outputs, loopback

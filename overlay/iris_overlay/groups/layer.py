@@ -1,0 +1,476 @@
+"""The groups of one node: memberships, watches, directories and trees, over a ring.
+
+Theory of operation. The ring names one node as the root of each group. What it does is in `roots.py`: it keeps the
+directory of the group and tells its followers. What everybody does is in `memberships` (be registered), `watches` (know the
+members), `casts` (reach all of them) and `death_reports` (report the death of neighbours). The parts never hold each other:
+they put messages into one outbox, and this class carries them, those to the local node without writing and reading them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_overlay.errors import InfoError, MessageError, StateError, TooManyGroupsError
+from iris_overlay.events import Departed, ProtocolViolated
+from iris_overlay.groups.casts import Casts
+from iris_overlay.groups.death_reports import REPORTERS, DeathReports
+from iris_overlay.groups.followers import Kind
+from iris_overlay.groups.io import HandoverDone, Outbox
+from iris_overlay.groups.memberships import Memberships
+from iris_overlay.groups.messages import (
+    CAST_BYTES_MAX,
+    Accuse,
+    Accused,
+    Adopted,
+    Applied,
+    CastDown,
+    CastTaken,
+    CastUp,
+    Change,
+    Check,
+    Children,
+    Copied,
+    Copy,
+    Doubt,
+    Drop,
+    Entrust,
+    Forgotten,
+    GroupMessage,
+    Register,
+    Told,
+    Unregister,
+    Unwatch,
+    View,
+    Watch,
+    decode_group_message,
+)
+from iris_overlay.groups.roots import Roots
+from iris_overlay.groups.watches import Watches
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo, check_membership
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_overlay.config import Rng
+    from iris_overlay.counters import Counters
+    from iris_overlay.events import Event
+    from iris_overlay.groups.config import GroupConfig
+    from iris_overlay.groups.io import GroupOutput, Path, Ring
+    from iris_overlay.ids import GroupId
+
+
+class GroupLayer:
+    """Know who takes part in which group, and reach all of them.
+
+    After any input or command the owner applies, and repeats while something moved: `outputs_to_send` (in order, each to the
+    ring), `events_received`, `deadline`. Within one batch of events, `ProtocolViolated` comes first, then views, then casts,
+    then what completed: who acts on a completion sees the views that belong to it.
+
+    The owner reports every change to the ring before it reports it here, for the layer asks the ring. Nothing from a peer
+    raises; errors of the owner raise before any state changes.
+    """
+
+    __slots__ = (
+        "_casts",
+        "_config",
+        "_counters",
+        "_death_reports",
+        "_departs_at",
+        "_is_active",
+        "_is_leaving",
+        "_local",
+        "_memberships",
+        "_now",
+        "_outbox",
+        "_outputs",
+        "_ring",
+        "_roots",
+        "_violations",
+        "_watches",
+    )
+
+    def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, ring: Ring, counters: Counters) -> None:
+        """Create the layer of a node.
+
+        Args:
+            local: The node itself.
+            config: The constants.
+            rng: A source of randomness for jitter and samples; nothing secret depends on it.
+            ring: The ring that the node is, or will be, part of: asked, never changed.
+            counters: Where to count what is dropped.
+        """
+        self._local = local
+        self._config = config
+        self._ring = ring
+        self._counters = counters
+        self._outbox = Outbox()
+        self._outputs: list[GroupOutput] = []
+        self._violations: list[ProtocolViolated] = []
+        self._is_active = False
+        self._is_leaving = False
+        self._departs_at: float | None = None
+        self._now = 0.0
+        self._memberships = Memberships(local, config, rng, self._outbox, counters)
+        self._watches = Watches(local, config, rng, self._outbox)
+        self._casts = Casts(local, config, self._outbox, counters)
+        self._death_reports = DeathReports(self._outbox)
+        self._roots = Roots(local, config, rng, ring, self._outbox, counters)
+
+    # Inputs
+
+    def activated(self, now: float) -> None:
+        """Handle that the node is part of a ring: what waited is sent."""
+        self._is_active = True
+        self._roots.activate(now)
+        self._watches.activate(now)
+        self._memberships.activate(now)
+        self._casts.activate(now)
+        self._entrust_groups(now)
+        self._finish_turn(now)
+
+    def delivered(self, key: bytes, payload: bytes, source: NodeInfo, path: Path, now: float) -> None:
+        """Handle a routed message whose root is the local node."""
+        message = self._decode(source, payload)
+        if message is not None:
+            self._handle(message, source, path or (self._local.id,), now)
+            self._finish_turn(now)
+
+    def received(self, source: NodeInfo, payload: bytes, now: float) -> None:
+        """Handle a direct message or an answer."""
+        message = self._decode(source, payload)
+        if message is not None:
+            self._handle(message, source, None, now)
+            self._finish_turn(now)
+
+    def undeliverable(self, key: bytes, payload: bytes, now: float) -> None:
+        """Handle that the ring gave a message up.
+
+        What has to arrive is sent again for want of an acknowledgement. But the receiver may be dead without anybody having
+        reported it: what came from it late made it look alive.
+        """
+        self._counters.messages_undeliverable += 1
+        peer = NodeId(key)
+        self._roots.doubt_everywhere(peer, now)
+        self._watches.lose_root(peer, now)
+        self._memberships.lose_root(peer, now)
+        self._casts.peer_lost(peer, now)
+        self._finish_turn(now)
+
+    def leaves_changed(self, added: list[NodeInfo], removed: list[NodeId], now: float) -> None:
+        """Handle a change of the leaf set."""
+        for info in added:
+            self._death_reports.returned(info)
+        self._roots.ring_changed(now)
+        self._entrust_groups(now)
+        self._finish_turn(now)
+
+    def handover_wanted(self, to: NodeInfo, now: float) -> None:
+        """Hand over directories whose root is now another node. `HandoverDone` follows, after them.
+
+        A node that is joining acknowledges them only when it is active (`handing_on.py`).
+        """
+        self._roots.ring_changed(now)
+        self._finish_turn(now)
+        self._outputs.append(HandoverDone(to))
+
+    def peer_dead(self, peer: NodeId, now: float) -> None:
+        """Handle that a node is dead, or left the network: not that merely a link to it ended."""
+        self._death_reports.peer_dead(peer, now)
+        self._roots.peer_dead(peer, now)
+        self._watches.peer_dead(peer, now)
+        self._memberships.lose_root(peer, now)
+        self._casts.peer_lost(peer, now)
+        self._finish_turn(now)
+
+    def link_lost(self, peer: NodeId, now: float) -> None:
+        """Handle that the link to a peer ended: that says nothing about its life, but messages may be lost."""
+        self._roots.link_lost(peer, now)
+        self._watches.link_lost(peer, now)
+        self._memberships.link_lost(peer, now)
+        self._finish_turn(now)
+
+    def resume(self, now: float) -> None:
+        """Handle that this process stood still: it was taken for dead, perhaps, and who would tell it so may be gone."""
+        if self._is_active:
+            self._roots.resume(now)
+            self._memberships.forget_roots()
+            self._begin_incarnation(self._memberships.stamp, now)
+            self._finish_turn(now)
+
+    def handle_timeout(self, now: float) -> None:
+        """Handle that time has come; harmless if early."""
+        self._roots.handle_timeout(now)
+        self._watches.handle_timeout(now)
+        self._memberships.handle_timeout(now)
+        self._casts.handle_timeout(now)
+        self._death_reports.handle_timeout(now)
+        self._finish_turn(now)
+
+    # Commands
+
+    def join_group(self, group: GroupId, attributes: bytes, now: float) -> None:
+        """Become a member, or change the attributes of the membership. `GroupJoined` follows.
+
+        Raises:
+            InfoError: The group id has the wrong size, or the attributes are too large.
+            TooManyGroupsError: The node is in GROUPS_PER_NODE_MAX groups already.
+            StateError: The node is leaving.
+        """
+        if self._is_leaving:
+            raise StateError("the node is leaving")
+        check_membership(group, attributes)
+        groups = self._memberships.groups
+        if group not in groups and len(groups) >= GROUPS_PER_NODE_MAX:
+            raise TooManyGroupsError(GROUPS_PER_NODE_MAX, "joins")
+        self._memberships.join(group, attributes, now)
+        self._death_reports.change(self._memberships.stamp, [group], [])
+        self._entrust_groups(now)
+        self._finish_turn(now)
+
+    def leave_group(self, group: GroupId, now: float) -> None:
+        """Stop being a member. `GroupLeft` follows, also when the node was none."""
+        self._leave_group(group, now)
+        self._finish_turn(now)
+
+    def watch_group(self, group: GroupId, now: float) -> None:
+        """Ask for `ViewChanged`: when the view is known, and after every change. Harmless if watched already.
+
+        Raises:
+            InfoError: The group id has the wrong size.
+            TooManyGroupsError: The node watches `groups_watched_max` groups already.
+        """
+        check_membership(group)
+        self._watches.watch(group, now)
+        self._entrust_groups(now)
+        self._finish_turn(now)
+
+    def use_group(self, group: GroupId, now: float) -> None:
+        """Say that a watched group is used: a view that nobody keeps fresh is asked for again if it is old."""
+        self._watches.use(group, now)
+        self._finish_turn(now)
+
+    def unwatch_group(self, group: GroupId, now: float) -> None:
+        """Stop watching a group; harmless if it is not watched."""
+        self._watches.unwatch(group)
+        self._entrust_groups(now)
+        self._finish_turn(now)
+
+    def cast(self, group: GroupId, payload: bytes, now: float) -> None:
+        """Send to all members, the local node too if it is one, down a tree. `Cast` follows at each of them.
+
+        Raises:
+            InfoError: The group id has the wrong size, or the payload is larger than CAST_BYTES_MAX.
+        """
+        check_membership(group)
+        if len(payload) > CAST_BYTES_MAX:
+            raise InfoError(f"a cast of {len(payload)} bytes exceeds {CAST_BYTES_MAX}: send it in pieces")
+        root = self._watches.root_of(group) or self._memberships.root_of(group)
+        self._casts.cast(group, payload, root, now)
+        self._finish_turn(now)
+
+    def leave(self, now: float) -> None:
+        """Leave all groups. `Departed` follows when everybody was told, or the bound passed. Harmless when called again.
+
+        Until the node is out of the ring it goes on serving as a root: the copies of its directories are up to date then.
+        """
+        if self._is_leaving:
+            return
+        self._is_leaving = True
+        self._departs_at = now + self._config.told_timeout_s
+        for group in list(self._watches.groups):
+            self._watches.unwatch(group)
+        for group in list(self._memberships.groups):
+            self._leave_group(group, now)
+        self._finish_turn(now)
+
+    # Outputs and queries
+
+    def outputs_to_send(self) -> list[GroupOutput]:
+        """Take what to send."""
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+    def events_received(self) -> list[Event]:
+        """Take what happened."""
+        events: list[Event] = [
+            *self._violations,
+            *self._watches.views_changed(),
+            *self._casts.events,
+            *self._memberships.completions,
+        ]
+        self._violations.clear()
+        self._casts.events.clear()
+        self._memberships.completions.clear()
+        if self._departs_at is not None and (self._now >= self._departs_at or self._is_told()):
+            self._departs_at = None
+            events.append(Departed())
+        return events
+
+    def deadline(self) -> float | None:
+        """Return the earliest time to call `handle_timeout`, None for never."""
+        deadlines = (
+            self._roots.deadline(),
+            self._watches.deadline(),
+            self._memberships.deadline(),
+            self._casts.deadline(),
+            self._death_reports.deadline(),
+            self._departs_at,
+        )
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def needs(self, peer: NodeId) -> bool:
+        """Return whether a link to a peer should be kept: a root and its followers, or neighbours in a tree."""
+        return self._watches.needs(peer) or self._memberships.needs(peer) or self._casts.needs(peer) or self._roots.needs(peer)
+
+    def roots(self) -> list[NodeInfo]:
+        """Return the roots of the groups that the node watches or is a member of, as far as they are known."""
+        return list({info.id: info for info in (*self._watches.roots(), *self._memberships.roots())}.values())
+
+    def table_sizes(self) -> dict[str, int]:
+        """Return how many entries the tables have that grow with the network, by name: for metrics and tests."""
+        roots = self._roots
+        return {
+            "directories": len(roots.roots),
+            "directory_members": sum(len(root.directory.members) for root in roots.roots.values()),
+            "watchers": sum(len(root.followers.members[Kind.WATCHER]) for root in roots.roots.values()),
+            "copies": len(roots.copies),
+            "copied_members": sum(len(held.directory.members) for held in roots.copies.held.values()),
+            "entrusted": len(self._death_reports),
+            "casts": len(self._casts),
+        }
+
+    def directory_of(self, group: GroupId) -> dict[NodeId, bytes] | None:
+        """Return the members of a group and their attributes if its directory is here: for display and tests."""
+        root = self._roots.roots.get(group)
+        if root is None or root.successor is not None:
+            return None
+        return {node: member.record.attributes for node, member in root.directory.members.items()}
+
+    def watchers_of(self, group: GroupId) -> list[NodeId]:
+        """Return who is told of the changes of a group if its directory is here: for display and tests."""
+        root = self._roots.roots.get(group)
+        return [] if root is None else list(root.followers.members[Kind.WATCHER])
+
+    # Inside
+
+    def _decode(self, source: NodeInfo, payload: bytes) -> GroupMessage | None:
+        try:
+            return decode_group_message(payload)
+        except MessageError as exc:
+            self._counters.messages_invalid += 1
+            self._violations.append(ProtocolViolated(source.id, str(exc)))
+            return None
+
+    def _handle(self, message: GroupMessage, source: NodeInfo, path: Path | None, now: float) -> None:
+        _HANDLERS[type(message)](self, message, source, path, now)
+
+    def _begin_incarnation(self, stamp: int, now: float) -> None:
+        """Say everything again, if what was said up to a stamp does not count any more."""
+        if self._memberships.accused(stamp, now):
+            self._watches.stamp = self._memberships.stamp
+            self._entrust_groups(now, is_again=True)
+            self._watches.ask_all(now)
+
+    def _leave_group(self, group: GroupId, now: float) -> None:
+        was_member = group in self._memberships.groups
+        self._memberships.leave(group, now)
+        if was_member:
+            self._death_reports.change(self._memberships.stamp, [], [group])
+            self._entrust_groups(now)
+
+    def _entrust_groups(self, now: float, *, is_again: bool = False) -> None:
+        groups = self._memberships.groups
+        is_needed = self._is_active and (groups or self._watches.groups)
+        neighbours = self._ring.replicas(self._local.id, REPORTERS) if is_needed else ()
+        if self._death_reports.place(neighbours, groups, self._memberships.stamp, is_again=is_again):
+            self._memberships.register_all(now)
+            self._watches.ask_all(now)
+
+    def _is_told(self) -> bool:
+        return not self._memberships.is_busy and self._roots.is_settled()
+
+    def _finish_turn(self, now: float) -> None:
+        """Carry messages to the local node at once, then write the others."""
+        self._now = now
+        while True:
+            self._roots.flush(now)
+            moved, self._roots.moved = self._roots.moved, []
+            for group, root in moved:
+                self._memberships.root_moved(group, root)
+            outputs, loopback = self._outbox.take(self._local.id, self._ring)
+            self._outputs += outputs
+            if not loopback:
+                return
+            for message, path in loopback:
+                self._handle(message, self._local, path, now)
+
+    def _look_for_self(self, group: GroupId, now: float) -> None:
+        """Register at once if a view lacks this member: it was taken for dead, or its registration went to an old root."""
+        if self._watches.lacks(group, self._local.id):
+            self._memberships.missed(group, now)
+
+    # Messages
+
+    def _handle_accused(self, message: Accused, source: NodeInfo, path: Path | None, now: float) -> None:
+        if message.node == self._local.id:
+            self._begin_incarnation(message.stamp, now)
+        elif path is not None:
+            # The ring does not have it, or not yet: then it is about to become a leaf of the nearest node, this one.
+            self._death_reports.keep_accusation(message, now)
+
+    def _handle_applied(self, message: Applied, source: NodeInfo, path: Path | None, now: float) -> None:
+        self._memberships.applied(message, now)
+        for group, *_ in message.items:
+            if group not in self._memberships.groups:
+                self._casts.forget(group)
+
+    def _handle_cast_down(self, message: CastDown, source: NodeInfo, path: Path | None, now: float) -> None:
+        self._casts.receive(source, message, now, is_member=message.group in self._memberships.groups)
+
+    def _handle_check(self, message: Check, source: NodeInfo, path: Path | None, now: float) -> None:
+        if message.accusation.node != self._local.id and path is not None:
+            self._outbox.send(message.root, message.accusation)
+
+    def _handle_view(self, message: View, source: NodeInfo, path: Path | None, now: float) -> None:
+        self._watches.view(message, now)
+        self._look_for_self(message.group, now)
+
+    def _handle_change(self, message: Change, source: NodeInfo, path: Path | None, now: float) -> None:
+        self._watches.change(source, message, now)
+        self._look_for_self(message.group, now)
+
+    def _handle_watch(self, message: Watch, source: NodeInfo, path: Path | None, now: float) -> None:
+        self._roots.watch(message, path if source.id == message.info.id else None, now)
+
+
+_HANDLERS: dict[type, Callable[..., None]] = {
+    Register: lambda layer, message, source, path, now: layer._roots.register(message, now),
+    Unregister: lambda layer, message, source, path, now: layer._roots.unregister(message, now),
+    Applied: GroupLayer._handle_applied,
+    Accused: GroupLayer._handle_accused,
+    Entrust: lambda layer, message, source, path, now: layer._death_reports.entrust(source.id, message),
+    Accuse: lambda layer, message, source, path, now: layer._roots.accuse(message, now),
+    Doubt: lambda layer, message, source, path, now: layer._roots.doubt(message.group, message.node, now),
+    Check: GroupLayer._handle_check,
+    Watch: GroupLayer._handle_watch,
+    Unwatch: lambda layer, message, source, path, now: layer._roots.unwatch(message),
+    View: GroupLayer._handle_view,
+    Change: GroupLayer._handle_change,
+    Told: lambda layer, message, source, path, now: layer._roots.acknowledge(
+        Kind.WATCHER, message.group, source, message.version, now
+    ),
+    Copy: lambda layer, message, source, path, now: layer._roots.copy(source, message, now),
+    Copied: lambda layer, message, source, path, now: layer._roots.acknowledge(
+        Kind.COPY, message.group, source, message.version, now
+    ),
+    Drop: lambda layer, message, source, path, now: layer._roots.copies.drop(message.group, source.id),
+    Children: lambda layer, message, source, path, now: layer._casts.adopt(message),
+    Adopted: lambda layer, message, source, path, now: layer._roots.acknowledge(
+        Kind.PARENT, message.group, source, message.version, now
+    ),
+    CastUp: lambda layer, message, source, path, now: layer._roots.cast(message, now),
+    CastTaken: lambda layer, message, source, path, now: layer._casts.taken(message),
+    CastDown: GroupLayer._handle_cast_down,
+    Forgotten: lambda layer, message, source, path, now: layer._watches.forgotten(source.id, message.group, now),
+}

@@ -1,0 +1,308 @@
+"""The member side of a node: it registers its memberships at the roots, and keeps them alive there.
+
+A registration is sent to the root of its group, through the ring the first time and directly afterwards, until the root has
+applied it. Renewals go out in batches, one per root. When a root dies, its members register at the new one at once: that
+does no harm if it took the directory over, and brings it back if all copies died.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from iris_overlay.events import GroupJoined, GroupLeft
+from iris_overlay.groups.messages import BATCH_MAX, STAMP_SHIFT, VIEW_MAX, Register, Registration, Unregister
+from iris_overlay.timers import DeadlineTable
+
+if TYPE_CHECKING:
+    from iris_overlay.config import Rng
+    from iris_overlay.counters import Counters
+    from iris_overlay.groups.config import GroupConfig
+    from iris_overlay.groups.io import Outbox
+    from iris_overlay.groups.messages import Applied
+    from iris_overlay.ids import GroupId, NodeId
+    from iris_overlay.messages import NodeInfo
+
+MISSED_S: Final = 0.25
+"""Who is missing in a view registers through the ring, but not if it did so a moment ago. Too small: each view that is older
+than the registration costs a message. Too large: a registration that was lost is missing for as long."""
+
+ROUTED_MAX: Final = 64
+"""Who stood still does not trust the roots that it knew, and registers through the ring, if it is in so few groups. Beyond, it
+asks the roots that it knew, in batches, and the ring when those are gone. Too small: a message into a link that is dead costs a
+second. Too large: a stall is followed by another one, for the messages that it makes."""
+
+HIDDEN_ASKED_S: Final = 5.0
+"""How often a member registers anew through the ring if neither it nor its root has an address: there is no link between them
+whose end would tell that the root is gone, and no datagram that would. Too small: messages. Too large: a root that is beyond a
+partition or dead leaves the member out of views for as long."""
+
+COMMANDS_MAX: Final = 4096
+"""Joins and leaves that wait for acknowledgements. A caller that joins and leaves in a loop reaches it; the oldest then
+completes at once, as if its bound had passed."""
+
+
+class _Membership:
+    __slots__ = ("attempts", "attributes", "ends_at", "root", "routed_at", "size", "stamp")
+
+    def __init__(self, attributes: bytes, stamp: int) -> None:
+        self.attributes = attributes
+        self.stamp = stamp
+        # Who acknowledged last; None if that node is gone, or nobody did.
+        self.root: NodeInfo | None = None
+        self.size = 0
+        self.attempts = 0
+        # When it was last sent through the ring.
+        self.routed_at = -inf
+        # When a membership that was left is given up: the root has forgotten it by then.
+        self.ends_at: float | None = None
+
+
+class Memberships:
+    """Keep the local node registered in its groups."""
+
+    __slots__ = (
+        "_commands",
+        "_config",
+        "_counters",
+        "_deadlines",
+        "_is_active",
+        "_leaving",
+        "_local",
+        "_outbox",
+        "_renew_at",
+        "_resend",
+        "_rng",
+        "completions",
+        "groups",
+        "stamp",
+    )
+
+    def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, outbox: Outbox, counters: Counters) -> None:
+        self.groups: dict[GroupId, _Membership] = {}
+        self.completions: list[GroupJoined | GroupLeft] = []
+        self.stamp = 0
+        self._local = local
+        self._config = config
+        self._rng = rng
+        self._outbox = outbox
+        self._counters = counters
+        self._is_active = False
+        self._leaving: dict[GroupId, _Membership] = {}
+        # What waits, by stamp of the command.
+        self._commands: dict[int, GroupJoined | GroupLeft] = {}
+        self._deadlines: DeadlineTable[int] = DeadlineTable()
+        self._resend: DeadlineTable[GroupId] = DeadlineTable()
+        self._renew_at: float | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a command waits for its acknowledgement."""
+        return bool(self._commands)
+
+    def activate(self, now: float) -> None:
+        """Handle that the ring carries messages: nothing was sent before."""
+        self._is_active = True
+        for command in self._commands:
+            self._deadlines.set(command, now + self._config.told_timeout_s)
+        self.register_all(now)
+
+    def join(self, group: GroupId, attributes: bytes, now: float) -> None:
+        """Become a member, or change the attributes."""
+        old = self._leaving.pop(group, None) or self.groups.get(group)
+        self.stamp += 1
+        membership = self.groups[group] = _Membership(attributes, self.stamp)
+        if old is not None:
+            membership.root = old.root
+        self._wait_for(GroupJoined(group), now)
+        if self._renew_at is None:
+            self._renew_at = self._next_renewal(now)
+        self._send(group, membership, now)
+
+    def leave(self, group: GroupId, now: float) -> None:
+        """Stop being a member."""
+        membership = self.groups.pop(group, None)
+        if membership is None:
+            self.completions.append(GroupLeft(group))
+            return
+        if not self.groups:
+            self._renew_at = None
+        self.stamp += 1
+        membership.stamp = self.stamp
+        membership.attempts = 0
+        membership.ends_at = now + self._config.expiry_s
+        self._leaving[group] = membership
+        self._wait_for(GroupLeft(group), now)
+        self._send(group, membership, now)
+
+    def applied(self, message: Applied, now: float) -> None:
+        """Handle that a root applied registrations, or their ends."""
+        for group, stamp, size, is_member in message.items:
+            membership = self.groups.get(group) or self._leaving.get(group)
+            if membership is None and is_member:
+                # An old copy became the directory, or a registration came late.
+                self._outbox.send(message.root, Unregister(self._local, [(group, max(stamp, self.stamp))]))
+            if membership is None or membership.stamp != stamp:
+                continue
+            self._complete_group(group, stamp)
+            if membership.ends_at is None and not is_member:
+                # It was applied, and then the member was accused, which it was perhaps not told of.
+                self.missed(group, now)
+                continue
+            membership.root, membership.size = message.root, size
+            membership.attempts = 0
+            self._resend.cancel(group)
+            self._leaving.pop(group, None)
+            is_hidden = not (message.root.addresses or self._local.addresses) and message.root.id != self._local.id
+            if is_hidden and membership.ends_at is None:
+                self._resend.set(group, now + HIDDEN_ASKED_S)
+
+    def accused(self, stamp: int, now: float) -> bool:
+        """Handle that this incarnation was declared dead. Return whether that was news, so that all has to be told again."""
+        if stamp >> STAMP_SHIFT < self.stamp >> STAMP_SHIFT:
+            return False
+        self.stamp = ((stamp >> STAMP_SHIFT) + 1) << STAMP_SHIFT
+        for membership in self.groups.values():
+            # Commands that wait are completed by any later stamp of their group.
+            self.stamp += 1
+            membership.stamp = self.stamp
+        self.register_all(now)
+        return True
+
+    def register_all(self, now: float) -> None:
+        """Register in all groups, or renew that."""
+        batches: dict[NodeId, tuple[NodeInfo, list[Registration]]] = {}
+        for group, membership in self.groups.items():
+            if membership.root is None:
+                self._send(group, membership, now)
+            else:
+                item = Registration(group, membership.attributes, membership.stamp)
+                batches.setdefault(membership.root.id, (membership.root, []))[1].append(item)
+                self._expect(group, membership, now)
+        for root, items in batches.values():
+            for start in range(0, len(items), BATCH_MAX):
+                self._outbox.send(root, Register(self._local, items[start : start + BATCH_MAX]))
+
+    def lose_root(self, peer: NodeId, now: float) -> None:
+        """Handle that a node is dead or cannot be reached: if it was a root, go to its heir.
+
+        What nobody acknowledged may have ended there. Members of a small group go at once: they are no rush, and if all copies
+        died nobody finds them before.
+        """
+        for memberships in (self.groups, self._leaving):
+            for group, membership in memberships.items():
+                if membership.root is None or membership.root.id == peer:
+                    membership.root = None
+                    membership.attempts = 0  # Many deaths are no long silence.
+                    jitter_s = 0.0 if membership.size <= VIEW_MAX else self._config.repair_jitter_s * self._rng.random()
+                    self._resend.set(group, now + jitter_s)
+
+    def link_lost(self, peer: NodeId, now: float) -> None:
+        """Handle that a link ended: what was sent through it and is not acknowledged is sent again, through the ring."""
+        for memberships in (self.groups, self._leaving):
+            for group, membership in memberships.items():
+                if membership.root is not None and membership.root.id == peer and group in self._resend:
+                    membership.root = None
+                    self._resend.set(group, now)
+
+    def missed(self, group: GroupId, now: float) -> None:
+        """Handle that a view lacks this node: register through the ring, for the root that is known here may be none."""
+        membership = self.groups.get(group)
+        if membership is not None and now - membership.routed_at >= MISSED_S:
+            membership.root = None
+            membership.attempts = 0
+            self._send(group, membership, now)
+
+    def forget_roots(self) -> None:
+        """Handle that this process stood still: other nodes may be the roots by now. Who they are the ring knows."""
+        if len(self.groups) <= ROUTED_MAX:
+            for membership in (*self.groups.values(), *self._leaving.values()):
+                membership.root = None
+                membership.attempts = 0
+
+    def root_moved(self, group: GroupId, root: NodeInfo) -> None:
+        """Handle that this node handed a directory over.
+
+        As its own root it would not notice that the new one is gone, if that dies before it has told the members of itself.
+        """
+        membership = self.groups.get(group) or self._leaving.get(group)
+        if membership is not None and membership.root is not None and membership.root.id == self._local.id:
+            membership.root = root
+
+    def handle_timeout(self, now: float) -> None:
+        """Send again, renew, and complete what waited for too long."""
+        for group in self._resend.expired(now):
+            membership = self.groups.get(group) or self._leaving.get(group)
+            if membership is None:
+                continue
+            if membership.ends_at is not None and now >= membership.ends_at:
+                del self._leaving[group]
+                continue
+            membership.root = None
+            self._send(group, membership, now)
+        if self._renew_at is not None and now >= self._renew_at:
+            self._renew_at = self._next_renewal(now)
+            self.register_all(now)
+        for command in self._deadlines.expired(now):
+            self._counters.changes_unconfirmed += 1
+            self.completions.append(self._commands.pop(command))
+
+    def deadline(self) -> float | None:
+        """Return the earliest time to call `handle_timeout`."""
+        if self._renew_at is None and not len(self._resend) and not self._commands:
+            return None
+        deadlines = (self._resend.deadline(), self._renew_at, self._deadlines.deadline())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def root_of(self, group: GroupId) -> NodeInfo | None:
+        """Return the root of a group, if it is known."""
+        membership = self.groups.get(group)
+        return None if membership is None else membership.root
+
+    def roots(self) -> list[NodeInfo]:
+        """Return the roots of the groups."""
+        return [membership.root for membership in self.groups.values() if membership.root is not None]
+
+    def needs(self, peer: NodeId) -> bool:
+        """Return whether a node is the root of a small group: its members are the first to notice that it died."""
+        return any(
+            membership.root is not None and membership.root.id == peer and membership.size <= VIEW_MAX
+            for membership in self.groups.values()
+        )
+
+    def _send(self, group: GroupId, membership: _Membership, now: float) -> None:
+        if not self._is_active:
+            return
+        message: Register | Unregister
+        if membership.ends_at is None:
+            message = Register(self._local, [Registration(group, membership.attributes, membership.stamp)])
+        else:
+            message = Unregister(self._local, [(group, membership.stamp)])
+        if membership.root is None:
+            membership.routed_at = now
+            self._outbox.route(group, message)
+        else:
+            self._outbox.send(membership.root, message)
+        self._expect(group, membership, now)
+
+    def _expect(self, group: GroupId, membership: _Membership, now: float) -> None:
+        self._resend.set(group, now + self._config.resend_after_s(membership.attempts))
+        membership.attempts = min(membership.attempts + 1, 16)
+
+    def _next_renewal(self, now: float) -> float:
+        return now + self._config.renew_s * (0.9 + 0.2 * self._rng.random())
+
+    def _wait_for(self, completion: GroupJoined | GroupLeft, now: float) -> None:
+        if len(self._commands) >= COMMANDS_MAX:
+            oldest = next(iter(self._commands))
+            self._deadlines.cancel(oldest)
+            self.completions.append(self._commands.pop(oldest))
+            self._counters.changes_unconfirmed += 1
+        self._commands[self.stamp] = completion
+        if self._is_active:
+            self._deadlines.set(self.stamp, now + self._config.told_timeout_s)
+
+    def _complete_group(self, group: GroupId, stamp: int) -> None:
+        for command in [command for command, done in self._commands.items() if done.group == group and command <= stamp]:
+            self._deadlines.cancel(command)
+            self.completions.append(self._commands.pop(command))

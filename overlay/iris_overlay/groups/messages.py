@@ -1,0 +1,384 @@
+"""The messages of the groups layer: msgpack arrays whose first element names the message.
+
+They travel as payloads of the ring, routed to a key or sent to a node. Members say `Register` and `Unregister` to the root of
+a group, which answers `Applied` when all who have to know were told. Watchers say `Watch` and `Unwatch`; the root sends `View`
+(all of it) and `Change` (since a version), acknowledged by `Told`. The root keeps copies of its directory on its neighbours by
+`Copy`, acknowledged by `Copied`, and a tree of the members by `Children`, acknowledged by `Adopted`. Members entrust their
+neighbours with the list of their groups (`Entrust`), who accuse them at the roots when they die.
+
+**Stamps** order what is said about a membership: `incarnation << 32 | sequence`. A node counts a sequence with each change, and
+a new incarnation whenever it hears that it was declared dead, as in SWIM (Das, Gupta, Motivala 2002, section 4.2). The highest
+stamp is right; an accusation has the highest of its incarnation.
+
+**Versions** order the states of a directory: `epoch << 32 | counter`. Whoever takes a directory over begins a new epoch.
+
+Bounds are checked while decoding, and nothing is allocated by a number that a stranger sent.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from iris_overlay.errors import MessageError
+from iris_overlay.ids import ID_BYTES, GroupId, NodeId
+from iris_overlay.messages import ATTRIBUTES_BYTES_MAX, GROUPS_PER_NODE_MAX, MESSAGE_BYTES_MAX, SEQUENCE_MAX, NodeInfo
+from iris_overlay.ring.messages import PAYLOAD_BYTES_MAX
+
+VIEW_MAX: Final = 32
+"""Members in a view: enough for two choices among the live and near, and a copy of everything to all of them is cheap."""
+
+WATCHERS_MAX: Final = 256
+"""Watchers of a group. The root sends each change to all of them: more would make one node a hot spot."""
+
+FANOUT_MAX: Final = 32
+"""Copies of a cast that one node sends: 1,000 members are two hops from the root, 30,000 three."""
+
+BATCH_MAX: Final = 256
+"""Groups in one message: with full attributes 70 KiB. Larger batches would hold up what follows on the link."""
+
+COPY_MEMBERS_MAX: Final = 64
+"""Members in one part of a copy, and watchers: about 15 KiB together, and 340 KiB if every node has the longest addresses. More
+could exceed what the ring carries."""
+
+COPY_REMOVED_MAX: Final = 1024
+"""Removals in one part of a copy: about 30 KiB."""
+
+CAST_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - 4096
+"""What is cast, so that it fits into a message of a link with every header."""
+
+STAMP_SHIFT: Final = 32
+SEQUENCE_MASK: Final = (1 << STAMP_SHIFT) - 1
+
+_NodeId: TypeAlias = Annotated[NodeId, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+_GroupId: TypeAlias = Annotated[GroupId, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+_Attributes: TypeAlias = Annotated[bytes, Meta(max_length=ATTRIBUTES_BYTES_MAX)]
+_Number: TypeAlias = Annotated[int, Meta(ge=0, le=SEQUENCE_MAX)]
+_Groups: TypeAlias = Annotated[list[_GroupId], Meta(max_length=GROUPS_PER_NODE_MAX)]
+
+
+class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
+    """Describe a member of a group."""
+
+    info: NodeInfo
+    """The member."""
+    attributes: _Attributes
+    """See `Membership`."""
+    stamp: _Number
+    """Of its registration."""
+
+
+class Registration(msgspec.Struct, frozen=True, array_like=True):
+    """Describe a membership of the sender."""
+
+    group: _GroupId
+    """The group."""
+    attributes: _Attributes
+    """See `Membership`."""
+    stamp: _Number
+    """Of this registration; a renewal has the same."""
+
+
+class Register(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """Make a node a member, or renew that it is one."""
+
+    info: NodeInfo
+    """The member: whoever forwards this message does not change it."""
+    items: Annotated[list[Registration], Meta(max_length=BATCH_MAX)]
+    """Its memberships at this root."""
+
+
+class Unregister(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Take a node out of groups."""
+
+    info: NodeInfo
+    """Who was a member."""
+    items: Annotated[list[tuple[_GroupId, _Number]], Meta(max_length=BATCH_MAX)]
+    """The groups and the stamps of leaving."""
+
+
+class Applied(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Acknowledge registrations and their ends: whoever has to know was told, or had its time."""
+
+    root: NodeInfo
+    """Who acknowledges: the next renewals go there directly."""
+    items: Annotated[list[tuple[_GroupId, _Number, _Number, bool]], Meta(max_length=BATCH_MAX)]
+    """Group, stamp, number of members, and whether the receiver is one of them: an old copy may say so by mistake."""
+
+
+class Accused(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Tell a node that it was declared dead, in case it is not. Routed to its id."""
+
+    node: _NodeId
+    """The node."""
+    stamp: _Number
+    """Registrations up to here do not count any more."""
+
+
+class Entrust(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Ask a neighbour to accuse the sender at the roots of its groups when it dies, and to tell it when that was wrong."""
+
+    stamp: _Number
+    """The highest stamp of the sender."""
+    is_needed: bool
+    """Whether there is anything to do: a node that only watches has to be told as well."""
+    is_whole: bool
+    """Whether to forget what was entrusted before."""
+    groups: _Groups
+    """Groups that it is a member of."""
+    dropped: _Groups
+    """Groups that it is no member of any more."""
+
+
+class Accuse(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Declare a member dead."""
+
+    node: _NodeId
+    """The member."""
+    stamp: _Number
+    """Of its registrations that the accuser knows."""
+    group: _GroupId
+    """The group."""
+
+
+class Doubt(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Tell the root that a member cannot be reached."""
+
+    group: _GroupId
+    """The group."""
+    node: _NodeId
+    """The member."""
+
+
+class Check(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Ask whether a node lives. Routed to its id: whoever else gets it accuses the node."""
+
+    root: NodeInfo
+    """Whom to tell."""
+    accusation: Accuse
+    """What to tell."""
+
+
+class Watch(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """Ask for the views of groups, now and after every change; or renew that."""
+
+    info: NodeInfo
+    """The watcher."""
+    stamp: _Number
+    """Its highest stamp: an earlier incarnation that is accused takes its watch with it, this one not."""
+    items: Annotated[list[tuple[_GroupId, _Number]], Meta(max_length=BATCH_MAX)]
+    """The groups, and the version that the watcher has from this root; 0 for none."""
+
+
+class Unwatch(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """End watches."""
+
+    node: _NodeId
+    """The watcher."""
+    groups: Annotated[list[_GroupId], Meta(max_length=BATCH_MAX)]
+    """The groups."""
+
+
+class View(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """Tell a watcher the members of a group."""
+
+    root: NodeInfo
+    """Who tells: the next renewals go there directly."""
+    group: _GroupId
+    """The group."""
+    version: _Number
+    """Of the directory."""
+    size: _Number
+    """The number of members."""
+    is_watched: bool
+    """Whether changes will be told."""
+    members: Annotated[list[MemberRecord], Meta(max_length=VIEW_MAX)]
+    """All members, or a sample of VIEW_MAX."""
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """Tell a watcher what changed in a group."""
+
+    group: _GroupId
+    """The group."""
+    base: _Number
+    """The version that the watcher has; with another one, this does not apply."""
+    version: _Number
+    """The version that it has then."""
+    size: _Number
+    """The number of members."""
+    members: Annotated[list[MemberRecord], Meta(max_length=VIEW_MAX)]
+    """Who is new, or described in another way."""
+    removed: Annotated[list[_NodeId], Meta(max_length=COPY_REMOVED_MAX)]
+    """Who is no member any more."""
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """Acknowledge a view."""
+
+    group: _GroupId
+    """The group."""
+    version: _Number
+    """What the watcher has now; 0 for nothing."""
+
+
+class Copy(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """Keep a copy of a directory at a neighbour, or hand it over: whoever is the root takes it into its own directory."""
+
+    group: _GroupId
+    """The group."""
+    base: _Number
+    """The version that it changes; 0 for a whole copy, which may have several parts."""
+    version: _Number
+    """The version of the copy then."""
+    is_first: bool
+    """Whether this is the first part."""
+    is_last: bool
+    """Whether this is the last part."""
+    members: Annotated[list[MemberRecord], Meta(max_length=COPY_MEMBERS_MAX)]
+    """Members."""
+    removed: Annotated[list[tuple[_NodeId, _Number]], Meta(max_length=COPY_REMOVED_MAX)]
+    """Who is no member any more, and up to which stamp."""
+    watchers: Annotated[list[NodeInfo], Meta(max_length=COPY_MEMBERS_MAX)]
+    """Watchers."""
+    unwatched: Annotated[list[_NodeId], Meta(max_length=COPY_REMOVED_MAX)]
+    """Who watches no more."""
+    is_passed_on: bool = False
+    """Whether it is what the sender holds of another root: added to what is held, never replacing it, not acknowledged."""
+
+
+class Copied(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """Acknowledge a copy."""
+
+    group: _GroupId
+    """The group."""
+    version: _Number
+    """What the neighbour has now; 0 for nothing."""
+
+
+class Drop(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """Tell a neighbour that its copy is not kept up to date any more."""
+
+    group: _GroupId
+    """The group."""
+
+
+class Children(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """Tell a member to whom it passes casts on."""
+
+    root: NodeInfo
+    """Who tells: whom to ask when a child cannot be reached."""
+    group: _GroupId
+    """The group."""
+    version: _Number
+    """Of the directory."""
+    children: Annotated[list[NodeInfo], Meta(max_length=FANOUT_MAX)]
+    """The children, none if it is an inner node no more."""
+
+
+class Adopted(msgspec.Struct, frozen=True, array_like=True, tag=17):
+    """Acknowledge the children."""
+
+    group: _GroupId
+    """The group."""
+    version: _Number
+    """As it was told."""
+
+
+class CastUp(msgspec.Struct, frozen=True, array_like=True, tag=18):
+    """Ask the root to cast."""
+
+    info: NodeInfo
+    """The source."""
+    group: _GroupId
+    """The group."""
+    sequence: _Number
+    """One more than the source's last cast to this group; the upper half changes when the source starts over."""
+    base: _Number
+    """The first one that no root has taken: a new root waits for it, as messages through the ring may overtake each other."""
+    payload: Annotated[bytes, Meta(max_length=CAST_BYTES_MAX)]
+    """What is cast."""
+
+
+class CastTaken(msgspec.Struct, frozen=True, array_like=True, tag=19):
+    """Acknowledge a cast: the root sent it down the tree."""
+
+    group: _GroupId
+    """The group."""
+    sequence: _Number
+    """The last one that was taken."""
+
+
+class CastDown(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """Carry a cast down the tree."""
+
+    group: _GroupId
+    """The group."""
+    source: _NodeId
+    """The source."""
+    sequence: _Number
+    """See `CastUp`."""
+    is_replay: bool
+    """Whether the receiver took the place of a lost node: it passes the cast on even if it has it itself."""
+    base: _Number
+    """From which sequence on the root sent every cast of this source: nobody waits for an earlier one."""
+    payload: Annotated[bytes, Meta(max_length=CAST_BYTES_MAX)]
+    """What is cast."""
+
+
+class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """Tell a node that acknowledged a view that it is no watcher: it was taken for dead, or the root is one no more."""
+
+    group: _GroupId
+    """The group."""
+
+
+GroupMessage: TypeAlias = (
+    Register
+    | Unregister
+    | Applied
+    | Accused
+    | Entrust
+    | Accuse
+    | Doubt
+    | Check
+    | Watch
+    | Unwatch
+    | View
+    | Change
+    | Told
+    | Copy
+    | Copied
+    | Drop
+    | Children
+    | Adopted
+    | CastUp
+    | CastTaken
+    | CastDown
+    | Forgotten
+)
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER: msgspec.msgpack.Decoder[GroupMessage] = msgspec.msgpack.Decoder(GroupMessage)
+_DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def encode_group_message(message: GroupMessage) -> bytes:
+    """Write a message."""
+    return _ENCODER.encode(message)
+
+
+def decode_group_message(data: bytes) -> GroupMessage:
+    """Read a message.
+
+    Raises:
+        MessageError: The bytes are no message, or break a bound.
+    """
+    if len(data) > MESSAGE_BYTES_MAX:
+        raise MessageError(f"a message of {len(data)} bytes exceeds {MESSAGE_BYTES_MAX}")
+    try:
+        return _DECODER.decode(data)
+    except _DECODE_ERRORS as exc:
+        raise MessageError(f"no valid message: {exc}") from exc

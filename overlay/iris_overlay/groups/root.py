@@ -1,0 +1,483 @@
+"""The root of one group: it keeps the directory and tells the followers, once per turn (`roots.py`)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import structs
+
+from iris_overlay.groups.copies import copy_parts
+from iris_overlay.groups.directory import Outcome, accusation_of, is_accusation
+from iris_overlay.groups.followers import ATTEMPTS_MAX, Follower, Followers, Kind
+from iris_overlay.groups.messages import (
+    COPY_MEMBERS_MAX,
+    VIEW_MAX,
+    WATCHERS_MAX,
+    Accused,
+    CastDown,
+    CastTaken,
+    Change,
+    Children,
+    Copy,
+    MemberRecord,
+    View,
+)
+from iris_overlay.groups.samples import Dealer
+from iris_overlay.groups.tree import Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from iris_overlay.config import Rng
+    from iris_overlay.groups.directory import Directory
+    from iris_overlay.groups.io import Outbox
+    from iris_overlay.groups.messages import GroupMessage
+    from iris_overlay.ids import NodeId
+    from iris_overlay.messages import NodeInfo
+
+SIZE_DRIFT: Final = 32
+"""Watchers of a sample are told a new size at once when it changed by one part in so many, else at the next sweep: each change
+would cost up to 256 messages."""
+
+RECENT_MAX: Final = 64
+"""Casts of a group that are kept to be repeated. Beyond, what went through a dying inner node may be lost."""
+
+RECENT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Their payloads together."""
+
+
+class Held(NamedTuple):
+    """Hold a cast that waits until the tree is as it should be."""
+
+    deadline: float
+    source: NodeInfo
+    cast: CastDown
+
+
+class GroupRoot:
+    """Keep the directory of a group, and its followers informed."""
+
+    __slots__ = (
+        "_dealer",
+        "_local",
+        "_outbox",
+        "_recent",
+        "_recent_bytes",
+        "_replays",
+        "_rng",
+        "_size_told",
+        "_watcher_log",
+        "accused",
+        "directory",
+        "followers",
+        "held",
+        "is_sure",
+        "successor",
+        "tree",
+    )
+
+    def __init__(self, directory: Directory, local: NodeInfo, rng: Rng, outbox: Outbox) -> None:
+        self.directory = directory
+        self.followers = Followers()
+        self.tree = Tree()
+        # Members that another root had declared dead, who are asked: the stamps of their tombstones, and when those expire.
+        self.accused: dict[NodeId, tuple[int, float]] = {}
+        self.held: deque[Held] = deque()
+        # Whether the neighbours were asked what they know of the group. Before that, no watcher is answered.
+        self.is_sure = True
+        # To whom the directory is being handed over: then nothing else is done with it.
+        self.successor: Follower | None = None
+        self._local = local
+        self._rng = rng
+        self._outbox = outbox
+        # There is one exactly while the members are too many for one view.
+        self._dealer: Dealer | None = None
+        self._size_told = 0
+        self._watcher_log: deque[tuple[int, NodeId]] = deque(maxlen=WATCHERS_MAX)
+        self._recent: deque[tuple[float, CastDown]] = deque()
+        self._recent_bytes = 0
+        self._replays: dict[NodeId, None] = {}
+        for node in directory.members:
+            self._enter(node)
+        for node in self.tree.inner_nodes():
+            self._touch_parent(node)
+        self._fit_mode()
+
+    # Members
+
+    def register(self, record: MemberRecord, expires: float) -> Outcome:
+        """Apply a registration."""
+        node = record.info.id
+        is_new = node not in self.directory.members
+        outcome = self.directory.register(record, expires)
+        if outcome is Outcome.CHANGED:
+            if is_new:
+                self._enter(node)
+            else:
+                self._describe(node)
+            self._changed()
+        return outcome
+
+    def remove(self, node: NodeId, stamp: int, expires: float) -> bool:
+        """Apply that a member left or died. Return whether it was one."""
+        if not self.directory.remove(node, stamp, expires):
+            return False
+        self._exit(node)
+        self._changed()
+        return True
+
+    def accuse(self, node: NodeId, stamp: int, expires: float) -> bool:
+        """Apply that an incarnation of a member died. Return whether it was a member."""
+        return self.remove(node, accusation_of(stamp), expires)
+
+    def believe_accusations(self) -> None:
+        """Take out the members that were asked whether they live and did not say so."""
+        accused, self.accused = self.accused, {}
+        for node, (stamp, expires) in accused.items():
+            self.remove(node, stamp, expires)
+
+    def expire(self, now: float) -> None:
+        """Forget members and watchers that did not renew."""
+        expired = self.directory.expire(now)
+        for node in expired:
+            self._exit(node)
+        for node in [node for node, watcher in self.followers.members[Kind.WATCHER].items() if watcher.expires <= now]:
+            self.remove_watcher(node)
+        if expired:
+            self._changed()
+        if len(self.directory.members) != self._size_told:
+            self._tell_size()
+
+    def repeat_accusations(self, since: float) -> None:
+        """Tell nodes that they were declared dead, if their tombstones expire after a time."""
+        for node, (stamp, expires) in self.directory.tombstones.items():
+            if expires > since and is_accusation(stamp):
+                self._outbox.route(node, Accused(node, stamp))
+
+    def begin_epoch(self, above: int = 0) -> None:
+        """Tell all followers everything, as the one who knows best."""
+        self.directory.begin_epoch(above)
+        self._watcher_log.clear()
+        for kind in (Kind.WATCHER, Kind.COPY):
+            for follower in self.followers.members[kind].values():
+                self.followers.forget_told(kind, follower, self.directory.version)
+        for node in list(self.tree.inner_nodes()):
+            self._touch_parent(node, is_new_epoch=True)
+
+    # Watchers
+
+    def watch(self, info: NodeInfo, stamp: int, version: int, expires: float, path: tuple[NodeId, ...] | None) -> bool:
+        """Add a watcher, or answer one that renews. Return whether there was room."""
+        watchers = self.followers.members[Kind.WATCHER]
+        watcher = watchers.get(info.id)
+        if version > self.directory.version:
+            self.begin_epoch(version)
+        if watcher is None:
+            if len(watchers) >= WATCHERS_MAX:
+                return False
+            watcher = watchers[info.id] = Follower(info, expires)
+            self._log_watcher(info.id)
+        watcher.info, watcher.stamp, watcher.expires = info, max(stamp, watcher.stamp), expires
+        if version == 0 or version != watcher.told:
+            watcher.path = path
+            self.followers.forget_told(Kind.WATCHER, watcher, self.directory.version)
+        else:
+            if watcher.sample is not None:
+                self._rebalance(watcher)
+            self.followers.touch(Kind.WATCHER, watcher, self.directory.version)
+        return True
+
+    def remove_watcher(self, node: NodeId) -> None:
+        """Remove a watcher; harmless if it is none."""
+        watcher = self.followers.remove(Kind.WATCHER, node)
+        if watcher is not None:
+            self._release_sample(watcher)
+            self._log_watcher(node)
+
+    def view_unwatched(self) -> View:
+        """Return a view for a watcher that there is no room for."""
+        members = self.directory.members
+        nodes = list(members)
+        if len(nodes) > VIEW_MAX:
+            for index in range(VIEW_MAX):
+                other = index + self._rng.randrange(len(nodes) - index)
+                nodes[index], nodes[other] = nodes[other], nodes[index]
+        records = self.directory.records(nodes[:VIEW_MAX])
+        return View(self._local, self.directory.group, self.directory.version, len(members), False, records)
+
+    # Copies
+
+    def set_copies(self, infos: Iterable[NodeInfo]) -> list[NodeInfo]:
+        """Keep copies at these nodes. Return who had one and shall drop it."""
+        wanted = {info.id: info for info in infos}
+        copies = self.followers.members[Kind.COPY]
+        dropped = [copy.info for node, copy in copies.items() if node not in wanted]
+        for info in dropped:
+            self.followers.remove(Kind.COPY, info.id)
+        for node, info in wanted.items():
+            if node not in copies:
+                copies[node] = Follower(info, 0.0)
+                self.followers.touch(Kind.COPY, copies[node], self.directory.version)
+        return dropped
+
+    def refresh_copies(self) -> None:
+        """Tell the copies that they are still wanted."""
+        for copy in self.followers.members[Kind.COPY].values():
+            self.followers.touch(Kind.COPY, copy, self.directory.version)
+
+    def ask_copies(self) -> None:
+        """Tell no watcher anything before the copies have said that they still are copies, or what they know as roots."""
+        self.is_sure = False
+        self.directory.version += 1
+        for copy in self.followers.members[Kind.COPY].values():
+            self.followers.touch(Kind.COPY, copy, self.directory.version)
+
+    def copy_parts(self, *, is_passed_on: bool = False) -> list[Copy]:
+        """Return the whole directory, in parts; as the copy of another root that the receiver adds to its own, if wanted."""
+        watchers = [watcher.info for watcher in self.followers.members[Kind.WATCHER].values()]
+        return copy_parts(self.directory, watchers, self.directory.version if is_passed_on else None)
+
+    # Casts
+
+    def cast(self, source: NodeInfo, cast: CastDown, now: float, wait_s: float) -> None:
+        """Send a cast down the tree, as soon as the inner nodes know their children."""
+        self.held.append(Held(now + wait_s, source, cast))
+
+    def release_casts(self, now: float, replay_s: float) -> None:
+        """Send what waits no more: repetitions to those who moved first, for they are older."""
+        self._forget_recent(now - replay_s)
+        unsettled = self.followers.unsettled
+        for node in [node for node in self._replays if (Kind.PARENT, node) not in unsettled]:
+            del self._replays[node]
+            member = self.directory.members.get(node)
+            if member is not None:
+                repeated = [structs.replace(cast, is_replay=True) for _, cast in self._recent]
+                self._outbox.send_all(member.record.info, repeated)
+        while self.held and (not self.followers.unsettled_parents or self.held[0].deadline <= now):
+            _, source, cast = self.held.popleft()
+            members = self.directory.members
+            for node in self.tree.children(None):
+                self._outbox.send(members[node].record.info, cast)
+            if self._local.id in members:
+                self._outbox.send(self._local, cast)
+            self._recent.append((now, cast))
+            self._recent_bytes += len(cast.payload)
+            self._outbox.send(source, CastTaken(cast.group, cast.sequence))
+
+    # Telling
+
+    def acknowledge(self, kind: Kind, node: NodeId, version: int) -> bool:
+        """Handle what a follower has now. Return whether it is one."""
+        follower = self.followers.acknowledge(kind, node, version)
+        if follower is None:
+            return False
+        if kind is Kind.PARENT and follower.told >= follower.wants and not self.tree.children(node):
+            self.followers.remove(kind, node)  # It knows that it is an inner node no more.
+        return True
+
+    def note_silence(self, kind: Kind, node: NodeId) -> bool:
+        """Handle that a follower may not have acknowledged in time: tell it again. Return whether it did not."""
+        follower = self.followers.members[kind].get(node)
+        if follower is None or follower.told >= follower.sent:
+            return False
+        follower.attempts += 1
+        if kind is Kind.WATCHER and follower.attempts >= ATTEMPTS_MAX:
+            self.remove_watcher(node)
+        else:
+            self.followers.forget_told(kind, follower, max(follower.wants, self.directory.version))
+        return True
+
+    def link_lost(self, node: NodeId) -> bool:
+        """Handle that the link to a node ended: tell it again what it has not acknowledged. Return whether there is such."""
+        is_untold = False
+        for kind in Kind:
+            follower = self.followers.members[kind].get(node)
+            if follower is not None and follower.told < follower.sent:
+                self.followers.forget_told(kind, follower, max(follower.wants, self.directory.version))
+                is_untold = True
+        return is_untold
+
+    def flush(self) -> list[tuple[Kind, Follower]]:
+        """Send what followers have to know; return whom something was sent to."""
+        due, self.followers.due = self.followers.due, {}
+        told: list[tuple[Kind, Follower]] = []
+        self.is_sure = self.is_sure or not any(kind is Kind.COPY for kind, _ in self.followers.unsettled)
+        for (kind, node), follower in due.items():
+            if kind is Kind.WATCHER and not self.is_sure:
+                self.followers.due[kind, node] = follower
+                continue
+            if follower.sent > follower.told:
+                continue  # Its acknowledgement brings it back here.
+            for message in self._messages(kind, follower):
+                if follower.path is not None:
+                    self._outbox.answer(follower.path, message)
+                else:
+                    self._outbox.send(follower.info, message)
+            follower.path = None
+            follower.sent = self.directory.version
+            follower.wants = max(follower.wants, follower.told)
+            follower.is_stale = False
+            told.append((kind, follower))
+        return told
+
+    def _messages(self, kind: Kind, follower: Follower) -> list[GroupMessage]:
+        if kind is Kind.WATCHER:
+            return [self._view(follower)]
+        if kind is Kind.COPY:
+            return self._copy(follower)
+        members = self.directory.members
+        children = [members[node].record.info for node in self.tree.children(follower.info.id)]
+        return [Children(self._local, self.directory.group, self.directory.version, children)]
+
+    def _view(self, watcher: Follower) -> View | Change:
+        directory, size = self.directory, len(self.directory.members)
+        if not watcher.is_stale:
+            if watcher.sample is not None:
+                return Change(directory.group, watcher.told, directory.version, size, [], [])
+            changed = directory.changed_since(watcher.told)
+            if changed is not None:
+                records = directory.records(changed)
+                removed = [node for node in changed if node not in directory.members]
+                return Change(directory.group, watcher.told, directory.version, size, records, removed)
+        if self._dealer is None:
+            nodes = list(directory.members)
+        else:
+            if watcher.sample is None:
+                watcher.sample = dict.fromkeys(self._dealer.deal(VIEW_MAX))
+            nodes = list(watcher.sample)
+        return View(self._local, directory.group, directory.version, size, True, directory.records(nodes))
+
+    def _copy(self, copy: Follower) -> list[GroupMessage]:
+        directory = self.directory
+        changed = None if copy.is_stale else directory.changed_since(copy.told)
+        is_lost = len(self._watcher_log) == WATCHERS_MAX and self._watcher_log[0][0] > copy.told + 1
+        watched = dict.fromkeys(node for version, node in self._watcher_log if version > copy.told)
+        if changed is None or is_lost or max(len(changed), len(watched)) > COPY_MEMBERS_MAX:
+            return list(self.copy_parts())
+        watchers = self.followers.members[Kind.WATCHER]
+        return [
+            Copy(
+                directory.group,
+                copy.told,
+                directory.version,
+                True,
+                True,
+                directory.records(changed),
+                directory.removals(changed),
+                [watchers[node].info for node in watched if node in watchers],
+                [node for node in watched if node not in watchers],
+            )
+        ]
+
+    # Inside
+
+    def _enter(self, node: NodeId) -> None:
+        if node != self._local.id:  # The root passes casts to itself.
+            for parent in self.tree.add(node):
+                self._touch_parent(parent)
+        if self._dealer is not None:
+            self._dealer.add(node)
+
+    def _describe(self, node: NodeId) -> None:
+        """Tell who was told an earlier description of a member."""
+        for watcher in self.followers.members[Kind.WATCHER].values():
+            if watcher.sample is not None and node in watcher.sample:
+                watcher.is_stale = True
+                self.followers.touch(Kind.WATCHER, watcher, self.directory.version)
+        if node in self.tree:
+            # Its process may have lost what it was told, for it was taken for dead; its parent may have given it up.
+            parent = self.tree.parent(node)
+            for inner in (node, parent):
+                if inner is not None and self.tree.children(inner):
+                    self._touch_parent(inner)
+
+    def _exit(self, node: NodeId) -> None:
+        self.followers.remove(Kind.PARENT, node)
+        if node in self.tree:
+            concerned, moved = self.tree.remove(node)
+            for parent in concerned:
+                self._touch_parent(parent)
+            if moved is not None:
+                self._replays[moved] = None
+        self._replays.pop(node, None)
+        if self._dealer is None:
+            return
+        self._dealer.remove(node)
+        for watcher in self.followers.members[Kind.WATCHER].values():
+            if watcher.sample is not None and node in watcher.sample:
+                del watcher.sample[node]
+                watcher.sample.update(dict.fromkeys(self._dealer.deal(1, watcher.sample)))
+                watcher.is_stale = True
+                self.followers.touch(Kind.WATCHER, watcher, self.directory.version)
+
+    def _changed(self) -> None:
+        """Tell the followers that the directory changed."""
+        version = self.directory.version
+        for copy in self.followers.members[Kind.COPY].values():
+            self.followers.touch(Kind.COPY, copy, version)
+        is_flip = self._fit_mode()
+        size = len(self.directory.members)
+        if self._dealer is None or is_flip or abs(size - self._size_told) * SIZE_DRIFT > self._size_told:
+            self._tell_size()
+
+    def _tell_size(self) -> None:
+        self._size_told = len(self.directory.members)
+        for watcher in self.followers.members[Kind.WATCHER].values():
+            self.followers.touch(Kind.WATCHER, watcher, self.directory.version)
+
+    def _fit_mode(self) -> bool:
+        """Change between whole views and samples. Return whether that was due."""
+        if (self._dealer is not None) == (len(self.directory.members) > VIEW_MAX):
+            return False
+        self._dealer = Dealer(self._rng) if self._dealer is None else None
+        if self._dealer is not None:
+            for node in self.directory.members:
+                self._dealer.add(node)
+        for watcher in self.followers.members[Kind.WATCHER].values():
+            watcher.sample = None
+            watcher.is_stale = True
+        return True
+
+    def _touch_parent(self, node: NodeId, *, is_new_epoch: bool = False) -> None:
+        if node not in self.directory.members:
+            return  # It leaves in the same turn.
+        parents = self.followers.members[Kind.PARENT]
+        if node not in parents:
+            parents[node] = Follower(self.directory.members[node].record.info, 0.0)
+        parent = parents[node]
+        if is_new_epoch:
+            self.followers.forget_told(Kind.PARENT, parent, self.directory.version)
+        else:
+            self.followers.touch(Kind.PARENT, parent, self.directory.version)
+
+    def _log_watcher(self, node: NodeId) -> None:
+        self.directory.version += 1
+        self._watcher_log.append((self.directory.version, node))
+        for copy in self.followers.members[Kind.COPY].values():
+            self.followers.touch(Kind.COPY, copy, self.directory.version)
+
+    def _release_sample(self, watcher: Follower) -> None:
+        if self._dealer is not None and watcher.sample is not None:
+            for node in watcher.sample:
+                self._dealer.release(node)
+
+    def _rebalance(self, watcher: Follower) -> None:
+        """Exchange members that are in more samples than others: those who came late are in none yet."""
+        assert self._dealer is not None
+        assert watcher.sample is not None
+        for node in [node for node in watcher.sample if self._dealer.uses(node) > self._dealer.uses_min() + 1]:
+            new = self._dealer.deal(1, watcher.sample)
+            if not new or self._dealer.uses(new[0]) > self._dealer.uses(node):
+                for other in new:
+                    self._dealer.release(other)
+                break
+            del watcher.sample[node]
+            self._dealer.release(node)
+            watcher.sample[new[0]] = None
+            watcher.is_stale = True
+
+    def _forget_recent(self, before: float) -> None:
+        recent = self._recent
+        while recent and (recent[0][0] < before or len(recent) > RECENT_MAX or self._recent_bytes > RECENT_BYTES_MAX):
+            self._recent_bytes -= len(recent.popleft()[1].payload)

@@ -1,0 +1,575 @@
+"""The root side of a node: the directories of the groups whose root it is, and copies of those of its neighbours.
+
+Theory of operation. A directory lives at the node that the ring calls the root of its group, and moves with that. A message for
+a group whose root is another node is passed on through the ring. When a neighbour becomes the root, the directory is sent to
+it, and kept here until it has acknowledged; what is left here is a copy. When the local node becomes the root of a group that
+it has a copy of, the copy becomes the directory, in a new epoch, and all watchers are told. A directory that arrives where
+there is one is merged into it. So after any split and any number of takeovers all that is known ends at one node.
+
+**Empty is not unknown.** Who becomes the root of a group and has nothing of it may be new, and so may its neighbours be. Before
+it says that nobody is there it gives them their copies, and waits until they have acknowledged: they send what they know first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iris_overlay.groups.copies import COPIES, GROUPS_MAX, Copies, HeldCopy
+from iris_overlay.groups.directory import Directory, Outcome, accusation_of
+from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, Follower, Kind
+from iris_overlay.groups.handing_on import Passing
+from iris_overlay.groups.messages import (
+    BATCH_MAX,
+    VIEW_MAX,
+    Accuse,
+    Accused,
+    Applied,
+    CastDown,
+    CastTaken,
+    CastUp,
+    Check,
+    Copied,
+    Copy,
+    Drop,
+    Forgotten,
+    MemberRecord,
+    Register,
+    Unregister,
+    Unwatch,
+    Watch,
+)
+from iris_overlay.groups.root import GroupRoot
+from iris_overlay.groups.sequences import SOURCES_MAX, Sequences
+from iris_overlay.groups.takeover import ANSWER_S, knows_better, merge, revive
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.timers import DeadlineTable
+
+if TYPE_CHECKING:
+    from iris_overlay.config import Rng
+    from iris_overlay.counters import Counters
+    from iris_overlay.groups.config import GroupConfig
+    from iris_overlay.groups.io import Outbox, Path, Ring
+    from iris_overlay.messages import NodeInfo
+
+CHECK_S: Final = 0.5
+"""A member is looked for in the ring at most so often. Less than the ring takes to repair would not help."""
+
+RECHECK_S: Final = 4.0
+"""When a member that somebody doubted is looked for once more. Who had the question may have died with it, or not have known
+yet that the member is dead."""
+
+ACCUSED_S: Final = 35.0
+"""For so long an accused node is told so at each sweep: it may have stood still, and its accusers may be gone."""
+
+ORPHANS_S: Final = 1.0
+"""How long after a change of the ring copies are looked through for those whose owner cannot be the root any more. Too small:
+the root just came, and is about to replace them. Too large: what rings that merge knew is missing for as long."""
+
+REVIEW_S: Final = 4.0
+"""How long after a directory was taken over, or put together of copies, its members are looked for in the ring: a copy may not
+know who left. Too small: rings that merge are not one yet, and nodes of the other one look dead. Too large: the dead stay in
+views for as long."""
+
+UNSURE_S: Final = 5.0
+"""For so long after a change of the ring a root without a directory asks its neighbours for one before it answers. Too small:
+what the dead and those who left had kept is still on its way to it, and members that live are not found. Too large: in a
+network at rest it takes a second round trip to know that nobody serves a name."""
+
+DIED_S: Final = 10.0
+"""A copy may still list a node that died so long ago as a watcher: who takes over from it tells that one, and waits for it no
+more. Too small: joins and leaves last for a second after a root was killed with others. Too large: one that was declared dead
+by mistake may not know yet who has joined."""
+
+DIED_MAX: Final = 256
+"""How many of those are remembered. More deaths within that time cost a second of waiting."""
+
+WOKEN_S: Final = 0.5
+"""For so long a root that stood still asks its copies whether they know better before it answers. Too small: they are dialled
+still, and the dead are named again. Too large: when a copy died meanwhile, members that live are not found for as long."""
+
+_NOBODY: Final = NodeId(b"")
+_NO_GROUP: Final = GroupId(b"")
+_PENDING: Final = 3
+_HANDOVER: Final = 4
+_HELD: Final = 5
+_CHECK: Final = 6
+_ORPHANS: Final = 7
+_REVIEW: Final = 8
+_ACCUSED: Final = 9
+_UNSURE: Final = 10
+_RECHECK: Final = 11
+
+
+class Roots:
+    """Keep directories, and copies of directories."""
+
+    __slots__ = (
+        "_applied",
+        "_changed_at",
+        "_config",
+        "_counters",
+        "_died",
+        "_dirty",
+        "_local",
+        "_orders",
+        "_outbox",
+        "_passing",
+        "_refresh_at",
+        "_ring",
+        "_rng",
+        "_sweep_at",
+        "_timers",
+        "_woken_at",
+        "copies",
+        "moved",
+        "roots",
+    )
+
+    def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, ring: Ring, outbox: Outbox, counters: Counters) -> None:
+        self.roots: dict[GroupId, GroupRoot] = {}
+        self.copies = Copies(config.expiry_s)
+        # Directories that were handed over, and to whom: for the owner to take.
+        self.moved: list[tuple[GroupId, NodeInfo]] = []
+        self._passing = Passing(local, self.copies, ring, outbox)
+        self._changed_at = float("-inf")
+        self._died: dict[NodeId, float] = {}
+        self._woken_at = float("-inf")
+        self._local = local
+        self._config = config
+        self._rng = rng
+        self._ring = ring
+        self._outbox = outbox
+        self._counters = counters
+        # Groups with something to send at the end of the turn.
+        self._dirty: dict[GroupId, None] = {}
+        # Acknowledgements of this turn.
+        self._applied: dict[NodeId, tuple[NodeInfo, list[tuple[GroupId, int, int, bool]]]] = {}
+        self._timers: DeadlineTable[tuple[int, GroupId, NodeId]] = DeadlineTable()
+        self._orders: Sequences[CastUp] = Sequences(config.reorder_s, SOURCES_MAX)
+        self._sweep_at: float | None = None
+        self._refresh_at = 0.0
+
+    # Messages. Each for a group whose root is elsewhere is passed on.
+
+    def register(self, message: Register, now: float) -> None:
+        """Handle registrations and renewals."""
+        for item in message.items:
+            root = self._root_for(item.group, Register(message.info, [item]), now)
+            if root is None:
+                continue
+            record = MemberRecord(message.info, item.attributes, item.stamp)
+            outcome = root.register(record, now + self._config.expiry_s)
+            if outcome is Outcome.ACCUSED:
+                tombstone = root.directory.tombstones[message.info.id]
+                self._outbox.send(message.info, Accused(message.info.id, tombstone[0]))
+            elif outcome is Outcome.FULL:
+                self._counters.registrations_refused += 1
+            elif outcome is not Outcome.OUTDATED:
+                version = root.directory.members[message.info.id].version
+                self._wait(root, message.info, item.stamp, version, now)
+
+    def unregister(self, message: Unregister, now: float) -> None:
+        """Handle that a node left groups."""
+        for group, stamp in message.items:
+            root = self._root_for(group, Unregister(message.info, [(group, stamp)]), now)
+            if root is not None:
+                root.remove(message.info.id, stamp, now + self._config.expiry_s)
+                self._wait(root, message.info, stamp, root.directory.version, now)
+
+    def accuse(self, message: Accuse, now: float) -> None:
+        """Handle that a member was declared dead. It is told, in case it is not."""
+        root = self._root_for(message.group, message, now, is_creating=False)
+        if root is None:
+            return
+        if root.accuse(message.node, message.stamp, now + self._config.expiry_s):
+            watcher = root.followers.members[Kind.WATCHER].get(message.node)
+            if watcher is not None and 0 < watcher.stamp <= accusation_of(message.stamp):
+                root.remove_watcher(message.node)
+            self._outbox.route(message.node, Accused(message.node, accusation_of(message.stamp)))
+        self._dirty[message.group] = None
+
+    def doubt(self, group: GroupId, node: NodeId, now: float) -> None:
+        """Handle that somebody cannot reach a member: ask the ring whether it lives."""
+        root = self.roots.get(group)
+        if root is not None and node in root.directory.members and (_CHECK, group, node) not in self._timers:
+            self._timers.set((_CHECK, group, node), now + CHECK_S)  # All its users may doubt it at once.
+            if (_RECHECK, group, node) not in self._timers:
+                self._timers.set((_RECHECK, group, node), now + RECHECK_S)
+            self._look_for(root, node)
+
+    def doubt_everywhere(self, node: NodeId, now: float) -> None:
+        """Handle that the local node cannot reach another one."""
+        for group in self.roots:
+            self.doubt(group, node, now)
+
+    def watch(self, message: Watch, path: Path | None, now: float) -> None:
+        """Handle questions for views."""
+        for group, version in message.items:
+            root = self._root_for(group, Watch(message.info, message.stamp, [(group, version)]), now)
+            expires = now + self._config.expiry_s
+            # Who cannot be dialled opens the link itself: without one nothing would tell the watcher that its root is gone.
+            way = path if self._local.addresses else None
+            if root is not None and not root.watch(message.info, message.stamp, version, expires, way):
+                if path is None:
+                    self._outbox.send(message.info, root.view_unwatched())
+                else:
+                    self._outbox.answer(path, root.view_unwatched())
+
+    def unwatch(self, message: Unwatch) -> None:
+        """Handle that a node watches groups no more."""
+        for group in message.groups:
+            root = self.roots.get(group)
+            if root is not None:
+                root.remove_watcher(message.node)
+                self._dirty[group] = None
+
+    def cast(self, message: CastUp, now: float) -> None:
+        """Handle a cast of some node."""
+        root = self._root_for(message.group, message, now)
+        if root is None:
+            return
+        key = (message.group, message.info.id)
+        if not self._orders.is_new(key, message.sequence):
+            self._outbox.send(message.info, CastTaken(message.group, message.sequence))  # The first one was lost.
+        self._send_down(root, self._orders.accept(key, message.sequence, message, now, message.base), now)
+
+    def acknowledge(self, kind: Kind, group: GroupId, source: NodeInfo, version: int, now: float) -> None:
+        """Handle what a follower has now."""
+        root, node = self.roots.get(group), source.id
+        if kind is Kind.WATCHER and (root is None or node not in root.followers.members[kind]):
+            self._outbox.send(source, Forgotten(group))
+        if root is None:
+            return
+        if root.successor is not None and kind is Kind.COPY and root.successor.info.id == node:
+            self._finish_handover(root, version, now)
+            return
+        if root.acknowledge(kind, node, version):
+            self._timers.cancel((kind, group, node))
+            self._dirty[group] = None
+
+    def copy(self, source: NodeInfo, message: Copy, now: float) -> None:
+        """Handle a copy of a directory, or a directory that is handed over."""
+        if message.group not in self.roots and len(self.roots) >= GROUPS_MAX:
+            self._counters.registrations_refused += 1
+            return
+        version, is_more = self.copies.receive(source.id, message, now)
+        if version is not None and not self._passing.is_early(source, message, version):
+            if version and self._ring.is_root(message.group):
+                root, told = self.roots.get(message.group), self.copies.held[message.group].directory
+                is_behind = root is not None and not message.is_passed_on and knows_better(root.directory, told)
+                self._take_over(message.group, now)
+                if root is not None and is_behind:
+                    # It was the root, stood still, and is back before the ring here knows that it is the nearest.
+                    self._outbox.send_all(source, root.copy_parts(is_passed_on=True))
+            elif version and (is_more or not message.base):
+                is_passed = self._passing.pass_on(message.group, source)
+                if is_more and not (is_passed and message.is_passed_on):
+                    # Also if another node is nearer: that one may be dead, and the sender knows.
+                    self._passing.complete(message.group, source)
+                self._look_for_orphans(now)
+            if not message.is_passed_on:
+                # After all that: a root whose copies are acknowledged knows what was here.
+                self._outbox.send(source, Copied(message.group, version))
+        self._start_sweeping(now)
+
+    def _look_for_orphans(self, now: float) -> None:
+        key = (_ORPHANS, _NO_GROUP, _NOBODY)
+        if self.copies.held and key not in self._timers:
+            self._timers.set(key, now + ORPHANS_S)
+
+    # The ring
+
+    def activate(self, now: float) -> None:
+        """Handle that the local node answers for keys."""
+        early = self._passing.activate()
+        self.ring_changed(now)
+        for group in early:
+            self._passing.settle(group)
+
+    def ring_changed(self, now: float) -> None:
+        """Take over, hand over, and place copies as the ring is now."""
+        self._changed_at = now
+        self._take_over_all(now)
+        for root in list(self.roots.values()):
+            self._place(root, now)
+        self._look_for_orphans(now)
+
+    def resume(self, now: float) -> None:
+        """Handle that this process stood still: another node may be the root by now, and know who died."""
+        self._woken_at = now
+        for group, root in self.roots.items():
+            if root.successor is None:
+                root.ask_copies()
+                self._timers.set((_UNSURE, group, _NOBODY), now + WOKEN_S)
+                self._dirty[group] = None
+
+    def peer_dead(self, peer: NodeId, now: float) -> None:
+        """Handle that a node is dead: it follows nothing. Whether it is dead as a member, the ring has to say."""
+        self._died.pop(peer, None)
+        if len(self._died) >= DIED_MAX:
+            del self._died[next(iter(self._died))]
+        self._died[peer] = now
+        for group, root in self.roots.items():
+            if peer in root.followers.members[Kind.WATCHER]:
+                root.remove_watcher(peer)
+                self._outbox.route(peer, Forgotten(group))  # In case it lives: it asks again.
+            if root.followers.remove(Kind.COPY, peer) is not None or peer in root.directory.members:
+                self._dirty[group] = None
+        self.doubt_everywhere(peer, now)
+        self._passing.peer_dead(peer)
+
+    def link_lost(self, peer: NodeId, now: float) -> None:
+        """Handle that a link ended: what was told through it and is not acknowledged is told again."""
+        for group, root in self.roots.items():
+            if root.successor is not None and root.successor.info.id == peer:
+                self._timers.set((_HANDOVER, group, _NOBODY), now)
+            elif root.link_lost(peer):
+                self._dirty[group] = None
+
+    # Time
+
+    def handle_timeout(self, now: float) -> None:
+        """Send again what was not acknowledged, complete what waited for too long, and forget what expired."""
+        for kind, group, node in self._timers.expired(now):
+            if kind == _ORPHANS:
+                self._passing.pass_on_orphans()
+                continue
+            root = self.roots.get(group)
+            if root is None:
+                continue
+            self._dirty[group] = None
+            if kind == _HANDOVER:
+                self._place(root, now)
+            elif kind == _UNSURE:
+                root.is_sure = True
+            elif kind == _ACCUSED:
+                root.believe_accusations()
+            elif kind == _REVIEW and len(root.directory.members) <= VIEW_MAX:
+                for member in list(root.directory.members):
+                    self.doubt(group, member, now)
+            elif kind == _RECHECK and node in root.directory.members:
+                self._look_for(root, node)
+            elif kind < _PENDING and root.note_silence(Kind(kind), node):
+                self.doubt(group, node, now)
+        for (group, _), ready in self._orders.expired(now):
+            root = self.roots.get(group)
+            if root is not None:
+                self._dirty[group] = None
+                self._send_down(root, ready, now)
+        if self._sweep_at is not None and now >= self._sweep_at:
+            self._sweep(now)
+
+    def deadline(self) -> float | None:
+        """Return the earliest time to call `handle_timeout`."""
+        if self._sweep_at is None:  # Then there is nothing at all.
+            return None
+        deadlines = (self._timers.deadline(), self._orders.deadline(), self._sweep_at)
+        return min(deadline for deadline in deadlines if deadline is not None)
+
+    def flush(self, now: float) -> None:
+        """Send what this turn changed."""
+        dirty, self._dirty = self._dirty, {}
+        for group in dirty:
+            root = self.roots.get(group)
+            if root is None or root.successor is not None:
+                continue
+            for kind, follower in root.flush():
+                self._timers.set((kind, group, follower.info.id), now + self._config.resend_after_s(follower.attempts))
+            root.release_casts(now, self._config.replay_s)
+            if root.held:
+                self._timers.set((_HELD, group, _NOBODY), root.held[0].deadline)
+            done, late = root.followers.completed(now)
+            self._counters.changes_unconfirmed += late
+            for pending in done:
+                self._apply(root, pending.info, pending.stamp)
+            if root.followers.pendings:
+                self._timers.set((_PENDING, group, _NOBODY), root.followers.pendings[0].deadline)
+        applied, self._applied = self._applied, {}
+        for info, items in applied.values():
+            for start in range(0, len(items), BATCH_MAX):
+                self._outbox.send(info, Applied(self._local, items[start : start + BATCH_MAX]))
+
+    # Queries
+
+    def is_settled(self) -> bool:
+        """Return whether all followers that are waited for know all, and nothing waits: the node may go."""
+        return not any(root.successor or root.followers.is_awaited or root.held for root in self.roots.values())
+
+    def needs(self, peer: NodeId) -> bool:
+        """Return whether a node follows a directory here, or is the child of a root or a member of a small group."""
+        for root in self.roots.values():
+            if any(peer in followers for followers in root.followers.members):
+                return True
+            if peer in root.tree and root.tree.parent(peer) is None and peer in root.directory.members:
+                return True
+        return False
+
+    # Inside
+
+    def _look_for(self, root: GroupRoot, node: NodeId) -> None:
+        """Ask the ring whether a member lives: whoever is the nearest to its id and is not that node accuses it."""
+        directory = root.directory
+        self._outbox.route(node, Check(self._local, Accuse(node, directory.members[node].record.stamp, directory.group)))
+
+    def _root_for(self, group: GroupId, message: object, now: float, *, is_creating: bool = True) -> GroupRoot | None:
+        """Return the directory of a group if it is here, and mark it changed; else pass the message on."""
+        if not self._ring.is_root(group):
+            assert isinstance(message, Register | Unregister | Accuse | Watch | CastUp)
+            self._outbox.route(group, message)
+            return None
+        if group in self.copies.held:
+            self._take_over(group, now)
+        root = self.roots.get(group)
+        if root is None:
+            if not is_creating:
+                return None
+            if len(self.roots) >= GROUPS_MAX:
+                self._counters.registrations_refused += 1
+                return None
+            root = self._add(Directory(group, 1), now)
+        elif root.successor is not None:
+            self._place(root, now)
+        self._dirty[group] = None
+        return root
+
+    def _add(self, directory: Directory, now: float) -> GroupRoot:
+        root = self.roots[directory.group] = GroupRoot(directory, self._local, self._rng, self._outbox)
+        root.set_copies(self._ring.replicas(directory.group, COPIES))
+        if now < (self._woken_at if directory.members else max(self._changed_at, self._woken_at)) + UNSURE_S:
+            root.is_sure = False
+            self._timers.set((_UNSURE, directory.group, _NOBODY), now + self._config.told_timeout_s)
+        self._dirty[directory.group] = None
+        self._start_sweeping(now)
+        return root
+
+    def _take_over_all(self, now: float) -> None:
+        for group in [group for group in self.copies.held if self._ring.is_root(group)]:
+            self._take_over(group, now)
+
+    def _take_over(self, group: GroupId, now: float) -> None:
+        """Make a copy the directory, or a part of it."""
+        held = self.copies.held.pop(group)
+        expires = now + self._config.expiry_s
+        root = self.roots.get(group)
+        if root is None:
+            root = self._add(revive(held, now + 2 * self._config.renew_s), now)
+            for info in held.watchers.values():
+                root.watch(info, 0, 0, expires, None)
+                watcher = root.followers.members[Kind.WATCHER].get(info.id)
+                if watcher is not None and now - self._died.get(info.id, float("-inf")) < DIED_S:
+                    watcher.attempts = ATTEMPTS_WAITED_MAX  # It is asked, but nobody waits for it.
+            self._announce(root, now)
+            return
+        if merge(root, held, expires, self._outbox):
+            root.followers.wait_anew(root.directory.version)
+            self._announce(root, now)
+        if root.accused and (key := (_ACCUSED, group, _NOBODY)) not in self._timers:
+            self._timers.set(key, now + ANSWER_S)
+        self._dirty[group] = None
+        if root.successor is not None:
+            self._place(root, now)
+
+    def _announce(self, root: GroupRoot, now: float) -> None:
+        """Tell the members of a small group who its root is now: they watch it, and it finds out who died with the old one.
+
+        The members of a large one learn it when they renew: a link to each would be too much.
+        """
+        group, members = root.directory.group, root.directory.members
+        self._timers.set((_REVIEW, group, _NOBODY), now + REVIEW_S)  # by then half of a large one may have been accused
+        if len(members) <= VIEW_MAX:
+            for member in members.values():
+                self._wait(root, member.record.info, member.record.stamp, member.version, now)
+
+    def _place(self, root: GroupRoot, now: float) -> None:
+        """Keep a directory where the ring wants it."""
+        group = root.directory.group
+        self._dirty[group] = None
+        nearest = self._ring.replicas(group, COPIES)
+        if self._ring.is_root(group) or not nearest:
+            if root.successor is not None:
+                # Back again; the other one may have been told things since.
+                root.successor = None
+                self._timers.cancel((_HANDOVER, group, _NOBODY))
+                root.begin_epoch()
+            for info in root.set_copies(nearest):
+                self._outbox.send(info, Drop(group))
+            return
+        target = nearest[0]
+        successor = root.successor
+        if successor is not None and successor.info.id == target.id and (_HANDOVER, group, _NOBODY) in self._timers:
+            return
+        root.successor = Follower(target, 0.0)
+        root.successor.sent = root.directory.version
+        # Who waits asks again, the new root.
+        root.followers.pendings.clear()
+        self._outbox.send_all(target, root.copy_parts())
+        self._timers.set((_HANDOVER, group, _NOBODY), now + self._config.resend_s)
+
+    def _finish_handover(self, root: GroupRoot, version: int, now: float) -> None:
+        successor = root.successor
+        assert successor is not None
+        if version != successor.sent:
+            return  # It is sent again.
+        group = root.directory.group
+        self._timers.cancel((_HANDOVER, group, _NOBODY))
+        for kind in Kind:
+            for node in root.followers.members[kind]:
+                self._timers.cancel((kind, group, node))
+        for _, info, cast in root.held:
+            self._outbox.route(group, CastUp(info, group, cast.sequence, cast.sequence, cast.payload))
+        del self.roots[group]
+        self.moved.append((group, successor.info))
+        for info in root.set_copies(()):
+            if info.id != successor.info.id:
+                self._outbox.send(info, Drop(group))
+        watchers = {node: watcher.info for node, watcher in root.followers.members[Kind.WATCHER].items()}
+        own = HeldCopy(root.directory, watchers, successor.info.id, now + self._config.expiry_s)
+        held = self.copies.held.get(group)
+        if held is None:
+            self.copies.held[group] = own
+        elif held.owner != successor.info.id:  # Else the new root has sent its copy already.
+            held.merge(own)
+            held.is_mixed = True
+
+    def _wait(self, root: GroupRoot, info: NodeInfo, stamp: int, version: int, now: float) -> None:
+        """Acknowledge a registration or its end when all followers know it."""
+        if root.followers.unsettled:
+            root.followers.wait(info, stamp, version, now + self._config.told_timeout_s)
+        else:
+            self._apply(root, info, stamp)
+
+    def _apply(self, root: GroupRoot, info: NodeInfo, stamp: int) -> None:
+        directory = root.directory
+        item = (directory.group, stamp, len(directory.members), info.id in directory.members)
+        self._applied.setdefault(info.id, (info, []))[1].append(item)
+
+    def _send_down(self, root: GroupRoot, messages: list[CastUp], now: float) -> None:
+        for message in messages:
+            base = min(message.sequence, self._orders.since((message.group, message.info.id)))
+            cast = CastDown(message.group, message.info.id, message.sequence, False, base, message.payload)
+            root.cast(message.info, cast, now, self._config.told_timeout_s)
+
+    def _start_sweeping(self, now: float) -> None:
+        if self._sweep_at is None:
+            self._sweep_at, self._refresh_at = now + self._config.sweep_s, now + self._config.renew_s
+
+    def _sweep(self, now: float) -> None:
+        self.copies.expire(now)
+        if is_refresh := now >= self._refresh_at:
+            self._refresh_at = now + self._config.renew_s
+        for group, root in list(self.roots.items()):
+            root.expire(now)
+            root.repeat_accusations(now + self._config.expiry_s - ACCUSED_S)
+            self._dirty[group] = None
+            self._place(root, now)
+            if root.successor is None and is_refresh:
+                root.refresh_copies()
+            directory = root.directory
+            if not (directory.members or directory.tombstones or root.followers.members[Kind.WATCHER] or root.held):
+                for info in root.set_copies(()):
+                    self._outbox.send(info, Drop(group))
+                del self.roots[group]
+        self._orders.forget_idle(now - self._config.renew_s)
+        self._take_over_all(now)
+        is_used = self.roots or len(self.copies) or len(self._orders)
+        self._sweep_at = now + self._config.sweep_s * (0.9 + 0.2 * self._rng.random()) if is_used else None

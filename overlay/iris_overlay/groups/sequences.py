@@ -1,0 +1,192 @@
+"""Put the casts of each source in order, and drop duplicates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
+
+from iris_overlay.groups.messages import STAMP_SHIFT
+from iris_overlay.timers import DeadlineTable
+
+if TYPE_CHECKING:
+    from iris_overlay.ids import GroupId, NodeId
+
+T = TypeVar("T")
+SourceKey: TypeAlias = "tuple[GroupId, NodeId]"
+
+HELD_MAX: Final = 64
+"""Casts that wait for an earlier one. Beyond, the earlier one is skipped."""
+
+SOURCES_MAX: Final = 4096
+"""Sources whose casts are put in order at once, of all groups. Beyond, the one silent for longest is forgotten: what it sends
+twice then would be delivered twice."""
+
+
+class Sequence(Generic[T]):
+    """Hold what waits for an earlier cast of the same source.
+
+    Whoever joined in the middle begins with the first one it sees: nothing tells it from one that came after a lost one.
+    """
+
+    __slots__ = ("_held", "deadline", "expected", "since", "skipped", "used_at")
+
+    def __init__(self) -> None:
+        # All up to here were passed on, or skipped; None before the first. Invariant: every held one is later than it.
+        self.expected: int | None = None
+        self._held: dict[int, T] = {}
+        # From here on none was skipped.
+        self.since = 0
+        self.deadline: float | None = None
+        self.skipped = 0
+        self.used_at = 0.0
+
+    def is_new(self, number: int) -> bool:
+        """Return whether a cast was not seen before."""
+        return self.expected is None or (number >= self.expected and number not in self._held)
+
+    def accept(self, number: int, item: T, now: float, reorder_s: float, base: int | None = None) -> list[T]:
+        """Handle a cast; return those whose turn has come.
+
+        Args:
+            number: Its number.
+            item: The cast.
+            now: Monotonic seconds.
+            reorder_s: How long it may wait for earlier ones.
+            base: The first number that may still come, if the sender tells: what is missing before it is not waited for.
+        """
+        self.used_at = now
+        earlier: list[T] = []
+        if base is not None:
+            if self.expected is None:
+                self.expected = self.since = base
+            elif self.expected < base:
+                earlier = self._skip_to(base)
+        if self.expected is None or number >> STAMP_SHIFT > self.expected >> STAMP_SHIFT:
+            # The source starts over; what it sent before precedes this.
+            earlier += [self._held[held] for held in sorted(self._held)]
+            self._held.clear()
+            self.deadline = None
+            self.since, self.expected = number, number + 1
+            return [*earlier, item]
+        if number < self.expected or number in self._held:
+            return earlier
+        self._held[number] = item
+        if number != self.expected and len(self._held) <= HELD_MAX:
+            if self.deadline is None:
+                self.deadline = now + reorder_s
+            return earlier
+        return earlier + self._drain(now, reorder_s)
+
+    def expire(self, now: float, reorder_s: float) -> list[T]:
+        """Skip what did not come in time; return what waited for it."""
+        if self.deadline is None or self.deadline > now:
+            return []
+        return self._drain(now, reorder_s)
+
+    def _drain(self, now: float, reorder_s: float) -> list[T]:
+        """Pass on from the first held one to the next gap."""
+        assert self.expected is not None
+        first = min(self._held)
+        if first != self.expected:
+            self.skipped += first - self.expected
+            self.since = first
+        ready: list[T] = []
+        while first in self._held:
+            ready.append(self._held.pop(first))
+            first += 1
+        self.expected = first
+        self.deadline = now + reorder_s if self._held else None
+        return ready
+
+    def _skip_to(self, base: int) -> list[T]:
+        """Pass on what waits before a number."""
+        assert self.expected is not None
+        numbers = sorted(number for number in self._held if number < base)
+        if base >> STAMP_SHIFT == self.expected >> STAMP_SHIFT:
+            self.skipped += base - self.expected - len(numbers)
+        self.expected = self.since = base
+        if not any(number >= base for number in self._held):
+            self.deadline = None
+        return [self._held.pop(number) for number in numbers]
+
+
+class Sequences(Generic[T]):
+    """Put the casts of many sources to many groups in order."""
+
+    __slots__ = ("_gaps", "_reorder_s", "_sequences", "_sources_max", "skipped")
+
+    def __init__(self, reorder_s: float, sources_max: int) -> None:
+        """Create it empty.
+
+        Args:
+            reorder_s: How long a cast waits for an earlier one.
+            sources_max: How many sources are known. Beyond, the one silent for longest is forgotten.
+        """
+        self.skipped = 0
+        self._reorder_s = reorder_s
+        self._sources_max = sources_max
+        # The last is the one used last. Invariant: a key has a deadline in _gaps exactly while something of it waits.
+        self._sequences: dict[SourceKey, Sequence[T]] = {}
+        self._gaps: DeadlineTable[SourceKey] = DeadlineTable()
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def __contains__(self, key: SourceKey) -> bool:
+        return key in self._sequences
+
+    def is_new(self, key: SourceKey, number: int) -> bool:
+        """Return whether a cast was not seen before."""
+        sequence = self._sequences.get(key)
+        return sequence is None or sequence.is_new(number)
+
+    def since(self, key: SourceKey) -> int:
+        """Return from which number on none of a source was skipped."""
+        return self._sequences[key].since
+
+    def accept(self, key: SourceKey, number: int, item: T, now: float, base: int | None = None) -> list[T]:
+        """Handle a cast; return those whose turn has come. See `Sequence.accept`."""
+        sequence = self._sequences.pop(key, None)
+        if sequence is None:
+            sequence = Sequence()
+            if len(self._sequences) >= self._sources_max:
+                self._forget(next(iter(self._sequences)))
+        self._sequences[key] = sequence
+        skipped = sequence.skipped
+        ready = sequence.accept(number, item, now, self._reorder_s, base)
+        self._note(key, sequence, skipped)
+        return ready
+
+    def expired(self, now: float) -> list[tuple[SourceKey, list[T]]]:
+        """Skip what did not come in time; return what waited for it."""
+        ready: list[tuple[SourceKey, list[T]]] = []
+        for key in self._gaps.expired(now):
+            sequence = self._sequences[key]
+            skipped = sequence.skipped
+            ready.append((key, sequence.expire(now, self._reorder_s)))
+            self._note(key, sequence, skipped)
+        return ready
+
+    def deadline(self) -> float | None:
+        """Return when something will have waited for too long."""
+        return self._gaps.deadline()
+
+    def forget_group(self, group: GroupId) -> None:
+        """Begin anew with all sources of a group."""
+        for key in [key for key in self._sequences if key[0] == group]:
+            self._forget(key)
+
+    def forget_idle(self, before: float) -> None:
+        """Forget the sources that were silent since a time."""
+        for key in [key for key, sequence in self._sequences.items() if sequence.used_at < before]:
+            self._forget(key)
+
+    def _forget(self, key: SourceKey) -> None:
+        del self._sequences[key]
+        self._gaps.cancel(key)
+
+    def _note(self, key: SourceKey, sequence: Sequence[T], skipped: int) -> None:
+        self.skipped += sequence.skipped - skipped
+        if sequence.deadline is None:
+            self._gaps.cancel(key)
+        else:
+            self._gaps.set(key, sequence.deadline)

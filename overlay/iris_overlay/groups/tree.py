@@ -1,0 +1,116 @@
+"""The tree of a group: a heap of fan-out FANOUT_MAX in an array, so that it is never deeper than it must be.
+
+Each member has a number. The children of the root are the first FANOUT_MAX, the children of number i are those from
+(i + 1) * FANOUT_MAX on. A newcomer gets the lowest number that is free: it becomes a child of the inner node with room that is
+nearest to the root. A leaf that is lost leaves its number free; for a lost inner node the last leaf takes its number, so its
+children keep their place. So a change concerns three nodes at most, and inner nodes are those who have been there
+longest, who are likely to stay longest. (Scribe builds its trees from the routes, and has to push down children of nodes that
+have too many: Castro et al. 2002, section 3. Here the root knows all members anyway.)
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from iris_overlay.groups.messages import FANOUT_MAX
+
+if TYPE_CHECKING:
+    from iris_overlay.ids import NodeId
+
+
+class Tree:
+    """Number the members of a group."""
+
+    __slots__ = ("_free", "_numbers", "_order")
+
+    def __init__(self) -> None:
+        # Invariants: _order[_numbers[node]] is node, for all nodes; the last one is a node; _free holds every number below its
+        # length that is free, and perhaps some above.
+        self._order: list[NodeId | None] = []
+        self._numbers: dict[NodeId, int] = {}
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __contains__(self, node: NodeId) -> bool:
+        return node in self._numbers
+
+    def children(self, node: NodeId | None) -> list[NodeId]:
+        """Return the children of a node, None for the root."""
+        number = -1 if node is None else self._numbers.get(node, len(self._order))
+        first = (number + 1) * FANOUT_MAX
+        return [child for child in self._order[first : first + FANOUT_MAX] if child is not None]
+
+    def parent(self, node: NodeId) -> NodeId | None:
+        """Return the parent of a node, None for the root."""
+        return self._parent_of(self._numbers[node])
+
+    def inner_nodes(self) -> list[NodeId]:
+        """Return the nodes that have children."""
+        candidates = self._order[: max(0, -(-len(self._order) // FANOUT_MAX) - 1)]
+        return [node for node in candidates if node is not None and self.children(node)]
+
+    def depth(self, node: NodeId) -> int:
+        """Return how many hops a node is away from the root."""
+        depth, number = 1, self._numbers[node]
+        while number >= FANOUT_MAX:
+            number = number // FANOUT_MAX - 1
+            depth += 1
+        return depth
+
+    def add(self, node: NodeId) -> list[NodeId]:
+        """Add a node that is not in the tree; return the inner nodes whose children changed."""
+        number = len(self._order)
+        while self._free:
+            free = heappop(self._free)
+            if free < number:
+                number = free
+                break
+        if number == len(self._order):
+            self._order.append(node)
+        else:
+            self._order[number] = node
+        self._numbers[node] = number
+        parent = self._parent_of(number)
+        return [] if parent is None else [parent]
+
+    def remove(self, node: NodeId) -> tuple[list[NodeId], NodeId | None]:
+        """Remove a node.
+
+        Returns:
+            The inner nodes whose children changed, and who took its place, None for nobody.
+        """
+        number = self._numbers.pop(node)
+        concerned: dict[NodeId, None] = {}
+        self._note_parent(concerned, number)
+        children = self._order[(number + 1) * FANOUT_MAX : (number + 2) * FANOUT_MAX]
+        moved: NodeId | None = None
+        if any(child is not None for child in children) or 2 * len(self._numbers) < len(self._order):
+            # An inner node, or so many left that the tree is higher than it must be.
+            moved = self._order[-1]
+        if moved is None or moved == node:
+            moved = None
+            self._order[number] = None
+            heappush(self._free, number)
+        else:
+            self._note_parent(concerned, self._numbers[moved])
+            self._order[-1] = None
+            self._order[number] = moved
+            self._numbers[moved] = number
+        while self._order and self._order[-1] is None:
+            self._order.pop()
+        if moved is not None and self.children(moved):
+            concerned[moved] = None
+        concerned.pop(node, None)
+        return list(concerned), moved
+
+    def _parent_of(self, number: int) -> NodeId | None:
+        number = number // FANOUT_MAX - 1
+        return None if number < 0 else self._order[number]
+
+    def _note_parent(self, concerned: dict[NodeId, None], number: int) -> None:
+        parent = self._parent_of(number)
+        if parent is not None:
+            concerned[parent] = None

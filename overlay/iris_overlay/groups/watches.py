@@ -1,0 +1,374 @@
+"""The watch side of a node: the views of the groups that it sends to.
+
+A watch is asked for through the ring, answered at once, and from then on kept up to date by the root, which the watcher asks
+directly once per renewal whether it still does. Each view and each change is acknowledged, for members that join wait for that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iris_overlay.errors import TooManyGroupsError
+from iris_overlay.events import GroupMember, ViewChanged
+from iris_overlay.groups.messages import BATCH_MAX, VIEW_MAX, Doubt, Told, Unwatch, Watch
+from iris_overlay.timers import DeadlineTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from iris_overlay.config import Rng
+    from iris_overlay.groups.config import GroupConfig
+    from iris_overlay.groups.io import Outbox
+    from iris_overlay.groups.messages import Change, MemberRecord, View
+    from iris_overlay.ids import GroupId, NodeId
+    from iris_overlay.messages import NodeInfo
+
+MASK_S: Final = 3.0
+"""How long a member that is dead from here is left out of the view, if the root does not agree: by then the ring knows. Longer
+while no root answers. Too small: the dead come back for a moment. Too large: who was only cut off from here is missing, though
+all others ask it."""
+
+TWO_ROOTS_S: Final = 5.0
+"""When to ask again who answered with less than another root had told: two rings zip, and the older root may win, which
+believes that it has told everything here. Too small: they still zip. Too large: the view stays that of half a network."""
+
+BELIEVE_S: Final = 1.0
+"""For so long a view is not believed that says much less than another root had told, and then asked for again: a node that was
+cut off alone returns as the root of an empty directory, and is given the right one within a round trip or two. Too small:
+requests fail for want of members that are there. Too large: after a partition the members of the other side are seen longer."""
+
+
+HIDDEN_ASKED_S: Final = 5.0
+"""How often a root is asked anew if neither it nor this node has an address: there is no link whose end would tell that it is
+gone. Too small: messages. Too large: views are out of date for as long."""
+
+
+class _Watch:
+    __slots__ = (
+        "answered_at",
+        "ask_again_at",
+        "attempts",
+        "believe_at",
+        "gone",
+        "is_watched",
+        "masked",
+        "members",
+        "root",
+        "size",
+        "version",
+    )
+
+    def __init__(self) -> None:
+        # 0 before the first view.
+        self.version = 0
+        self.size = 0
+        self.members: dict[NodeId, MemberRecord] = {}
+        self.root: NodeInfo | None = None
+        self.is_watched = True
+        self.answered_at = 0.0
+        self.attempts = 0
+        # When to ask again, though there is an answer: it said less than another root had told.
+        self.ask_again_at: float | None = None
+        # From when on a view is believed that says much less; None if there was none.
+        self.believe_at: float | None = None
+        # Members that are dead from here: the stamp of each, and until when it is left out, whatever a root says meanwhile.
+        self.masked: dict[NodeId, tuple[int, float]] = {}
+        # The stamps of members that went lately, and until when they matter: their deaths may be heard of later than that.
+        self.gone: dict[NodeId, tuple[int, float]] = {}
+
+
+class Watches:
+    """Keep the views of watched groups."""
+
+    __slots__ = (
+        "_changed",
+        "_config",
+        "_is_active",
+        "_local",
+        "_masks",
+        "_outbox",
+        "_renew_at",
+        "_resend",
+        "_rng",
+        "groups",
+        "stamp",
+    )
+
+    def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, outbox: Outbox) -> None:
+        self.groups: dict[GroupId, _Watch] = {}
+        # Of the local node's memberships.
+        self.stamp = 0
+        self._local = local
+        self._config = config
+        self._rng = rng
+        self._outbox = outbox
+        self._is_active = False
+        # Whose view the owner has not seen yet. Many changes between two turns make one event.
+        self._changed: dict[GroupId, None] = {}
+        self._resend: DeadlineTable[GroupId] = DeadlineTable()
+        self._masks: DeadlineTable[GroupId] = DeadlineTable()
+        self._renew_at: float | None = None
+
+    def activate(self, now: float) -> None:
+        """Handle that the ring carries messages: nothing was sent before."""
+        self._is_active = True
+        self.ask_all(now)
+
+    def watch(self, group: GroupId, now: float) -> None:
+        """Report the view of a group, now and after every change.
+
+        Raises:
+            TooManyGroupsError: Too many are watched.
+        """
+        if group in self.groups:
+            return
+        if len(self.groups) >= self._config.groups_watched_max:
+            raise TooManyGroupsError(self._config.groups_watched_max, "watches")
+        watch = self.groups[group] = _Watch()
+        if self._renew_at is None:
+            self._renew_at = self._next_renewal(now)
+        self._ask(group, watch, now)
+
+    def use(self, group: GroupId, now: float) -> None:
+        """Ask for a view that nobody keeps up to date, if it is old; harmless if the group is not watched."""
+        watch = self.groups.get(group)
+        if watch is None or watch.is_watched or watch.answered_at + self._config.watch_refresh_s > now:
+            return
+        watch.answered_at = now  # Asked once, whatever becomes of it.
+        self._ask(group, watch, now)
+
+    def unwatch(self, group: GroupId) -> None:
+        """Stop reporting the view of a group."""
+        watch = self.groups.pop(group, None)
+        if watch is None:
+            return
+        self._changed.pop(group, None)
+        self._resend.cancel(group)
+        self._masks.cancel(group)
+        if watch.root is not None and watch.is_watched:
+            self._outbox.send(watch.root, Unwatch(self._local.id, [group]))
+        elif self._is_active and watch.root is None:
+            # An earlier question may still be on its way, or its answer.
+            self._outbox.route(group, Unwatch(self._local.id, [group]))
+        if not self.groups:
+            self._renew_at = None
+
+    def view(self, message: View, now: float) -> None:
+        """Handle a whole view."""
+        watch = self.groups.get(message.group)
+        if watch is None:
+            if message.is_watched:
+                self._outbox.send(message.root, Unwatch(self._local.id, [message.group]))
+            return
+        is_root = watch.root is None or watch.root.id == message.root.id
+        if message.version < watch.version + (not is_root) and watch.root is not None:
+            # Either one of two roots is none any more and has not noticed, or a later view went another way and overtook this
+            # one, so that the root does not know what is here. Ask through the ring.
+            self._resend.set(message.group, now + self._config.repair_jitter_s * self._rng.random())
+            return
+        if self._is_doubtful(watch, message) and (watch.believe_at is None or now < watch.believe_at):
+            if watch.believe_at is None:
+                watch.believe_at = now + BELIEVE_S
+            self._resend.set(message.group, watch.believe_at)
+            return
+        members = {record.info.id: record for record in message.members}
+        is_same = members == watch.members and message.size == watch.size and message.is_watched == watch.is_watched
+        if not is_same or watch.version == 0:
+            self._changed[message.group] = None
+        if message.version < watch.version and watch.ask_again_at is None:
+            watch.ask_again_at = now + TWO_ROOTS_S
+        if message.size <= VIEW_MAX:
+            self._note_gone(watch, [node for node in watch.members if node not in members], now)
+        watch.version, watch.size, watch.members = message.version, message.size, members
+        watch.is_watched = message.is_watched
+        for node in watch.masked:
+            if self._is_masked(watch, node):
+                # The root that was told may have died with it.
+                self._outbox.send(message.root, Doubt(message.group, node))
+        self._answered(message.group, watch, message.root, now)
+
+    def change(self, source: NodeInfo, message: Change, now: float) -> None:
+        """Handle what changed since the last view."""
+        watch = self.groups.get(message.group)
+        if watch is None:
+            self._outbox.send(source, Unwatch(self._local.id, [message.group]))
+            return
+        if watch.root is None or watch.root.id != source.id:
+            return
+        if message.base == watch.version:
+            if message.members or message.removed or message.size != watch.size:
+                self._changed[message.group] = None
+            self._note_gone(watch, message.removed, now)
+            for node in message.removed:
+                watch.members.pop(node, None)
+            for record in message.members:
+                watch.members[record.info.id] = record
+            watch.version, watch.size = message.version, message.size
+        # With another base it does not apply: the acknowledgement says what is here.
+        self._answered(message.group, watch, source, now)
+
+    def forgotten(self, source: NodeId, group: GroupId, now: float) -> None:
+        """Handle that the root does not know this watcher."""
+        watch = self.groups.get(group)
+        if watch is not None and watch.root is not None and watch.root.id == source:
+            watch.root = None
+            self._ask(group, watch, now)
+
+    def peer_dead(self, peer: NodeId, now: float) -> None:
+        """Handle that a node is dead: as a member it is doubted, as a root it is left."""
+        for group, watch in self.groups.items():
+            record = watch.members.get(peer)
+            if record is None and peer in watch.gone:
+                # A root that stood still may name it again.
+                watch.masked[peer] = (watch.gone.pop(peer)[0], now + MASK_S)
+                self._masks.set(group, min(until for _, until in watch.masked.values()))
+            elif record is not None and (peer not in watch.masked or record.stamp > watch.masked[peer][0]):
+                watch.masked[peer] = (record.stamp, now + MASK_S)
+                self._masks.set(group, min(until for _, until in watch.masked.values()))
+                self._changed[group] = None
+                if watch.root is None:
+                    self._outbox.route(group, Doubt(group, peer))
+                elif watch.root.id != peer:
+                    self._outbox.send(watch.root, Doubt(group, peer))
+        self.lose_root(peer, now)
+
+    def lose_root(self, peer: NodeId, now: float) -> None:
+        """Handle that a node cannot be reached: if it is a root, ask who is it now."""
+        for group, watch in self.groups.items():
+            if watch.root is not None and watch.root.id == peer:
+                watch.root = None
+                self._resend.set(group, now + self._config.repair_jitter_s * self._rng.random())
+
+    def link_lost(self, peer: NodeId, now: float) -> None:
+        """Handle that a link ended: what the root sent through it may be lost, and it may think that this node is dead."""
+        for group, watch in self.groups.items():
+            if watch.root is not None and watch.root.id == peer:
+                self._resend.set(group, now + self._config.repair_jitter_s * self._rng.random())
+
+    def ask_all(self, now: float) -> None:
+        """Ask for all views, or renew the watches."""
+        batches: dict[NodeId, tuple[NodeInfo, list[tuple[GroupId, int]]]] = {}
+        for group, watch in self.groups.items():
+            if watch.root is None or not watch.is_watched:
+                self._ask(group, watch, now)
+            else:
+                batches.setdefault(watch.root.id, (watch.root, []))[1].append((group, watch.version))
+                self._expect(group, watch, now)
+        for root, items in batches.values():
+            for start in range(0, len(items), BATCH_MAX):
+                self._outbox.send(root, Watch(self._local, self.stamp, items[start : start + BATCH_MAX]))
+
+    def handle_timeout(self, now: float) -> None:
+        """Ask again, renew, and believe again in members that were dead from here."""
+        for group in self._resend.expired(now):
+            watch = self.groups.get(group)
+            if watch is not None:
+                watch.root = None
+                self._ask(group, watch, now)
+        for group in self._masks.expired(now):
+            watch = self.groups.get(group)
+            if watch is not None and watch.masked:
+                self._unmask(group, watch, now)
+        if self._renew_at is not None and now >= self._renew_at:
+            self._renew_at = self._next_renewal(now)
+            self.ask_all(now)
+
+    def deadline(self) -> float | None:
+        """Return the earliest time to call `handle_timeout`."""
+        if self._renew_at is None:
+            return None
+        deadlines = (self._resend.deadline(), self._masks.deadline(), self._renew_at)
+        return min(deadline for deadline in deadlines if deadline is not None)
+
+    def views_changed(self) -> list[ViewChanged]:
+        """Take the views that changed since the last call."""
+        if not self._changed:
+            return []
+        changed, self._changed = self._changed, {}
+        return [self._event(group, self.groups[group]) for group in changed if self.groups[group].version]
+
+    def lacks(self, group: GroupId, node: NodeId) -> bool:
+        """Return whether the whole view of a group is known, and a node is no member in it."""
+        watch = self.groups.get(group)
+        return watch is not None and watch.version > 0 and watch.size <= VIEW_MAX and node not in watch.members
+
+    def root_of(self, group: GroupId) -> NodeInfo | None:
+        """Return the root of a group, if it is known."""
+        watch = self.groups.get(group)
+        return None if watch is None else watch.root
+
+    def roots(self) -> list[NodeInfo]:
+        """Return the roots of the watched groups."""
+        return [watch.root for watch in self.groups.values() if watch.root is not None]
+
+    def needs(self, peer: NodeId) -> bool:
+        """Return whether a node is the root of a watched group."""
+        return any(watch.root is not None and watch.root.id == peer and watch.is_watched for watch in self.groups.values())
+
+    def _event(self, group: GroupId, watch: _Watch) -> ViewChanged:
+        masked = [node for node in watch.masked if self._is_masked(watch, node)]
+        members = {
+            node: GroupMember(record.info, record.attributes) for node, record in watch.members.items() if node not in masked
+        }
+        size = len(members) if watch.size <= VIEW_MAX else watch.size - len(masked)
+        return ViewChanged(group, members, size, watch.is_watched)
+
+    def _unmask(self, group: GroupId, watch: _Watch, now: float) -> None:
+        """Believe again in members whose time is over, unless no root is there who was told of their deaths."""
+        if watch.root is None:  # All that is here may be older than that.
+            watch.masked = {node: (stamp, max(until, now + BELIEVE_S)) for node, (stamp, until) in watch.masked.items()}
+        watch.masked = {node: mask for node, mask in watch.masked.items() if mask[1] > now}
+        if watch.masked:
+            self._masks.set(group, min(until for _, until in watch.masked.values()))
+        self._changed[group] = None
+
+    @staticmethod
+    def _note_gone(watch: _Watch, nodes: Iterable[NodeId], now: float) -> None:
+        """Remember members that go, as many as a view has."""
+        watch.gone = {node: gone for node, gone in watch.gone.items() if gone[1] > now}
+        for node in nodes:
+            record = watch.members.get(node)
+            if record is not None and len(watch.gone) < VIEW_MAX:
+                watch.gone[node] = (record.stamp, now + MASK_S)
+
+    @staticmethod
+    def _is_doubtful(watch: _Watch, message: View) -> bool:
+        """Return whether a view says so much less than what is here that its root may have been alone until now."""
+        is_root = watch.root is not None and watch.root.id == message.root.id
+        return not is_root and 2 * message.size < watch.size
+
+    @staticmethod
+    def _is_masked(watch: _Watch, node: NodeId) -> bool:
+        """Return whether a member is still the one that was dead from here: a new registration is a sign of life."""
+        record = watch.members.get(node)
+        return record is not None and record.stamp <= watch.masked[node][0]
+
+    def _answered(self, group: GroupId, watch: _Watch, root: NodeInfo, now: float) -> None:
+        watch.root = root
+        watch.believe_at = None
+        watch.attempts = 0
+        watch.answered_at = now
+        if watch.ask_again_at is not None and now >= watch.ask_again_at:
+            watch.ask_again_at = None  # This is the answer to that, or to what was asked for another reason since.
+        if watch.ask_again_at is not None:
+            self._resend.set(group, watch.ask_again_at)
+        elif not (root.addresses or self._local.addresses):
+            self._resend.set(group, now + HIDDEN_ASKED_S)
+        else:
+            self._resend.cancel(group)
+        if watch.is_watched:
+            self._outbox.send(root, Told(group, watch.version))
+
+    def _ask(self, group: GroupId, watch: _Watch, now: float) -> None:
+        if not self._is_active:
+            return
+        # Version 0: whoever is the root now sends everything. An own higher version tells it where to begin.
+        self._outbox.route(group, Watch(self._local, self.stamp, [(group, 0)]))
+        self._expect(group, watch, now)
+
+    def _expect(self, group: GroupId, watch: _Watch, now: float) -> None:
+        self._resend.set(group, now + self._config.resend_after_s(watch.attempts))
+        watch.attempts = min(watch.attempts + 1, 16)
+
+    def _next_renewal(self, now: float) -> float:
+        return now + self._config.renew_s * (0.9 + 0.2 * self._rng.random())

@@ -1,0 +1,374 @@
+"""Dialling to find a network, or another part of it: which addresses, and when.
+
+A **candidate** is either an address (a seed, or a remembered one; who is there is unknown) or a peer with one or more
+addresses: one whose beacon was heard, or one that fell silent and may be beyond a partition. It is dialled address by address,
+at once after a failure; when all of them failed, that is one failure of the candidate, and it waits, longer each time. A dial
+belongs to an address, not to a candidate: two candidates with the same address share it.
+
+Nobody who belongs to the same ring is dialled: links within it are the business of `contacts.py`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from iris_overlay.errors import AddressError
+from iris_overlay.events import DialRequested
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import ADDRESS_LENGTH_MAX
+from iris_overlay.timers import DeadlineTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from iris_overlay.config import OverlayConfig, Rng
+    from iris_overlay.counters import Counters
+    from iris_overlay.messages import NodeInfo
+
+FAILURES_MAX: Final = 30
+"""Failures are counted to here; the delay reached its limit long before, and 2 to this power still is a number."""
+
+Key: TypeAlias = NodeId | str
+"""A candidate: the id of a peer, or an address."""
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Split ``host:port`` or ``[host]:port``.
+
+    Raises:
+        AddressError: It is neither.
+    """
+    host, _, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise AddressError(address)
+    if (
+        not host
+        or len(address) > ADDRESS_LENGTH_MAX
+        or not (port.isascii() and port.isdigit())
+        or not 0 < int(port[:6]) < 65536
+    ):
+        raise AddressError(address)
+    return host, int(port)
+
+
+def is_dialable(address: str) -> bool:
+    """Return whether an address is well-formed and may denote a node: not 0.0.0.0, not ::, not a multicast group."""
+    try:
+        host, _ = parse_address(address)
+    except AddressError:
+        return False
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return True  # A name; the owner will find out.
+    return not ip.is_unspecified and not ip.is_multicast
+
+
+def redial_delay_s(failures: int, config: OverlayConfig, rng: Rng) -> float:
+    """Return how long to wait after this many failures in a row: doubling, bounded, and with a random part of one half."""
+    limit = config.redial_delay_s_min * 2.0 ** (min(failures, FAILURES_MAX) - 1)
+    return min(limit, config.redial_delay_s_max) * rng.uniform(0.5, 1.0)
+
+
+@dataclass(slots=True)
+class _Candidate:
+    key: Key
+    addresses: list[str]
+    peer: NodeId | None
+    """Who should be there; None when anybody will do."""
+    is_seed: bool = False
+    position: int = 0
+    """The address that is next. Invariant: 0 <= position < len(addresses)."""
+    failures: int = 0
+    failed_first: float | None = None
+    failed_last: float | None = None
+    found: NodeId | None = None
+    """Who answered last."""
+    due: float = 0.0
+
+
+@dataclass(slots=True)
+class _Dial:
+    is_retry: bool
+    candidates: dict[Key, None] = field(default_factory=dict)
+
+
+class Dialler:
+    """Dial candidates, with back-off, and say whom that found.
+
+    Retries take at most half of the dials, so that black holes cannot hold up those that were never tried.
+    """
+
+    def __init__(
+        self, local: NodeInfo, config: OverlayConfig, rng: Rng, counters: Counters, is_known: Callable[[NodeId], bool]
+    ) -> None:
+        """Know nobody.
+
+        Args:
+            local: The node itself.
+            config: The constants.
+            rng: For jitter.
+            counters: Where to count what is dropped.
+            is_known: Tells whether there is a link to a node, or it is known to be in the same ring: it is not dialled.
+        """
+        self.requests: list[DialRequested] = []
+        # Who answered a dial, for the owner to take: it may be in another ring.
+        self.found: list[NodeId] = []
+        self._local = local
+        self._config = config
+        self._rng = rng
+        self._counters = counters
+        self._is_known = is_known
+        # Invariant: each candidate is in exactly one of _waiting (by its key), _ready and the dials of _dials.
+        self._candidates: dict[Key, _Candidate] = {}
+        self._seeds: dict[str, None] = {}
+        self._lost: dict[NodeId, None] = {}
+        self._waiting: DeadlineTable[Key] = DeadlineTable()
+        self._ready: dict[Key, None] = {}
+        self._dials: dict[str, _Dial] = {}
+        self._retries = 0
+        self._dial_timeouts: DeadlineTable[str] = DeadlineTable()
+        self._is_stopped = False
+
+    def __len__(self) -> int:
+        return len(self._candidates)
+
+    @property
+    def is_trying(self) -> bool:
+        """Return whether some candidate has no outcome yet: its first dial is under way, or waits for its turn."""
+        return any(not candidate.failures and candidate.found is None for candidate in self._candidates.values())
+
+    def add_address(self, address: str, now: float, *, is_seed: bool = False) -> None:
+        """Add an address to dial now; harmless if it cannot be dialled, is our own or known."""
+        if is_dialable(address) and address not in self._local.addresses and address not in self._candidates:
+            self._add(_Candidate(address, [address], None, is_seed), now, now)
+
+    def add_peer(self, info: NodeInfo, when: float, now: float) -> None:
+        """Add a peer that made itself heard, to be dialled at a time; harmless if it needs no dial."""
+        node = info.id
+        if node == self._local.id or self._is_known(node):
+            return
+        known = self._candidates.get(node)
+        if known is not None:
+            # A sign of life: no need to sit out a long delay, unless it failed just now.
+            is_rested = known.failed_last is None or now - known.failed_last >= self._config.redial_hint_s
+            if node in self._waiting and is_rested and when < known.due:
+                self._schedule(known, when, now)
+            return
+        addresses = self._dialable(info.addresses)
+        if addresses:
+            self._add(_Candidate(node, addresses, node), when, now)
+
+    def look_for(self, info: NodeInfo, now: float) -> None:
+        """Add a peer that fell silent: it may stand still, or be beyond a partition."""
+        node = info.id
+        addresses = self._dialable(info.addresses)
+        if node in self._candidates or not addresses or self._is_stopped:
+            return
+        if len(self._lost) >= self._config.lost_max:
+            # Who was lost last is the most likely to be met again, and in a partition all of them are on the other side.
+            self.forget(next(iter(self._lost)))
+        self._lost[node] = None
+        candidate = _Candidate(node, addresses, node, failures=1, failed_first=now, failed_last=now)
+        self._add(candidate, now + redial_delay_s(1, self._config, self._rng), now)
+
+    def forget(self, node: NodeId) -> bool:
+        """Stop looking for a peer that has a link, left, or is surely dead. Return whether it was looked for."""
+        candidate = self._candidates.get(node)
+        if candidate is not None:
+            self._forget(candidate)
+        return candidate is not None
+
+    def forget_untried(self, keep: int) -> None:
+        """Forget whom nobody dialled yet, for a ring was found without them, but for a few and the seeds."""
+        untried = [c for c in self._candidates.values() if not (c.is_seed or c.failures or self._is_dialled(c))]
+        while len(untried) > keep:
+            self._forget(untried.pop(self._rng.randrange(len(untried))))
+
+    def dial_failed(self, address: str, now: float) -> None:
+        """Go on to the next address, or wait."""
+        for candidate in self._end_dial(address):
+            self._fail_address(candidate, now)
+
+    def dial_succeeded(self, address: str, node: NodeId, now: float) -> None:
+        """Note who answers at an address."""
+        for candidate in self._end_dial(address):
+            if candidate.peer is not None and candidate.peer != node:
+                # Another process has that port now, perhaps on another machine: loopback addresses mean themselves everywhere.
+                candidate.addresses.remove(address)
+                if not candidate.addresses:
+                    self._forget(candidate)
+                    continue
+                candidate.position -= 1
+                self._fail_address(candidate, now)
+                continue
+            self._find(candidate, node, now)
+
+    def handle_timeout(self, now: float, size: int) -> None:
+        """Dial who is due, and give up dials that were never reported on.
+
+        Args:
+            now: Monotonic seconds.
+            size: About how many nodes the network has.
+        """
+        for address in self._dial_timeouts.expired(now):
+            self._counters.dials_timed_out += 1
+            self.dial_failed(address, now)
+        for key in self._waiting.expired(now):
+            candidate = self._candidates[key]
+            known = candidate.found if candidate.peer is None else candidate.peer
+            if known is None or not self._is_known(known):
+                self._ready[key] = None
+            elif candidate.is_seed:
+                self._rest(candidate, now, size)
+            else:
+                self._forget(candidate)
+
+    def request_dials(self, now: float, dials_max: int) -> None:
+        """Start the dials that are ready, those that did not fail yet first. Call it once after all inputs of a moment.
+
+        Args:
+            now: Monotonic seconds.
+            dials_max: How many may be under way at once.
+        """
+        if not self._ready or len(self._dials) > dials_max:
+            return
+        fresh = [key for key in self._ready if self._candidates[key].failures == 0]
+        failed = [key for key in self._ready if self._candidates[key].failures > 0]
+        for key in fresh + failed:
+            candidate = self._candidates[key]
+            address = candidate.addresses[candidate.position]
+            dial = self._dials.get(address)
+            if dial is None:
+                is_retry = candidate.failures > 0
+                has_turn = not is_retry or self._retries < max(1, dials_max // 2)
+                if len(self._dials) >= dials_max or not has_turn:
+                    continue  # Another one may share a dial that is under way.
+                dial = self._dials[address] = _Dial(is_retry)
+                self._retries += is_retry
+                self._dial_timeouts.set(address, now + self._config.dial_timeout_s)
+                self.requests.append(DialRequested(address, candidate.peer))
+            dial.candidates[key] = None
+            del self._ready[key]
+
+    def deadline(self) -> float | None:
+        """Return the earliest time to call `handle_timeout`."""
+        first, second = self._waiting.deadline(), self._dial_timeouts.deadline()
+        if first is None or second is None:
+            return second if first is None else first
+        return min(first, second)
+
+    def stop(self) -> None:
+        """Dial nobody any more."""
+        self._is_stopped = True
+        self._candidates.clear()
+        self._seeds.clear()
+        self._lost.clear()
+        self._ready.clear()
+        self._dials.clear()
+        self.requests.clear()
+        self._waiting = DeadlineTable()
+        self._dial_timeouts = DeadlineTable()
+
+    def _dialable(self, addresses: Iterable[str]) -> list[str]:
+        usable = [address for address in addresses if is_dialable(address) and address not in self._local.addresses]
+        return list(dict.fromkeys(usable))
+
+    def _is_dialled(self, candidate: _Candidate) -> bool:
+        return candidate.key not in self._ready and candidate.key not in self._waiting
+
+    def _add(self, candidate: _Candidate, when: float, now: float) -> None:
+        if self._is_stopped or not (candidate.is_seed or self._has_room()):
+            self._counters.candidates_refused += 1
+            return
+        self._candidates[candidate.key] = candidate
+        if candidate.is_seed:
+            self._seeds[str(candidate.key)] = None
+        self._schedule(candidate, when, now)
+
+    def _has_room(self) -> bool:
+        if len(self._candidates) - len(self._seeds) < self._config.candidates_max:
+            return True
+        worst = max((c for c in self._candidates.values() if not c.is_seed), key=lambda c: c.failures, default=None)
+        if worst is None or worst.failures == 0:
+            return False
+        self._forget(worst)
+        return True
+
+    def _forget(self, candidate: _Candidate) -> None:
+        # A dial under way for it goes on; its outcome finds nobody waiting.
+        del self._candidates[candidate.key]
+        if candidate.peer is not None:
+            self._lost.pop(candidate.peer, None)
+        self._waiting.cancel(candidate.key)
+        self._ready.pop(candidate.key, None)
+        for dial in self._dials.values():
+            dial.candidates.pop(candidate.key, None)
+
+    def _schedule(self, candidate: _Candidate, when: float, now: float) -> None:
+        if when > now:
+            self._wait(candidate, when)
+        else:
+            self._waiting.cancel(candidate.key)
+            self._ready[candidate.key] = None
+
+    def _wait(self, candidate: _Candidate, when: float) -> None:
+        candidate.due = when
+        self._waiting.set(candidate.key, when)
+
+    def _end_dial(self, address: str) -> list[_Candidate]:
+        self._dial_timeouts.cancel(address)
+        dial = self._dials.pop(address, None)
+        if dial is None:
+            return []
+        self._retries -= dial.is_retry
+        return [self._candidates[key] for key in dial.candidates]
+
+    def _fail_address(self, candidate: _Candidate, now: float) -> None:
+        candidate.position += 1
+        if candidate.position < len(candidate.addresses):
+            self._ready[candidate.key] = None
+            return
+        candidate.position = 0
+        candidate.found = None
+        self._fail(candidate, now)
+
+    def _fail(self, candidate: _Candidate, now: float) -> None:
+        candidate.failures = min(candidate.failures + 1, FAILURES_MAX)
+        candidate.failed_last = now
+        if candidate.failed_first is None:
+            candidate.failed_first = now
+        if not candidate.is_seed and now - candidate.failed_first >= self._config.forget_s:
+            self._forget(candidate)
+        else:
+            self._wait(candidate, now + redial_delay_s(candidate.failures, self._config, self._rng))
+
+    def _find(self, candidate: _Candidate, node: NodeId, now: float) -> None:
+        candidate.found = node
+        candidate.position = 0
+        if node == self._local.id:
+            # A name that denotes us now may denote others as well, or later; an address alone is not worth another dial.
+            if candidate.is_seed:
+                candidate.failures = FAILURES_MAX
+                self._fail(candidate, now)
+            else:
+                self._forget(candidate)
+            return
+        self.found.append(node)
+        if candidate.is_seed:
+            candidate.failures = 0
+            candidate.failed_first = None
+            self._wait(candidate, now + self._config.redial_delay_s_max)
+        else:
+            # Success is a claim until the link is open: then its peer is known, and the candidate forgotten.
+            self._fail(candidate, now)
+
+    def _rest(self, candidate: _Candidate, now: float, size: int) -> None:
+        """Leave a seed alone whose peer is known; it is looked at again, for it may be in another ring by then."""
+        candidate.failures = 0
+        interval = max(self._config.seed_interval_s, size * self._config.seed_interval_per_node_s)
+        self._wait(candidate, now + interval * self._rng.uniform(0.75, 1.25))

@@ -1,0 +1,1 @@
+"""The routed ring: Pastry with the consistency of MSPastry."""

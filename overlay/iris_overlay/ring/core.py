@@ -1,0 +1,268 @@
+"""The dispatch within the ring: each message goes to its part, and the findings of one part go to the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from iris_overlay.ring.departed import NEVER
+from iris_overlay.ring.events import Activated, PeerLeft, PeerViolated, Received
+from iris_overlay.ring.joining import Joining
+from iris_overlay.ring.merging import Merging
+from iris_overlay.ring.messages import (
+    Direct,
+    Got,
+    JoinAnswer,
+    JoinWaiting,
+    Kind,
+    LeafAck,
+    LeafProbe,
+    Leaving,
+    MergeHint,
+    Returned,
+    Routed,
+    RowAnswer,
+    RowAsk,
+)
+from iris_overlay.ring.neighbours import Neighbours
+from iris_overlay.ring.relay import Relaying
+from iris_overlay.ring.routing import Router
+from iris_overlay.ring.state import Ring, Timer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_overlay.config import Rng
+    from iris_overlay.ids import NodeId
+    from iris_overlay.messages import NodeInfo
+    from iris_overlay.ring.config import PastryConfig
+    from iris_overlay.ring.messages import RingMessage
+
+
+class Core:
+    """Compose the parts of `Pastry`, which is their only owner."""
+
+    __slots__ = ("_is_answered", "joining", "merging", "neighbours", "relaying", "ring", "router")
+
+    def __init__(self, local: NodeInfo, config: PastryConfig, rng: Rng) -> None:
+        self.ring = ring = Ring(local, config, rng)
+        self.router = Router(ring)
+        self.relaying = Relaying(ring, self.router)
+        self.neighbours = Neighbours(ring)
+        self.joining = Joining(ring)
+        self.merging = Merging(ring)
+        self._is_answered = False  # Whether a ring told this joiner where it belongs.
+
+    def handle(self, peer: NodeId, message: RingMessage, now: float) -> None:
+        """Handle a message of a peer, or one that was relayed for it."""
+        handler = _HANDLERS[type(message)]
+        handler(self, peer, message, now)
+
+    def _on_routed(self, peer: NodeId, message: Routed, now: float) -> None:
+        if self.ring.is_left:
+            return
+        if message.kind is Kind.JOIN and not self.ring.is_active:
+            self.joining.receive_request(message, peer)
+        self.router.receive(peer, message, now)
+
+    def _on_got(self, peer: NodeId, message: Got, now: float) -> None:
+        self.router.hops.receive_got(peer, message, now)
+
+    def _on_direct(self, peer: NodeId, message: Direct, now: float) -> None:
+        if message.source.id != peer:
+            self.ring.emit(PeerViolated(peer, "a message in the name of another node"))
+        else:
+            self.ring.emit(Received(message.source, message.payload))
+
+    def _on_returned(self, peer: NodeId, message: Returned, now: float) -> None:
+        if message.path:
+            self.relaying.send_back(message.path, message.source, message.payload)
+        else:
+            self._unwrap(message.payload, now)
+
+    def _on_probe(self, peer: NodeId, message: LeafProbe, now: float) -> None:
+        if self._is_sent_by(peer, message.info.id):
+            self.neighbours.receive_probe(message, now)
+
+    def _on_ack(self, peer: NodeId, message: LeafAck, now: float) -> None:
+        if self._is_sent_by(peer, message.info.id):
+            if not self._is_answered and message.is_active and message.is_whole:
+                # Who has this joiner in its leaf set knows as much as the root of its id, which may be joining itself, and
+                # waiting for this one.
+                self._is_answered = any(leaf.id == self.ring.local.id for leaf in message.leaves)
+            self.neighbours.receive_ack(message, now)
+
+    def _is_sent_by(self, peer: NodeId, claimed: NodeId) -> bool:
+        """Return whether to look at a probe or its answer: whoever speaks for another could put it into leaf sets."""
+        if peer != claimed or claimed == self.ring.local.id:
+            self.ring.emit(PeerViolated(peer, "a probe in the name of another node"))
+            return False
+        return not self.ring.is_left
+
+    def _on_join_answer(self, peer: NodeId, message: JoinAnswer, now: float) -> None:
+        ring = self.ring
+        if ring.is_left:
+            return
+        ring.learn(message.nodes, now)
+        if not ring.is_active:
+            self._is_answered = True
+            ring.timers.set((Timer.JOIN, None), now + ring.config.probe_timeout_s + ring.config.join_retry_s)
+        self.neighbours.hear((message.info, *message.leaves), now)
+        if not (ring.is_active or self.neighbours.is_searching):
+            # The answer is late, and all that it names have asked this joiner before, and acknowledged it.
+            self.neighbours.has_closed = True
+
+    def _on_join_waiting(self, peer: NodeId, message: JoinWaiting, now: float) -> None:
+        if not self.ring.is_active and not self.ring.is_left:
+            self.joining.receive_waiting(message, self.router, now)
+
+    def _on_row_ask(self, peer: NodeId, message: RowAsk, now: float) -> None:
+        ring = self.ring
+        row = ring.table.row(message.row)
+        if row and ring.is_active:
+            ring.tell(message.info, RowAnswer(row))
+
+    def _on_row_answer(self, peer: NodeId, message: RowAnswer, now: float) -> None:
+        self.ring.learn(message.nodes, now)
+
+    def _on_hint(self, peer: NodeId, message: MergeHint, now: float) -> None:
+        self.merging.receive_hint(message, now)
+
+    def _on_leaving(self, peer: NodeId, message: Leaving, now: float) -> None:
+        self.lose(peer, NEVER, now)
+        self.ring.emit(PeerLeft(peer))
+
+    def handle_timer(self, timer: Timer, item: NodeId | int | None, now: float) -> None:
+        """Handle one deadline that passed."""
+        ring = self.ring
+        if timer is Timer.HOP:
+            self.router.hop_timed_out(cast("int", item), now)
+        elif timer is Timer.ACKNOWLEDGE:
+            self.router.hops.flush()
+        elif timer is Timer.HELD:
+            self.router.release_held(now)
+        elif ring.is_left:
+            return
+        elif timer is Timer.PROBE:
+            node = cast("NodeId", item)
+            probe = self.neighbours.probe_timed_out(node, now)
+            if probe is not None:
+                self.relaying.relay(node, probe, now)
+        elif timer is Timer.HANDOVER:
+            self.neighbours.handover_done(cast("NodeId", item), now)
+        elif timer is Timer.REPAIR:
+            self.neighbours.repair(now)
+        elif timer is Timer.NEWS:
+            self.neighbours.spread_news(now)
+        elif timer is Timer.HIDDEN:
+            self._ask_hidden(cast("NodeId", item), now)
+        elif timer is Timer.GIVEN_UP:
+            self.neighbours.ask_again(cast("NodeId", item), now)
+        elif timer is Timer.EXCHANGE:
+            self.neighbours.exchange(now)
+            self.router.purge(now)
+        elif timer is Timer.SEEK:
+            self.merging.seek_hinted(self.router, now)
+        elif timer is Timer.JOIN and not ring.is_active:
+            self._retry_join(now)
+
+    def _ask_hidden(self, node: NodeId, now: float) -> None:
+        probe = self.neighbours.ask_hidden(node, now)
+        if probe is not None:
+            self.relaying.relay(node, probe, now)
+
+    def _retry_join(self, now: float) -> None:
+        if not self.joining.should_start_alone():
+            self.joining.ask(self.router, now)
+            return
+        self.become_active(now)
+
+    def become_active(self, now: float) -> None:
+        """Begin to answer for keys."""
+        ring = self.ring
+        if ring.is_active or ring.is_left:
+            return
+        ring.is_active = True
+        contacts = self.joining.stop()
+        self.neighbours.become_active()
+        ring.timers.set((Timer.EXCHANGE, None), now + ring.config.exchange_interval_s * ring.rng.uniform(0.1, 1.0))
+        ring.emit(Activated())
+        for contact in contacts:
+            self.merging.seek(contact, self.router, now)
+        self.router.release_held(now)
+
+    def finish_turn(self, now: float) -> None:
+        """Carry between the parts what came up; each step may cause another."""
+        ring, neighbours, router = self.ring, self.neighbours, self.router
+        while router.arrived or neighbours.has_closed:
+            if neighbours.has_closed:
+                neighbours.has_closed = False
+                if not ring.is_active and self._is_answered and len(ring.leaves):
+                    self.become_active(now)
+                elif router.has_held():
+                    router.release_held(now)
+            arrived, router.arrived = router.arrived, []
+            for message in arrived:
+                if message.kind is Kind.JOIN:
+                    self.joining.answer(message, neighbours)
+                elif message.kind is Kind.SEEK:
+                    probe = self.merging.receive_seek(message, neighbours, now)
+                    if probe is not None:
+                        self.relaying.send_back(message.path, ring.local, probe)
+                else:
+                    self._unwrap(message.payload, now, message.source.id)
+        if neighbours.has_news:
+            neighbours.has_news = False
+            neighbours.gather_news(now)
+
+    def _unwrap(self, data: bytes, now: float, source: NodeId | None = None) -> None:
+        """Handle a link message that came through the ring."""
+        unwrapped = self.relaying.unwrap(data, source)
+        if unwrapped is not None:
+            peer, message = unwrapped
+            # The answer to a joiner is as good if who gave it died meanwhile, and may well come after that.
+            is_life = not isinstance(message, Leaving | JoinAnswer)
+            if is_life and peer in self.ring.dead and not self.revive(peer, now):
+                return
+            self.handle(peer, message, now)
+            answer = self.neighbours.relayed_ack(message.info) if isinstance(message, LeafProbe) else None
+            if answer is not None:
+                self.relaying.relay(peer, answer, now)
+
+    def revive(self, peer: NodeId, now: float) -> bool:
+        """Handle that a node believed dead has sent something; return False if it had left."""
+        ring = self.ring
+        if not ring.revive(peer):
+            return False
+        info = ring.links.get(peer)
+        if info is not None and ring.is_active:
+            self.neighbours.hear((info,), now)
+        return True
+
+    def lose(self, peer: NodeId, until: float, now: float) -> None:
+        """Handle that a node is gone."""
+        ring = self.ring
+        ring.dead.add(peer, until)
+        if until != NEVER:
+            ring.links.pop(peer, None)  # The link to a node that leaves is closed a little later.
+        ring.doubtful.pop(peer, None)
+        ring.table.remove(peer)
+        self.joining.drop_contact(peer)
+        self.neighbours.lose(peer, now, is_told=until == NEVER)
+        self.router.hop_failed(peer, now)
+        self.finish_turn(now)
+
+
+_HANDLERS: dict[type[RingMessage], Callable[[Core, NodeId, Any, float], None]] = {
+    LeafProbe: Core._on_probe,
+    LeafAck: Core._on_ack,
+    Routed: Core._on_routed,
+    Got: Core._on_got,
+    Direct: Core._on_direct,
+    Returned: Core._on_returned,
+    JoinAnswer: Core._on_join_answer,
+    JoinWaiting: Core._on_join_waiting,
+    RowAsk: Core._on_row_ask,
+    RowAnswer: Core._on_row_answer,
+    MergeHint: Core._on_hint,
+    Leaving: Core._on_leaving,
+}

@@ -1,0 +1,58 @@
+"""Memory of nodes that are gone, for a while, so that hearsay does not bring them back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from iris_overlay.ids import NodeId
+
+DEPARTED_MAX: Final = 512
+"""Nodes remembered; the oldest is forgotten first, and then at worst tried once more."""
+
+NEVER: Final = float("inf")
+"""Until when nodes that left for good are remembered: ids are not used again."""
+
+
+class DepartedNodes:
+    """Remember nodes until a time."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until: dict[NodeId, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def __contains__(self, node: NodeId) -> bool:
+        return node in self._until
+
+    def add(self, node: NodeId, until: float) -> None:
+        """Remember a node, at least until a time."""
+        until = max(until, self._until.pop(node, until))
+        if len(self._until) >= DEPARTED_MAX:
+            del self._until[next(iter(self._until))]
+        self._until[node] = until
+
+    def has(self, node: NodeId, now: float) -> bool:
+        """Return whether a node is remembered still."""
+        until = self._until.get(node)
+        if until is None:
+            return False
+        if until > now:
+            return True
+        del self._until[node]
+        return False
+
+    def has_left(self, node: NodeId) -> bool:
+        """Return whether a node is gone for good."""
+        return self._until.get(node) == NEVER
+
+    def discard(self, node: NodeId) -> None:
+        """Forget a node."""
+        self._until.pop(node, None)
+
+    def clear(self) -> None:
+        """Forget all but those that left for good."""
+        self._until = {node: until for node, until in self._until.items() if until == NEVER}

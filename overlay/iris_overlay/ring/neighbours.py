@@ -1,0 +1,492 @@
+"""Leaf set maintenance: nodes are probed before they enter it, dead ones are replaced (Castro, Costa, Rowstron, DSN 2004, 3.1).
+
+Nobody enters the leaf set by hearsay. A node that was heard of, and would be among the nearest, is sent a `LeafProbe`; its
+`LeafAck` proves that it lives **and that it has the prober in its own leaf set**. Both carry leaf sets, so nearer ones are
+heard of, and probed, until nothing nearer is left: the search is closed. Since whoever acknowledges has added the prober first,
+of two nodes that join next to each other at least one hears of the other from any leaf that they share, before it is active.
+
+After a death, the farthest live leaf of that side is probed: its leaf set reaches farther. When a whole side is gone, the
+nearest node known in that direction is asked, and then whom it knows to be nearer, so the gap is crossed in a few steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iris_overlay.ids import RING, clockwise, position
+from iris_overlay.ring.events import HandoverWanted, LeavesDoubted, PeerAnswered, PeerSilent
+from iris_overlay.ring.leafset import span
+from iris_overlay.ring.messages import LEAVES_TOLD_MAX, LeafAck, LeafProbe, RowAsk, encode_ring_message
+from iris_overlay.ring.state import Timer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from iris_overlay.ids import NodeId
+    from iris_overlay.messages import NodeInfo
+    from iris_overlay.ring.state import Ring
+
+PROBES_MAX: Final = 32
+"""Probes under way at once: a leaf set and as many again. Others wait among those heard of."""
+
+HEARD_MAX: Final = 128
+"""Nodes heard of that wait for their probe. When full, newcomers are dropped: they are mentioned again."""
+
+RELAYS_MAX: Final = 3
+"""How often a node that cannot be dialled is probed through the ring, which may not have it in all leaf sets yet."""
+
+HIDDEN_ASKED_S: Final = 4.0
+"""How often a leaf is asked through the ring that has no address, and no link to this node: nothing else shows that it lives.
+Too small: messages for each pair of such leaves. Too large: a dead one stays in the leaf set for longer."""
+
+HIDDEN_UNANSWERED_MAX: Final = 4
+"""How often in a row it may leave that unanswered. Too small: while two rings merge, a way there and back is found late, and a
+leaf that lives is taken for dead. Too large: as above."""
+
+GIVEN_UP_S: Final = 5.0
+"""When a node that answered no probe is asked again. While rings zip the way there and back may not be found, though it
+lives. Too small: they still do. Too large: it is missing in the leaf set for as long."""
+
+ASKED_AGAIN_MAX: Final = 2
+"""How often it is. Too small: who was asked just before a partition ended is missing until its death is forgotten. Too large:
+the dead whom others still mention are dialled as often."""
+
+NEAR_TOLD: Final = 4
+"""Nodes of the table near the prober that an acknowledgement tells, on either side."""
+
+
+class Neighbours:
+    """Probe, acknowledge, and repair."""
+
+    __slots__ = (
+        "_acknowledged",
+        "_exchange_right",
+        "_given_up",
+        "_has_lost_neighbour",
+        "_heard",
+        "_is_doubted",
+        "_is_to_repeat",
+        "_owed",
+        "_probes",
+        "_repair_attempts",
+        "_ring",
+        "_unanswered",
+        "has_closed",
+        "has_news",
+        "is_searching",
+    )
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self.is_searching = False
+        # Set for Pastry to take: the search is closed; a node of another ring has entered, or the neighbour died.
+        self.has_closed = False
+        self.has_news = False
+        # Probes that were not answered yet, and how often they went through the ring because nobody could dial.
+        self._probes: dict[NodeId, tuple[NodeInfo, int]] = {}
+        # Those that did not answer in time: an answer may come late, through the ring, from one that nobody can dial.
+        # With how often that was.
+        self._given_up: dict[NodeId, tuple[NodeInfo, int]] = {}
+        # Leaves without an address that are asked through the ring, and how many questions in a row they left unanswered.
+        self._unanswered: dict[NodeId, int] = {}
+        self._heard: dict[int, NodeInfo] = {}
+        # While joining: who has this node in its leaf set. Emptied when active.
+        self._acknowledged: dict[NodeId, None] = {}
+        # Acknowledgements that wait for a handover.
+        self._owed: dict[NodeId, NodeInfo] = {}
+        self._repair_attempts = 0
+        self._is_doubted = False
+        # The right-hand neighbour died, whom this node alone watches closely.
+        self._has_lost_neighbour = False
+        self._is_to_repeat = False
+        self._exchange_right = False
+
+    def hear(self, infos: Iterable[NodeInfo], now: float) -> None:
+        """Handle that others mentioned nodes: probe those that would be leaves."""
+        ring, leaves, heard = self._ring, self._ring.leaves, self._heard
+        for info in infos:
+            place = position(info.id)
+            if place in heard or not self._is_wanted(info, place) or ring.dead.has(info.id, now):
+                continue
+            if len(heard) < HEARD_MAX:
+                heard[place] = info
+                self.is_searching = True
+        if self.is_searching:
+            for place in leaves.wanted(place for place in heard if place not in leaves):
+                self.probe(heard[place], now)
+            if not ring.is_active:
+                for place in [place for place in heard if place in leaves]:
+                    self.probe(heard[place], now)
+            self._maybe_close(now)
+
+    def probe(self, info: NodeInfo, now: float) -> None:
+        """Probe a node, unless that is under way or it is done."""
+        # Who acknowledged may have been displaced since, by others who then died.
+        is_done = info.id in self._acknowledged and position(info.id) in self._ring.leaves
+        if info.id in self._probes or is_done or len(self._probes) >= PROBES_MAX:
+            return
+        self._probes[info.id] = (info, 0)
+        self.is_searching = True
+        self._send_probe(info, now)
+
+    def probe_with_leaves(self, info: NodeInfo, now: float) -> None:
+        """Show a node the leaf set, and ask for its own."""
+        if info.id in self._probes:
+            # What changed since that probe was sent has to be told as well.
+            self._send_probe(info, now)
+        else:
+            self.probe(info, now)
+
+    def receive_probe(self, probe: LeafProbe, now: float) -> None:
+        """Handle a probe: add the prober, hand over, acknowledge, and look at whom it mentions."""
+        ring = self._ring
+        info = probe.info
+        is_new = self._add(info, now, is_active=probe.is_active)
+        if not ring.is_active and info.id not in self._acknowledged:
+            # It asks because it heard of this node. It counts as a leaf when it has this one, too.
+            self._heard.setdefault(position(info.id), info)
+            self.is_searching = True
+        if is_new and ring.is_active and ring.leaves.is_neighbour(position(info.id)):
+            self._owed[info.id] = info
+            ring.timers.set((Timer.HANDOVER, info.id), now + ring.config.handover_timeout_s)
+            ring.emit(HandoverWanted(info))
+        elif info.id not in self._owed:
+            self._acknowledge(info)
+        if probe.is_active:
+            self._compare(info, probe.leaves, now)
+        self.hear(probe.leaves, now)
+
+    def relayed_ack(self, info: NodeInfo) -> bytes | None:
+        """Return the answer to a probe that came through the ring, to be sent that way too; None if there is a better one.
+
+        The prober doubts that this node lives, and to dial it may take longer than it waits.
+        """
+        if info.id in self._ring.links or info.id in self._owed:
+            return None
+        return encode_ring_message(self._make_ack(info))
+
+    def receive_ack(self, ack: LeafAck, now: float) -> None:
+        """Handle the answer to a probe."""
+        ring = self._ring
+        info = ack.info
+        if info.id in self._unanswered:
+            self._expect_hidden(info, now)
+        is_late = info.id in self._given_up
+        self._given_up.pop(info.id, None)
+        if info.id not in ring.links:
+            ring.emit(PeerAnswered(info.id))  # Where a firewall drops datagrams, nothing else tells.
+        if self._probes.pop(info.id, None) is None and not is_late:
+            return
+        ring.timers.cancel((Timer.PROBE, info.id))
+        is_new = self._add(info, now, is_active=ack.is_active)
+        if not ring.is_active:
+            self._acknowledged[info.id] = None
+        elif is_new and ring.leaves.is_neighbour(position(info.id)):
+            ring.emit(HandoverWanted(info))
+        self._is_doubted |= not ack.is_whole or any(ring.dead.has(leaf.id, now) for leaf in ack.leaves)
+        if ack.is_active:
+            self._compare(info, ack.leaves, now)
+        self.hear(ack.leaves, now)
+        self._maybe_close(now)
+
+    def handover_done(self, node: NodeId, now: float) -> None:
+        """Send the acknowledgement that waited for a handover."""
+        info = self._owed.pop(node, None)
+        if info is not None:
+            self._ring.timers.cancel((Timer.HANDOVER, node))
+            self._acknowledge(info)
+
+    def lose(self, node: NodeId, now: float, *, is_told: bool) -> None:
+        """Handle that a node is dead or left.
+
+        Args:
+            node: Who is gone.
+            now: The time.
+            is_told: Whether it told its leaves itself.
+        """
+        ring = self._ring
+        self._owed.pop(node, None)
+        self._acknowledged.pop(node, None)
+        self._given_up.pop(node, None)
+        self._unanswered.pop(node, None)
+        right = ring.leaves.right
+        if right and right[0].id == node and not is_told:
+            # The detectors of its other leaves ask it once in a while only, or when they happen to be told.
+            self._has_lost_neighbour = self.has_news = True
+        info = ring.leaves.get(position(node))
+        was_leaf = ring.leaves.remove(node)
+        self.give_up(node, now)
+        if info is not None and not (info.addresses or is_told):
+            # Nobody can dial it to find out that it lives: while rings became one, perhaps no way there was found.
+            self._note_given_up(info, now)
+        if was_leaf and not ring.is_left:
+            self._repair_attempts = 0
+            self.repair(now)
+
+    def link_opened(self, node: NodeId, now: float) -> None:
+        """Handle that there is a link: a probe that went through the ring may be lost, or its answer, while two rings zip."""
+        info, relays = self._probes.get(node, (None, 0))
+        if info is not None and relays:
+            self._probes[node] = (info, 0)
+            self._send_probe(info, now)
+
+    def link_lost(self, node: NodeId, now: float) -> None:
+        """Handle that the link to a node is gone: a probe may have been on it, or its answer."""
+        probe = self._probes.get(node)
+        if probe is not None:
+            self._send_probe(probe[0], now)
+
+    def give_up(self, node: NodeId, now: float) -> None:
+        """Handle that a node does not answer: somebody farther away may be needed."""
+        ring = self._ring
+        self._heard.pop(position(node), None)
+        if self._probes.pop(node, None) is not None:
+            ring.timers.cancel((Timer.PROBE, node))
+            self._is_doubted = True
+            self.hear((), now)
+            self._maybe_close(now)
+
+    def relayed_probe(self, node: NodeId, now: float) -> bytes | None:
+        """Return a probe to send through the ring to a node that could not be dialled; None if there is no point in it."""
+        ring = self._ring
+        info, relays = self._probes.get(node, (None, 0))
+        # One with an address was asked directly, too.
+        if info is None or relays >= (RELAYS_MAX - 1 if info.addresses else RELAYS_MAX):
+            return None
+        self._probes[node] = (info, relays + 1)
+        ring.timers.set((Timer.PROBE, node), now + ring.config.probe_timeout_s / RELAYS_MAX)
+        return encode_ring_message(self._make_probe())
+
+    def is_relaying(self, node: NodeId) -> bool:
+        """Return whether a probe of a node is under way through the ring."""
+        return self._probes.get(node, (None, 0))[1] > 0
+
+    def probe_timed_out(self, node: NodeId, now: float) -> bytes | None:
+        """Handle that a probe was not answered; return what to send through the ring, as `relayed_probe` does."""
+        if node not in self._ring.links or self._probes.get(node, (None, 0))[1]:
+            data = self.relayed_probe(node, now)
+            if data is not None:
+                return data
+        self.unreachable(node, now)
+        return None
+
+    def unreachable(self, node: NodeId, now: float) -> None:
+        """Handle that a probe failed for good."""
+        ring = self._ring
+        if node in self._probes and position(node) not in ring.leaves:
+            ring.dead.add(node, now + ring.config.dead_memory_s)
+            self._note_given_up(self._probes[node][0], now)
+        self.give_up(node, now)
+
+    def _note_given_up(self, info: NodeInfo, now: float) -> None:
+        """Remember a node that did not answer, and ask it again later, a few times."""
+        _, times = self._given_up.get(info.id, (None, 0))
+        if not times and len(self._given_up) >= HEARD_MAX:
+            del self._given_up[next(iter(self._given_up))]
+        self._given_up[info.id] = (info, times + 1)
+        if times < ASKED_AGAIN_MAX:
+            self._ring.timers.set((Timer.GIVEN_UP, info.id), now + GIVEN_UP_S)
+
+    def ask_again(self, node: NodeId, now: float) -> None:
+        """Probe a node again that answered none, unless somebody has seen it die."""
+        given_up = self._given_up.get(node)
+        if given_up is not None:
+            self._ring.dead.discard(node)
+            self.hear(given_up[:1], now)
+
+    def ask_hidden(self, node: NodeId, now: float) -> bytes | None:
+        """Return what to send through the ring to a leaf that there may be no other way to; None if there is no need.
+
+        Such a leaf cannot be pinged, and no link breaks when it dies.
+        """
+        ring = self._ring
+        info = ring.leaves.get(position(node))
+        if info is None or info.addresses:
+            self._unanswered.pop(node, None)
+            return None
+        if (node in ring.links and node not in self._unanswered) or not ring.is_active:
+            self._expect_hidden(info, now)
+            return None
+        unanswered = self._unanswered.get(node, 0)
+        if unanswered >= HIDDEN_UNANSWERED_MAX:
+            self._unanswered.pop(node, None)
+            ring.emit(PeerSilent(info))
+            return None
+        self._unanswered[node] = unanswered + 1
+        ring.timers.set((Timer.HIDDEN, node), now + ring.config.probe_timeout_s / RELAYS_MAX)
+        return encode_ring_message(self._make_probe())
+
+    def repair(self, now: float) -> None:
+        """Look for replacements on the sides that are short."""
+        ring = self._ring
+        leaves = ring.leaves
+        self._is_doubted = False
+        # Whose leaves are all gone is not short, but alone. Others that were too far away to be leaves may be left, too.
+        for is_right in leaves.short_sides or ([True, False] if not leaves else []):
+            asked = leaves.edge(is_right=is_right) or self._nearest_known(now, is_right=is_right)
+            if asked is None:
+                continue
+            self.is_searching = True
+            self.probe(asked, now)
+        if leaves.is_short:
+            self.is_searching = True
+            self._maybe_close(now)
+
+    def exchange(self, now: float) -> None:
+        """Compare leaf sets with one leaf, and a row of the table with one of its entries."""
+        ring = self._ring
+        ring.timers.set((Timer.EXCHANGE, None), now + ring.config.exchange_interval_s * ring.rng.uniform(0.8, 1.2))
+        ring.admit_newcomers(now)
+        self._exchange_right = not self._exchange_right
+        side = ring.leaves.right if self._exchange_right else ring.leaves.left
+        if side:
+            self.probe_with_leaves(side[ring.rng.randrange(len(side))], now)
+        rows = ring.table.rows()
+        if rows:
+            number = ring.rng.randrange(rows)
+            row = ring.table.row(number)
+            if row:
+                ring.tell(row[ring.rng.randrange(len(row))], RowAsk(ring.local, number))
+
+    def gather_news(self, now: float) -> None:
+        """Spread news soon, and once more when those who hear it have settled: two rings that zip have no right edges yet."""
+        self._is_to_repeat = True
+        timers, config = self._ring.timers, self._ring.config
+        if (Timer.NEWS, None) not in timers:
+            timers.set((Timer.NEWS, None), now + config.news_delay_s)
+
+    def spread_news(self, now: float) -> None:
+        """Show the leaf set to its edges, which may not have heard of those who entered; to all when the neighbour died."""
+        leaves = self._ring.leaves
+        told = {info.id: info for side in (leaves.left, leaves.right) for info in (side[:1] + side[-1:])}
+        if self._has_lost_neighbour:
+            self._has_lost_neighbour = False
+            told = {info.id: info for info in leaves.members()}
+        for info in told.values():
+            self.probe_with_leaves(info, now)
+        if self._is_to_repeat:
+            self._is_to_repeat = False
+            self._ring.timers.set((Timer.NEWS, None), now + self._settled_check_s())
+
+    def become_active(self) -> None:
+        """Forget what matters while joining only."""
+        self._acknowledged = {}
+
+    def told_leaves(self) -> list[NodeInfo]:
+        """Return the leaf set for a message."""
+        return self._ring.leaves.members()[:LEAVES_TOLD_MAX]
+
+    def _compare(self, other: NodeInfo, leaves: list[NodeInfo], now: float) -> None:
+        """Doubt leaves that another leaf does not have although it has some beyond them.
+
+        The detector asks most leaves rarely: who it is that dies is noticed by its neighbour. But that may be told by a refused
+        dial, say, and then it tells nobody else.
+        """
+        ring = self._ring
+        if not ring.is_active:
+            return
+        owner, told = position(other.id), {position(info.id) for info in leaves}
+        ahead, behind = span(owner, told, ring.config.leaf_half)
+        lacking = {position(info.id): info for info in ring.leaves.members() if position(info.id) not in told}
+        places = [place for place in lacking if clockwise(owner, place) < ahead or clockwise(place, owner) < behind]
+        doubted = [lacking[place] for place in places if place != owner]
+        # It need not be a leaf here: perhaps the very one that is dead keeps it out.
+        if not ring.leaves.admits_without(owner, places):
+            return
+        if doubted:
+            ring.emit(LeavesDoubted([info.id for info in doubted], other.id))
+        for info in doubted:
+            if not info.addresses and info.id not in self._unanswered:
+                # There may be a link, but if the host lost its power, that says nothing for long.
+                self._unanswered[info.id] = 0
+                ring.timers.set((Timer.HIDDEN, info.id), now)
+
+    def _expect_hidden(self, info: NodeInfo, now: float) -> None:
+        """Note a sign of life of a leaf without an address, and when it has to give the next one."""
+        ring = self._ring
+        self._unanswered.pop(info.id, None)
+        ring.timers.set((Timer.HIDDEN, info.id), now + HIDDEN_ASKED_S * ring.rng.uniform(0.8, 1.2))
+
+    def _is_wanted(self, info: NodeInfo, place: int) -> bool:
+        leaves = self._ring.leaves
+        if place in leaves:
+            return not self._ring.is_active and info.id not in self._acknowledged
+        return leaves.admits(place)
+
+    def _add(self, info: NodeInfo, now: float, *, is_active: bool) -> bool:
+        ring = self._ring
+        place = position(info.id)
+        self._heard.pop(place, None)
+        if is_active:
+            ring.consider(info)
+        else:
+            ring.note_newcomer(info, now)
+        is_new = ring.add_leaf(info)
+        if not info.addresses and place in ring.leaves:
+            self._expect_hidden(info, now)
+        if not is_new:
+            return False
+        if ring.is_active and is_active and not ring.leaves.is_edge(place):
+            # An active node in the middle of the leaf set, that nobody knew: it comes from another ring.
+            self.has_news = True
+        return True
+
+    def _send_probe(self, info: NodeInfo, now: float) -> None:
+        ring = self._ring
+        ring.tell(info, self._make_probe())
+        # One that cannot be dialled, behind a firewall, say, may have been reached through the ring before the dial fails.
+        timeout_s = ring.config.probe_timeout_s
+        ring.timers.set((Timer.PROBE, info.id), now + (timeout_s if info.id in ring.links else timeout_s / RELAYS_MAX))
+
+    def _make_probe(self) -> LeafProbe:
+        # What a joiner could tell, its leaves told it.
+        ring = self._ring
+        return LeafProbe(ring.local, self.told_leaves() if ring.is_active else [], ring.is_active)
+
+    def _acknowledge(self, info: NodeInfo) -> None:
+        self._ring.tell(info, self._make_ack(info))
+
+    def _make_ack(self, info: NodeInfo) -> LeafAck:
+        ring = self._ring
+        leaves = self.told_leaves()
+        place = position(info.id)
+        if place not in ring.leaves:
+            near = sorted(ring.table.entries(), key=lambda entry: clockwise(place, position(entry.id)))
+            near = [entry for entry in near if entry.id != info.id]
+            leaves.extend(near[:NEAR_TOLD] + near[NEAR_TOLD:][-NEAR_TOLD:])
+        return LeafAck(ring.local, leaves[:LEAVES_TOLD_MAX], ring.is_active, not ring.leaves.is_short)
+
+    def _nearest_known(self, now: float, *, is_right: bool) -> NodeInfo | None:
+        """Return the nearest known node in one direction, for a side that has lost everybody."""
+        ring = self._ring
+        best, best_distance = None, RING
+        for info in (*ring.table.entries(), *ring.leaves.members(), *ring.links.values()):
+            distance = clockwise(ring.place, position(info.id))
+            distance = distance if is_right else RING - distance
+            if distance < best_distance and not ring.dead.has(info.id, now):
+                best, best_distance = info, distance
+        return best
+
+    def _maybe_close(self, now: float) -> None:
+        # Those that answered none before are no reason to wait: after a partition there always is one more.
+        if not self.is_searching or any(node not in self._given_up for node in self._probes):
+            return
+        ring = self._ring
+        leaves = ring.leaves
+        self._heard.clear()
+        if leaves.is_short:
+            self._repair_attempts += 1
+            nobody = not leaves and len(ring.table) == 0
+            if not nobody and self._is_doubted and self._repair_attempts <= ring.config.repair_attempts:
+                ring.timers.set((Timer.REPAIR, None), now + ring.config.repair_retry_s * ring.rng.uniform(0.8, 1.2))
+                return
+            for is_right in leaves.short_sides:
+                leaves.settle(is_right=is_right)
+            # Believed, not known: after a mass failure those asked were repairing themselves.
+            ring.timers.set((Timer.NEWS, None), now + self._settled_check_s())
+        self._repair_attempts = 0
+        self.is_searching = False
+        self.has_closed = True
+
+    def _settled_check_s(self) -> float:
+        return self._ring.config.settled_check_s * self._ring.rng.uniform(0.8, 1.2)

@@ -1,0 +1,413 @@
+"""Moving messages to the root of their key, hop by hop (Castro, Costa, Rowstron, DSN 2004, sections 3.2 and 4.1).
+
+The leaf set decides when it covers the key; the table brings a message nearer otherwise. Every hop is acknowledged, and
+whoever forwarded a message keeps it until then: if the hop fails or is silent, the message goes another way. **The last hop is
+never passed over**: as long as the root may live, nobody else may deliver its keys. It is tried again until it answers or is
+declared dead; only if nothing can be given to it from here (it may be one that nobody can dial) it goes through another leaf.
+What cannot be decided yet, because this node is still joining, a side of its leaf set is gone, or nothing can be given to
+anybody who comes into question, is **held**.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iris_overlay.ids import NodeId, is_nearer, position, shared_digits
+from iris_overlay.ring.events import Delivered, Undeliverable
+from iris_overlay.ring.hops import Hops, Pending
+from iris_overlay.ring.messages import (
+    PATH_LENGTH_MAX,
+    ROWS_TOLD_MAX,
+    Direct,
+    Kind,
+    Routed,
+    RowAsk,
+    decode_ring_message,
+    encode_ring_message,
+)
+from iris_overlay.ring.seen import Arrivals
+from iris_overlay.ring.state import Timer
+
+if TYPE_CHECKING:
+    from iris_overlay.messages import NodeInfo
+    from iris_overlay.ring.state import Ring
+
+HELD_MAX: Final = 1024
+"""Messages that wait until their root is known. When full, the oldest is dropped (and counted)."""
+
+HELD_S_MAX: Final = 30.0
+"""How long they wait. A join or a repair takes a few seconds at the worst; later their senders have given up."""
+
+ROW_ASKED_S: Final = 10.0
+"""How often a row of the table is asked for because a message missed an entry: there may be none in the whole ring."""
+
+REFUSALS_MAX: Final = 8
+"""Hops in a row that nothing can be given to, after which a message is held. Too small: it waits although another leaf might
+take it. Too large: work, when all of them are beyond a partition."""
+
+DETOURS_MAX: Final = 4
+"""Leaves that a message has been at already and nothing could be given to its root from, after which it is held. Too small: a
+root that has few links is not reached. Too large: when the root is beyond a partition, and nobody has declared it dead yet,
+the message wanders among the leaves until its path is full."""
+
+RELAY_ATTEMPTS: Final = 3
+"""Attempts for a relayed message. Its receiver is probably gone, since it could not be reached directly."""
+
+
+class Router:
+    """Forward, deliver, acknowledge, and send again."""
+
+    __slots__ = (
+        "_held",
+        "_missing_row",
+        "_number",
+        "_ring",
+        "_row_asked",
+        "_seen",
+        "arrived",
+        "hops",
+    )
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        # What reached its root here and is not for the layer above, for Pastry to take.
+        self.arrived: list[Routed] = []
+        self.hops = Hops(ring)
+        self._held: list[Pending] = []
+        self._seen = Arrivals()
+        # Repairs of the table that a message showed to be needed.
+        self._missing_row: int | None = None
+        self._row_asked: dict[int, float] = {}
+        # An id is never used again, so its numbers may start at zero.
+        self._number = 0
+
+    def originate(
+        self,
+        kind: Kind,
+        key: bytes,
+        payload: bytes,
+        now: float,
+        *,
+        excludes_source: bool = False,
+        first: NodeInfo | None = None,
+        tried: tuple[NodeId, ...] = (),
+    ) -> None:
+        """Route something that starts here.
+
+        Args:
+            kind: What it is for.
+            key: Where to.
+            payload: What it carries.
+            now: Monotonic seconds.
+            excludes_source: See `Routed`.
+            first: The first hop, instead of the one that the local tables tell.
+            tried: Nodes not to go through.
+        """
+        self._number += 1
+        message = Routed(0, kind, key, self._ring.local, self._number, (), excludes_source, payload)
+        pending = Pending(message, tried)
+        if first is not None:
+            self._forward(pending, first, now)
+        else:
+            self._dispatch(pending, now)
+
+    def receive(self, peer: NodeId, message: Routed, now: float) -> None:
+        """Handle a routed message of a peer."""
+        ring = self._ring
+        if ring.newcomers:
+            ring.admit_newcomers(now)
+        self.hops.note(peer, message.sequence, now)
+        if message.source.id != ring.local.id:
+            if message.kind is Kind.JOIN:
+                ring.note_newcomer(message.source, now)
+            else:
+                ring.learn((message.source,), now)
+        if len(message.path) >= PATH_LENGTH_MAX:
+            ring.counters.hop_limit_reached += 1
+            return
+        self._dispatch(Pending(message), now)
+
+    def hop_timed_out(self, sequence: int, now: float) -> None:
+        """Handle that a hop was silent: go another way, or ask the root again."""
+        pending = self.hops.take(sequence)
+        if pending is None or pending.hop is None:
+            return
+        pending.refusals = 0
+        if pending.hop.id not in pending.tried and not self._is_root(pending.message, pending.hop):
+            pending.tried = (*pending.tried, pending.hop.id)
+        self._again(pending, now)
+
+    def hop_refused(self, sequence: int, now: float) -> None:
+        """Handle that a message could not be given to its hop: send it another way, to the root through a neighbour of it."""
+        pending = self.hops.take(sequence)
+        if pending is not None and pending.hop is not None:
+            self._refuse(pending, pending.hop.id, now)
+
+    def hop_failed(self, node: NodeId, now: float) -> None:
+        """Handle that a node is dead, or nothing could be given to it: send what it did not acknowledge another way."""
+        for pending in self.hops.take_all(node):
+            self._refuse(pending, node, now)
+        self.hops.forget(node)
+
+    def link_lost(self, node: NodeId, now: float) -> None:
+        """Handle that the link to a node is gone: what it did not acknowledge may have been on it."""
+        for pending in self.hops.take_all(node):
+            self._again(pending, now)
+
+    def release_held(self, now: float) -> None:
+        """Try again what waited for this node to know more."""
+        held, self._held = self._held, []
+        for pending in held:
+            if pending.held_since is not None and now - pending.held_since > HELD_S_MAX:
+                self._drop(pending, "its root was not known in time")
+                self._ring.counters.held_dropped += 1
+            else:
+                self._dispatch(pending, now)
+
+    def has_held(self) -> bool:
+        """Return whether something waits to be released."""
+        return bool(self._held)
+
+    def state_sizes(self) -> dict[str, int]:
+        """Return how many entries the tables have."""
+        return {"pending": len(self.hops), "held": len(self._held), "arrivals": len(self._seen)}
+
+    def purge(self, now: float) -> None:
+        """Forget what arrived long ago."""
+        self._seen.purge(now)
+
+    def _dispatch(self, pending: Pending, now: float) -> None:
+        """Deliver, forward or hold a message."""
+        ring = self._ring
+        message = pending.message
+        key = position(message.key)
+        if message.kind is Kind.RELAY:
+            self._dispatch_relay(pending, key, now)
+            return
+        leaves = ring.leaves
+        if not ring.is_active:
+            nearest = leaves.nearest(key) if ring.is_left else None
+            if nearest is None:
+                self._hold(pending, now)
+            else:
+                self._forward(pending, nearest, now)
+            return
+        source = position(message.source.id) if message.excludes_source else -1
+        hop: NodeInfo | None
+        if leaves.covers(key):
+            hop = leaves.nearest(key, (source,))
+            if hop is None or is_nearer(key, ring.place, position(hop.id)):
+                if source == ring.place:
+                    self._to_other(pending, hop, now)
+                elif leaves.is_in_gap(key):
+                    self._hold(pending, now)
+                elif (linked := self._linked(pending, source)) is not None:
+                    self._forward(pending, linked, now)
+                else:
+                    self._deliver(message, now)
+                return
+            if hop.id in pending.tried or not ring.is_reachable(hop, now):
+                # Nothing can be given to the root from here. Perhaps from another leaf, unless that has been tried as well.
+                away = {source, *map(position, (hop.id, *pending.tried, *message.path))}
+                other = ring.nearest_reachable(key, away, now)
+                detours = sum(position(node) in leaves for node in message.path)
+                if detours >= DETOURS_MAX or (other is None and hop.id in pending.tried):
+                    pending.tried = ()
+                    self._hold(pending, now)
+                    return
+                hop = other or hop
+            self._forward(pending, hop, now)
+            return
+        hop = self._hop_by_table(pending, key, now)
+        if hop is None:
+            self._hold(pending, now)
+        else:
+            self._forward(pending, hop, now)
+            self._maybe_ask_row(hop, now)
+
+    def _linked(self, pending: Pending, source: int) -> NodeInfo | None:
+        """Return the node whose id is the key, if there is a link to it: while rings merge it may not be a leaf yet."""
+        linked = self._ring.links.get(NodeId(pending.message.key))
+        if linked is None or position(linked.id) == source or linked.id in pending.tried or linked.id in self._ring.dead:
+            return None
+        return linked
+
+    def _maybe_ask_row(self, hop: NodeInfo, now: float) -> None:
+        """Ask the hop that had to do instead of a missing entry for its entries of that row."""
+        row, self._missing_row = self._missing_row, None
+        if row is not None and now - self._row_asked.get(row, -ROW_ASKED_S) >= ROW_ASKED_S:
+            self._row_asked[row] = now
+            self._ring.tell(hop, RowAsk(self._ring.local, row))
+
+    def _to_other(self, pending: Pending, hop: NodeInfo | None, now: float) -> None:
+        """Handle that the local node is the nearest, but sent it to the nearest other one."""
+        if hop is not None and hop.id not in pending.tried:
+            self._forward(pending, hop, now)
+        elif self._ring.leaves.is_complete and hop is None:
+            self._drop(pending, "there is no other node")
+        else:
+            pending.tried = ()
+            self._hold(pending, now)
+
+    def _dispatch_relay(self, pending: Pending, key: int, now: float) -> None:
+        ring = self._ring
+        message = pending.message
+        if key == ring.place:
+            if self._seen.is_new(message.source.id, message.number, now):
+                self.arrived.append(message)
+            return
+        target = ring.leaves.get(key) or ring.links.get(NodeId(message.key))
+        if target is not None and target.id not in pending.tried and ring.is_reachable(target, now):
+            self._forward(pending, target, now)
+            return
+        hop = self._relay_hop(pending, key, now)
+        if hop is None:
+            ring.counters.relays_dropped += 1
+            self._drop(pending, "the receiver is not in the ring")
+        else:
+            self._forward(pending, hop, now)
+
+    def _relay_hop(self, pending: Pending, key: int, now: float) -> NodeInfo | None:
+        """Return the next hop towards a node that there is no link to."""
+        ring = self._ring
+        leaves = ring.leaves
+        away = {position(node) for node in (*pending.tried, *pending.message.path)}
+        if not ring.is_active and not ring.is_left:
+            # A joiner's leaf set tells nothing yet; but those that it has a link to are in the ring.
+            links = [info for info in ring.links.values() if position(info.id) not in away]
+            return ring.nearest_reachable(key, away, now) or (links[0] if links else None)
+        if not leaves.covers(key):
+            return self._hop_by_table(pending, key, now)
+        # Whoever is near to the receiver has a link to it, if it lives: the local node has none.
+        target = leaves.get(key)
+        nearest = ring.nearest_reachable(key, away | {key}, now)
+        if nearest is None or not (pending.tried or target or is_nearer(key, position(nearest.id), ring.place)):
+            return None
+        return nearest
+
+    def _hop_by_table(self, pending: Pending, key: int, now: float) -> NodeInfo | None:
+        ring = self._ring
+        tried, path, doubtful = pending.tried, pending.message.path, ring.doubtful
+        hop = ring.table.next_hop(key)
+        if hop is not None and hop.id not in tried and hop.id not in doubtful and hop.id not in path:
+            return hop
+        if hop is None:
+            self._missing_row = shared_digits(ring.place, key)
+        avoid = {*tried, *path, *doubtful}
+        hop = ring.table.detour(key, avoid)
+        near = ring.nearest_reachable(key, {position(node) for node in avoid}, now)
+        if near is not None and not is_nearer(key, position(near.id), ring.place):
+            near = None
+        if hop is None or (near is not None and is_nearer(key, position(near.id), position(hop.id))):
+            hop = near
+        if hop is None and tried:
+            # Better a hop that was silent once than none.
+            pending.tried = ()
+            near = ring.leaves.nearest(key)
+            hop = near if near is not None and is_nearer(key, position(near.id), ring.place) else None
+        return hop
+
+    def _deliver(self, message: Routed, now: float) -> None:
+        ring = self._ring
+        if not self._seen.is_new(message.source.id, message.number, now):
+            ring.counters.repetitions_dropped += 1
+        elif message.kind is Kind.PAYLOAD:
+            ring.emit(Delivered(message.key, message.payload, message.source, message.path))
+        else:
+            self.arrived.append(message)
+
+    def _forward(self, pending: Pending, hop: NodeInfo, now: float) -> None:
+        ring = self._ring
+        message = pending.message
+        sequence = self.hops.next_sequence()
+        nodes = self._with_rows(message) if message.kind is Kind.JOIN else message.nodes
+        path = (*message.path, ring.local.id)
+        data = encode_ring_message(
+            Routed(
+                sequence,
+                message.kind,
+                message.key,
+                message.source,
+                message.number,
+                path,
+                message.excludes_source,
+                message.payload,
+                nodes,
+            )
+        )
+        ring.tell_bytes(hop, data)
+        self.hops.watch(pending, hop, sequence, now)
+
+    def _with_rows(self, message: Routed) -> list[NodeInfo]:
+        """Return the rows collected by a join, with those of this node that the joiner can use."""
+        ring = self._ring
+        if message.source.id == ring.local.id:
+            return []
+        # The rows before were added by the hops before; those behind share no more digits with the joiner than this node does.
+        key = position(message.key)
+        before = shared_digits(position(message.path[-1]), key) if len(message.path) > 1 else 0
+        known = {info.id: info for info in message.nodes}
+        rows = [info for row in range(before, shared_digits(ring.place, key) + 1) for info in ring.table.row(row)]
+        for info in (ring.local, *rows):
+            if len(known) < ROWS_TOLD_MAX:
+                known.setdefault(info.id, info)
+        return list(known.values())
+
+    def _refuse(self, pending: Pending, node: NodeId, now: float) -> None:
+        """Go another way round a hop that nothing could be given to; that is no attempt. If there is none, wait for repairs.
+
+        In a partition all hops of one side fail at once, faster than anybody is declared dead.
+        """
+        pending.tried = (*pending.tried, node)
+        if pending.message.kind is not Kind.RELAY:
+            pending.attempts -= 1
+            pending.refusals += 1
+            if pending.refusals >= REFUSALS_MAX:
+                pending.refusals = 0
+                pending.tried = ()
+                self._hold(pending, now)
+                return
+        self._again(pending, now)
+
+    def _again(self, pending: Pending, now: float) -> None:
+        ring = self._ring
+        attempts_max = RELAY_ATTEMPTS if pending.message.kind is Kind.RELAY else ring.config.route_attempts
+        if pending.attempts >= attempts_max:
+            ring.counters.given_up += 1
+            self._drop(pending, "no hop accepted it")
+            return
+        ring.counters.retransmissions += 1
+        self._dispatch(pending, now)
+
+    def _drop(self, pending: Pending, reason: str) -> None:
+        message = pending.message
+        if message.source.id != self._ring.local.id:
+            return
+        if message.kind is Kind.PAYLOAD:
+            self._ring.emit(Undeliverable(message.key, message.payload, reason))
+        elif message.kind is Kind.RELAY:
+            relayed = decode_ring_message(message.payload)
+            if isinstance(relayed, Direct):
+                self._ring.emit(Undeliverable(message.key, relayed.payload, reason))
+
+    def _hold(self, pending: Pending, now: float) -> None:
+        ring = self._ring
+        if len(self._held) >= HELD_MAX:
+            self._drop(self._held.pop(0), "too many wait for their root to be known")
+            ring.counters.held_dropped += 1
+        if pending.held_since is None:
+            pending.held_since = now
+        self._held.append(pending)
+        key = (Timer.HELD, None)
+        if key not in ring.timers:
+            ring.timers.set(key, now + ring.config.hop_timeout_s)
+
+    def _is_root(self, message: Routed, hop: NodeInfo) -> bool:
+        """Return whether a hop is the root of a message, for all that is known: then there is no way round it."""
+        leaves = self._ring.leaves
+        key = position(message.key)
+        if not leaves.covers(key):
+            return False
+        source = position(message.source.id) if message.excludes_source else -1
+        nearest = leaves.nearest(key, (source,))
+        return nearest is not None and nearest.id == hop.id

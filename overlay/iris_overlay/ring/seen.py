@@ -1,0 +1,52 @@
+"""Suppression of duplicates: messages that arrived before are recognized by source and number.
+
+Not by a window below the highest number of a source: a source numbers what it sends to all roots together, so at one root a
+number far below the highest may well be new.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from iris_overlay.ids import NodeId
+
+ARRIVALS_MAX: Final = 65536
+"""Arrivals remembered, 10 MB at the most; the oldest is forgotten first. At 1,000 a second that is a minute."""
+
+REMEMBERED_S: Final = 60.0
+"""How long. All attempts of `PastryConfig.route_attempts` take less than half of it."""
+
+
+class Arrivals:
+    """Remember what arrived lately."""
+
+    __slots__ = ("_times",)
+
+    def __init__(self) -> None:
+        # In the order of arrival.
+        self._times: dict[tuple[NodeId, int], float] = {}
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def is_new(self, source: NodeId, number: int, now: float) -> bool:
+        """Return whether a number of a source arrives for the first time, and remember it."""
+        key = (source, number)
+        times = self._times
+        if key in times:
+            return False
+        self.purge(now)
+        if len(times) >= ARRIVALS_MAX:
+            del times[next(iter(times))]
+        times[key] = now
+        return True
+
+    def purge(self, now: float) -> None:
+        """Forget what arrived long ago."""
+        times = self._times
+        while times:
+            key = next(iter(times))
+            if now - times[key] <= REMEMBERED_S:
+                return
+            del times[key]

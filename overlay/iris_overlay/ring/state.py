@@ -1,0 +1,225 @@
+"""The state that the parts of `Pastry` share: known nodes, nodes believed dead, messages to send, and timers.
+
+It decides nothing. The parts (`Neighbours`, `Router`, `Joining`, `Merging`) read and change it, and do not know each other
+except through the calls that `Pastry` makes.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from iris_overlay.ids import position
+from iris_overlay.ring.departed import DepartedNodes
+from iris_overlay.ring.events import LeavesChanged
+from iris_overlay.ring.leafset import LeafSet
+from iris_overlay.ring.messages import encode_ring_message
+from iris_overlay.ring.table import RoutingTable
+from iris_overlay.timers import DeadlineTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from iris_overlay.config import Rng
+    from iris_overlay.ids import NodeId
+    from iris_overlay.messages import NodeInfo
+    from iris_overlay.ring.config import PastryConfig
+    from iris_overlay.ring.events import PastryEvent
+    from iris_overlay.ring.messages import RingMessage
+
+LINKS_MAX: Final = 4096
+"""Open links remembered, as many as a node may have; beyond that, `leave` does not reach the oldest."""
+
+NEWCOMERS_MAX: Final = 64
+"""Joining nodes remembered; when full, newcomers are dropped: others will mention them."""
+
+NEWCOMER_S: Final = 5.0
+"""How long a join takes at the most, if nothing fails."""
+
+
+class Timer(enum.IntEnum):
+    """Name what a deadline is for. It comes with the node or number that it belongs to."""
+
+    PROBE = 0
+    HANDOVER = 1
+    REPAIR = 2
+    NEWS = 3
+    EXCHANGE = 4
+    HOP = 5
+    ACKNOWLEDGE = 6
+    JOIN = 7
+    SEEK = 8
+    HELD = 9
+    HIDDEN = 10
+    GIVEN_UP = 11
+
+
+TimerKey: TypeAlias = "tuple[Timer, NodeId | int | None]"
+
+
+@dataclass(slots=True)
+class PastryCounters:
+    """Count what was dropped or done again, by reason."""
+
+    messages_invalid: int = 0
+    """Messages that broke the protocol."""
+    repetitions_dropped: int = 0
+    """Routed messages that arrived again."""
+    retransmissions: int = 0
+    """Routed messages that were sent again, to the same hop or another way."""
+    hop_limit_reached: int = 0
+    """Routed messages dropped because their path was full: a loop."""
+    given_up: int = 0
+    """Routed messages dropped after all attempts."""
+    held_dropped: int = 0
+    """Routed messages dropped because too many, or too long, waited for their root to be known."""
+    relays_dropped: int = 0
+    """Relayed messages whose receiver is not in the ring."""
+    pending_dropped: int = 0
+    """Routed messages no longer watched over because too many were unacknowledged."""
+
+
+class Ring:
+    """Hold the state that the parts share."""
+
+    __slots__ = (
+        "_outbox",
+        "_told_leaves",
+        "_told_version",
+        "config",
+        "counters",
+        "dead",
+        "doubtful",
+        "events",
+        "intern",
+        "is_active",
+        "is_left",
+        "leaves",
+        "links",
+        "local",
+        "newcomers",
+        "place",
+        "rng",
+        "table",
+        "timers",
+        "unreachable",
+    )
+
+    def __init__(self, local: NodeInfo, config: PastryConfig, rng: Rng) -> None:
+        self.local = local
+        self.place = position(local.id)
+        self.config = config
+        self.rng = rng
+        self.leaves = LeafSet(self.place, config.leaf_half)
+        self.table = RoutingTable(self.place, local.zone)
+        self.links: dict[NodeId, NodeInfo] = {}
+        self.doubtful: dict[NodeId, None] = {}
+        # Who died or left, and must not enter the leaf set by hearsay; who could not be dialled, nor the table.
+        self.dead = DepartedNodes()
+        self.unreachable = DepartedNodes()
+        # Nodes that are joining, and since when: they go into the table when they should be active.
+        self.newcomers: list[tuple[float, NodeInfo]] = []
+        self.is_active = False
+        self.is_left = False
+        self.timers: DeadlineTable[TimerKey] = DeadlineTable()
+        self.counters = PastryCounters()
+        self.events: list[PastryEvent] = []
+        # A simulation of many nodes in one process keeps one copy of each info; see `Pastry.intern_infos`.
+        self.intern: Callable[[NodeInfo], NodeInfo] | None = None
+        self._outbox: list[tuple[NodeInfo, bytes]] = []
+        self._told_leaves: dict[NodeId, NodeInfo] = {}
+        self._told_version = 0
+
+    def tell(self, to: NodeInfo, message: RingMessage) -> None:
+        """Queue a message."""
+        self._outbox.append((to, encode_ring_message(message)))
+
+    def tell_bytes(self, to: NodeInfo, message: bytes) -> None:
+        """Queue an encoded message."""
+        self._outbox.append((to, message))
+
+    def take_messages(self) -> list[tuple[NodeInfo, bytes]]:
+        """Take the queued messages."""
+        outbox, self._outbox = self._outbox, []
+        return outbox
+
+    def emit(self, event: PastryEvent) -> None:
+        """Queue an event, after the news of the leaf set that it was decided with."""
+        if self.leaves.version != self._told_version:
+            self._tell_leaves()
+        self.events.append(event)
+
+    def take_events(self) -> list[PastryEvent]:
+        """Take the queued events."""
+        if self.leaves.version != self._told_version:
+            self._tell_leaves()
+        events = self.events
+        if events:
+            self.events = []
+        return events
+
+    def find(self, node: NodeId) -> NodeInfo | None:
+        """Return what is known about a node."""
+        return self.links.get(node) or self.leaves.get(position(node)) or self.table.get(node)
+
+    def is_reachable(self, info: NodeInfo, now: float) -> bool:
+        """Return whether there is a link to a node, or hope for one."""
+        node = info.id
+        return node in self.links or (bool(info.addresses) and not self.unreachable.has(node, now))
+
+    def nearest_reachable(self, key: int, excluding: set[int], now: float) -> NodeInfo | None:
+        """Return the leaf nearest to a key of those that something can be given to."""
+        while True:
+            info = self.leaves.nearest(key, excluding)
+            if info is None or self.is_reachable(info, now):
+                return info
+            excluding.add(position(info.id))
+
+    def learn(self, infos: Iterable[NodeInfo], now: float) -> None:
+        """Consider nodes that others mentioned for the table."""
+        for info in infos:
+            node = info.id
+            if not self.dead.has(node, now) and self.is_reachable(info, now):
+                self.consider(info)
+
+    def note_newcomer(self, info: NodeInfo, now: float) -> None:
+        """Remember a node that is joining. In the table already, it would be sent messages that it has to hold."""
+        if len(self.newcomers) < NEWCOMERS_MAX:
+            self.newcomers.append((now + NEWCOMER_S, info))
+
+    def admit_newcomers(self, now: float) -> None:
+        """Consider those whose join should be done for the table."""
+        while self.newcomers and self.newcomers[0][0] <= now:
+            self.learn((self.newcomers.pop(0)[1],), now)
+
+    def consider(self, info: NodeInfo, rtt_s: float | None = None) -> None:
+        """Consider a node for the table."""
+        if self.table.consider(info, rtt_s) and self.intern is not None:
+            self.table.remove(info.id)
+            self.table.consider(self.intern(info), rtt_s)
+
+    def add_leaf(self, info: NodeInfo) -> bool:
+        """Add a node that answered to the leaf set; return whether it is new there."""
+        return self.leaves.add(info if self.intern is None else self.intern(info))
+
+    def revive(self, node: NodeId) -> bool:
+        """Handle that a node has sent something itself; return False if it had left for good."""
+        self.unreachable.discard(node)
+        if node not in self.dead:
+            return True
+        if self.dead.has_left(node):
+            return False
+        # The others may have been cut off together with it.
+        self.dead.clear()
+        return True
+
+    def _tell_leaves(self) -> None:
+        self._told_version = self.leaves.version
+        told = self._told_leaves
+        members = {info.id: info for info in self.leaves.members()}
+        added = [info for node, info in members.items() if node not in told]
+        removed = [node for node in told if node not in members]
+        if added or removed:
+            self._told_leaves = members
+            self.events.append(LeavesChanged(added, removed))

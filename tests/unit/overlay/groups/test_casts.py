@@ -1,0 +1,168 @@
+"""Casts: at the source until a root took them, at inner nodes down to their children, at members in order."""
+
+from __future__ import annotations
+
+from iris_overlay.counters import Counters
+from iris_overlay.events import Cast
+from iris_overlay.groups.casts import ATTEMPTS_MAX, OUTGOING_MAX, TARGETS_MAX, Casts
+from iris_overlay.groups.config import GroupConfig
+from iris_overlay.groups.io import Outbox
+from iris_overlay.groups.messages import STAMP_SHIFT, Adopted, CastDown, CastTaken, CastUp, Children, Doubt, GroupMessage
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import NodeInfo
+
+LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
+ROOT = NodeInfo(NodeId(b"root".ljust(16)), ("192.0.2.2:1",))
+CHILDREN = [NodeInfo(NodeId(bytes([number]) * 16), ()) for number in range(1, 4)]
+SOURCE = NodeId(b"source".ljust(16))
+G = GroupId(b"g" * 16)
+
+
+class Fixture:
+    """The casts of a node, and what they send."""
+
+    def __init__(self, *, is_active: bool = True) -> None:
+        self.outbox = Outbox()
+        self.counters = Counters()
+        self.casts = Casts(LOCAL, GroupConfig(), self.outbox, self.counters)
+        if is_active:
+            self.casts.activate(0.0)
+
+    def sent(self) -> list[tuple[object, GroupMessage]]:
+        posts, self.outbox.posts = self.outbox.posts, []
+        return list(posts)
+
+    def payloads(self) -> list[bytes]:
+        events, self.casts.events = self.casts.events, []
+        assert all(event == Cast(G, SOURCE, event.payload) for event in events)
+        return [event.payload for event in events]
+
+
+def up(sequence: int, base: int, payload: bytes) -> CastUp:
+    return CastUp(LOCAL, G, sequence, base, payload)
+
+
+def down(sequence: int, *, is_replay: bool = False, base: int = 0) -> CastDown:
+    return CastDown(G, SOURCE, sequence, is_replay, base, b"%d" % sequence)
+
+
+def test_casts_take_one_way_until_all_were_taken() -> None:
+    fixture = Fixture()
+    fixture.casts.cast(G, b"0", None, 0.0)
+    fixture.casts.cast(G, b"1", ROOT, 0.1)
+    assert fixture.sent() == [(G, up(0, 0, b"0")), (G, up(1, 0, b"1"))]
+    fixture.casts.taken(CastTaken(G, 1))
+    assert fixture.casts.deadline() is None
+    fixture.casts.cast(G, b"2", ROOT, 0.2)
+    assert fixture.sent() == [(ROOT, up(2, 2, b"2"))]
+
+
+def test_what_no_root_took_is_repeated_and_given_up() -> None:
+    fixture = Fixture()
+    fixture.casts.cast(G, b"0", ROOT, 0.0)
+    sent = fixture.sent()
+    while (deadline := fixture.casts.deadline()) is not None:
+        fixture.casts.handle_timeout(deadline)
+        sent += fixture.sent()
+    assert sent == [(ROOT, up(0, 0, b"0"))] + [(G, up(0, 0, b"0"))] * (ATTEMPTS_MAX - 1)
+    assert fixture.counters.casts_lost == 1
+
+
+def test_a_dead_root_is_left_at_once() -> None:
+    fixture = Fixture()
+    fixture.casts.cast(G, b"0", ROOT, 0.0)
+    fixture.sent()
+    fixture.casts.peer_lost(ROOT.id, 0.5)
+    fixture.casts.handle_timeout(0.5)
+    assert fixture.sent() == [(G, up(0, 0, b"0"))]
+
+
+def test_casts_wait_for_the_ring() -> None:
+    fixture = Fixture(is_active=False)
+    fixture.casts.cast(G, b"0", None, 0.0)
+    assert fixture.sent() == []
+    fixture.casts.activate(5.0)
+    assert fixture.sent() == [(G, up(0, 0, b"0"))]
+
+
+def test_what_is_kept_is_bounded() -> None:
+    fixture = Fixture()
+    for _ in range(OUTGOING_MAX + 3):
+        fixture.casts.cast(G, b"", None, 0.0)
+    assert fixture.counters.casts_lost == 3
+    for number in range(TARGETS_MAX):
+        fixture.casts.cast(GroupId(number.to_bytes(16, "big")), b"", None, 0.0)
+    assert len(fixture.casts) == TARGETS_MAX
+    assert fixture.counters.casts_lost == 3 + OUTGOING_MAX
+    fixture.sent()
+    fixture.casts.cast(G, b"again", None, 0.0)
+    ((_, message),) = fixture.sent()
+    assert isinstance(message, CastUp)
+    assert message.sequence == (TARGETS_MAX + 1) << STAMP_SHIFT
+
+
+def test_an_inner_node_passes_each_cast_on_once() -> None:
+    fixture = Fixture()
+    fixture.casts.adopt(Children(ROOT, G, 5, CHILDREN))
+    assert fixture.sent() == [(ROOT, Adopted(G, 5))]
+    fixture.casts.receive(ROOT, down(7), 0.0, is_member=True)
+    assert fixture.sent() == [(child, down(7)) for child in CHILDREN]
+    fixture.casts.receive(ROOT, down(7), 0.0, is_member=True)
+    assert fixture.sent() == []
+    fixture.casts.receive(ROOT, down(7, is_replay=True), 0.0, is_member=True)
+    assert fixture.sent() == [(child, down(7)) for child in CHILDREN]
+    assert fixture.payloads() == [b"7"]
+    assert fixture.casts.needs(CHILDREN[0].id)
+    assert fixture.casts.needs(ROOT.id)
+
+
+def test_older_children_do_not_replace_newer_ones() -> None:
+    fixture = Fixture()
+    fixture.casts.adopt(Children(ROOT, G, 5, CHILDREN))
+    fixture.casts.adopt(Children(ROOT, G, 4, []))
+    assert fixture.casts.copies(G) == 3
+    fixture.casts.adopt(Children(ROOT, G, 6, []))
+    assert fixture.casts.copies(G) == 0
+
+
+def test_a_lost_child_is_reported() -> None:
+    fixture = Fixture()
+    fixture.casts.adopt(Children(ROOT, G, 5, CHILDREN))
+    fixture.sent()
+    fixture.casts.peer_lost(CHILDREN[1].id, 0.0)
+    fixture.casts.peer_lost(SOURCE, 0.0)
+    assert fixture.sent() == [(ROOT, Doubt(G, CHILDREN[1].id))]
+
+
+def test_casts_are_delivered_in_order_and_gaps_are_counted() -> None:
+    fixture = Fixture()
+    for sequence in (1, 3, 2, 5):
+        fixture.casts.receive(ROOT, down(sequence), 0.0, is_member=True)
+    assert fixture.payloads() == [b"1", b"2", b"3"]
+    assert fixture.casts.deadline() == 1.0
+    fixture.casts.handle_timeout(1.0)
+    assert fixture.payloads() == [b"5"]
+    assert fixture.counters.casts_skipped == 1
+
+
+def test_nobody_waits_for_what_the_root_never_sent() -> None:
+    fixture = Fixture()
+    fixture.casts.receive(ROOT, down(1), 0.0, is_member=True)
+    fixture.casts.receive(ROOT, down(4), 0.0, is_member=True)
+    fixture.casts.receive(ROOT, down(7, base=6), 0.1, is_member=True)
+    assert fixture.payloads() == [b"1", b"4"]
+    fixture.casts.receive(ROOT, down(6, base=6), 0.2, is_member=True)
+    assert fixture.payloads() == [b"6", b"7"]
+    assert fixture.casts.deadline() is None
+
+
+def test_who_is_no_member_receives_nothing_but_passes_on() -> None:
+    fixture = Fixture()
+    fixture.casts.receive(ROOT, down(1), 0.0, is_member=False)
+    fixture.casts.adopt(Children(ROOT, G, 5, CHILDREN[:1]))
+    fixture.sent()
+    fixture.casts.receive(ROOT, down(2), 0.0, is_member=False)
+    assert fixture.sent() == [(CHILDREN[0], down(2))]
+    assert fixture.payloads() == []
+    fixture.casts.forget(G)
+    assert len(fixture.casts) == 0

@@ -1,0 +1,162 @@
+"""Directories in pieces: what a message of the ring can carry, whatever nodes say of themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_overlay.groups.copies import Copies, copy_parts
+from iris_overlay.groups.directory import Directory, next_epoch
+from iris_overlay.groups.messages import (
+    COPY_MEMBERS_MAX,
+    COPY_REMOVED_MAX,
+    Copy,
+    MemberRecord,
+    decode_group_message,
+    encode_group_message,
+)
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import (
+    ADDRESS_LENGTH_MAX,
+    ADDRESSES_MAX,
+    ATTRIBUTES_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    SEQUENCE_MAX,
+    ZONE_LENGTH_MAX,
+    NodeInfo,
+    check_info,
+)
+from iris_overlay.ring.messages import PAYLOAD_BYTES_MAX, Direct, encode_ring_message
+
+GROUP = GroupId(b"g" * 16)
+OWNER = NodeId(b"o" * 16)
+
+
+def longest(number: int) -> NodeInfo:
+    """Return a node that says as much of itself as it may."""
+    addresses = tuple(f"{number}.{index}".ljust(ADDRESS_LENGTH_MAX, "a") for index in range(ADDRESSES_MAX))
+    return NodeInfo(NodeId(number.to_bytes(16, "big")), addresses, "z" * ZONE_LENGTH_MAX)
+
+
+def record(info: NodeInfo, stamp: int = 1) -> MemberRecord:
+    return MemberRecord(info, b"a" * ATTRIBUTES_BYTES_MAX, stamp)
+
+
+def directory_of(members: int, removed: int = 0) -> Directory:
+    directory = Directory(GROUP, 5)
+    for number in range(members):
+        directory.register(record(longest(number)), 100.0)
+    for number in range(removed):
+        directory.remove(NodeId((1 << 64 | number).to_bytes(16, "big")), SEQUENCE_MAX - 1, 100.0)
+    return directory
+
+
+def test_no_part_is_more_than_the_ring_carries() -> None:
+    """With the longest infos, and as many members, removals and watchers in one part as there may be."""
+    check_info(longest(1))
+    directory = directory_of(COPY_MEMBERS_MAX + 1, COPY_REMOVED_MAX)
+    parts = copy_parts(directory, [longest(1000 + number) for number in range(COPY_MEMBERS_MAX + 1)])
+    first = parts[0]
+    assert (len(first.members), len(first.removed), len(first.watchers)) == (64, 1024, 64)
+    for part in parts:
+        data = encode_group_message(part)
+        assert len(data) <= PAYLOAD_BYTES_MAX
+        assert decode_group_message(data) == part
+        # Sent through the ring, it is wrapped twice.
+        assert len(encode_ring_message(Direct(longest(1), data))) <= MESSAGE_BYTES_MAX
+    assert len(encode_group_message(first)) >= PAYLOAD_BYTES_MAX // 2  # So the bound means something.
+
+
+@pytest.mark.parametrize(
+    ("members", "removed", "watchers", "expected"),
+    [(0, 0, 0, 1), (1, 1, 1, 1), (64, 1024, 64, 1), (65, 0, 0, 2), (0, 1025, 0, 2), (0, 0, 256, 4), (200, 3000, 130, 4)],
+)
+def test_parts_carry_everything_once(members: int, removed: int, watchers: int, expected: int) -> None:
+    directory = directory_of(members, removed)
+    watching = [longest(1000 + number) for number in range(watchers)]
+    parts = copy_parts(directory, watching)
+    assert len(parts) == expected
+    assert [record for part in parts for record in part.members] == [m.record for m in directory.members.values()]
+    assert [node for part in parts for node, _ in part.removed] == list(directory.tombstones)
+    assert [info for part in parts for info in part.watchers] == watching
+    assert [part.is_first for part in parts] == [True] + [False] * (expected - 1)
+    assert [part.is_last for part in parts] == [False] * (expected - 1) + [True]
+
+
+def test_a_copy_counts_when_its_last_part_has_come() -> None:
+    directory = directory_of(150, 10)
+    watching = [longest(1000 + number) for number in range(70)]
+    copies = Copies(100.0)
+    answers = [copies.receive(OWNER, part, 1.0) for part in copy_parts(directory, watching)]
+    assert [version for version, _ in answers] == [None, None, directory.version]
+    held = copies.held[GROUP]
+    assert held.directory.members.keys() == directory.members.keys()
+    assert held.directory.tombstones.keys() == directory.tombstones.keys()
+    assert list(held.watchers) == [info.id for info in watching]
+
+
+def test_parts_without_a_beginning_ask_for_all_of_it_and_unfinished_ones_expire() -> None:
+    directory = directory_of(150)
+    first, second, last = copy_parts(directory, ())
+    copies = Copies(100.0)
+    assert copies.receive(OWNER, second, 1.0) == (None, False)
+    assert copies.receive(OWNER, last, 1.0) == (0, False)
+    assert len(copies) == 0
+    copies.receive(OWNER, first, 1.0)
+    assert len(copies) == 1
+    copies.expire(102.0)
+    assert len(copies) == 0
+    assert copies.receive(OWNER, last, 102.0) == (0, False)
+
+
+def test_parts_of_two_senders_may_alternate() -> None:
+    other = NodeId(b"p" * 16)
+    directory = directory_of(100)
+    copies = Copies(100.0)
+    versions: list[tuple[NodeId, int | None]] = []
+    for part in copy_parts(directory, ()):
+        versions += [(sender, copies.receive(sender, part, 1.0)[0]) for sender in (OWNER, other)]
+    assert versions == [(OWNER, None), (other, None), (OWNER, directory.version), (other, directory.version)]
+    assert copies.held[GROUP].directory.members.keys() == directory.members.keys()
+
+
+@pytest.mark.parametrize("version", [2, 3, 4, next_epoch(3)])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_a_neighbour_passes_on_is_added_to_what_it_has_itself(version: int, is_first: bool) -> None:
+    """A node gives its own directory to a neighbour, and the copy that it holds of another root: in any order."""
+    copies = Copies(100.0)
+    own, other = Directory(GROUP, 3), Directory(GROUP, 1)
+    own.register(record(longest(1)), 100.0)
+    own.version = 3
+    other.register(record(longest(2)), 100.0)
+    messages = [*copy_parts(other, [], version), *copy_parts(own, [])]
+    for message in messages if is_first else reversed(messages):
+        copies.receive(OWNER, message, 0.0)
+    held = copies.held[GROUP]
+    assert set(held.directory.members) == {longest(1).id, longest(2).id}
+    assert held.directory.version == 3
+    assert max(held.floor, held.directory.version) == max(3, version)
+    assert held.is_mixed
+    (passed_on,) = held.parts()
+    assert passed_on.is_passed_on
+    assert passed_on.version == max(3, version)
+
+
+def test_no_change_of_its_sender_applies_to_what_was_passed_on() -> None:
+    copies = Copies(100.0)
+    other = directory_of(1)
+    (whole,) = copy_parts(other, [], other.version)
+    copies.receive(OWNER, whole, 0.0)
+    change = Copy(GROUP, other.version, other.version + 1, True, True, [record(longest(7))], [], [], [])
+    assert copies.receive(OWNER, change, 0.0) == (0, False)
+    assert longest(7).id not in copies.held[GROUP].directory.members
+
+
+def test_what_says_no_more_than_the_copy_does_not_mix_it() -> None:
+    copies = Copies(100.0)
+    directory = directory_of(2)
+    (whole,) = copy_parts(directory, [])
+    copies.receive(OWNER, whole, 0.0)
+    (again,) = copy_parts(directory, [], directory.version)
+    assert copies.receive(NodeId(b"p" * 16), again, 0.0) == (directory.version, False)
+    assert not copies.held[GROUP].is_mixed
+    assert copies.held[GROUP].owner == OWNER

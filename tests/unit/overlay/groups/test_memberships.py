@@ -1,0 +1,323 @@
+"""The member side: registering, renewing, leaving; and the neighbours who report a death."""
+
+from __future__ import annotations
+
+import random
+
+from iris_overlay.counters import Counters
+from iris_overlay.events import GroupJoined, GroupLeft
+from iris_overlay.groups.config import GroupConfig
+from iris_overlay.groups.death_reports import ACCUSED_S, ENTRUSTED_MAX, REPEAT_S, DeathReports
+from iris_overlay.groups.io import Outbox
+from iris_overlay.groups.memberships import COMMANDS_MAX, HIDDEN_ASKED_S, Memberships
+from iris_overlay.groups.messages import (
+    VIEW_MAX,
+    Accuse,
+    Accused,
+    Applied,
+    Entrust,
+    GroupMessage,
+    Register,
+    Registration,
+    Unregister,
+)
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import NodeInfo
+
+LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
+ROOT = NodeInfo(NodeId(b"root".ljust(16)), ("192.0.2.2:1",))
+PEERS = [NodeInfo(NodeId(bytes([number]) * 16), ()) for number in range(1, 100)]
+A, B = GroupId(b"a" * 16), GroupId(b"b" * 16)
+CONFIG = GroupConfig()
+
+
+class Fixture:
+    """A member side and what it sends."""
+
+    def __init__(self, *, is_active: bool = True, seed: int = 1, local: NodeInfo = LOCAL) -> None:
+        self.outbox = Outbox()
+        self.counters = Counters()
+        self.members = Memberships(local, CONFIG, random.Random(seed), self.outbox, self.counters)
+        if is_active:
+            self.members.activate(0.0)
+
+    def sent(self) -> list[tuple[object, GroupMessage]]:
+        posts, self.outbox.posts = self.outbox.posts, []
+        return list(posts)
+
+    def completed(self) -> list[object]:
+        done: list[object] = list(self.members.completions)
+        self.members.completions.clear()
+        return done
+
+
+def register(group: GroupId, stamp: int, attributes: bytes = b"") -> Register:
+    return Register(LOCAL, [Registration(group, attributes, stamp)])
+
+
+def test_a_join_is_routed_and_completes_when_it_is_applied() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"x", 1.0)
+    assert fixture.sent() == [(A, register(A, 1, b"x"))]
+    assert fixture.completed() == []
+    fixture.members.applied(Applied(ROOT, [(A, 1, 5, True)]), 1.0)
+    assert fixture.completed() == [GroupJoined(A)]
+    assert fixture.members.root_of(A) == ROOT
+    assert fixture.members.needs(ROOT.id)
+    assert not fixture.members.is_busy
+
+
+def test_nothing_is_sent_before_there_is_a_ring() -> None:
+    fixture = Fixture(is_active=False)
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.handle_timeout(10.0)
+    assert fixture.sent() == []
+    assert fixture.completed() == []
+    fixture.members.activate(20.0)
+    assert fixture.sent() == [(A, register(A, 1))]
+    fixture.members.handle_timeout(21.0)
+    assert fixture.completed() == [GroupJoined(A)]
+
+
+def test_an_unanswered_join_completes_after_its_bound_and_is_tried_again() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.sent()
+    assert fixture.members.deadline() == 1.0
+    fixture.members.handle_timeout(1.0)
+    assert fixture.completed() == [GroupJoined(A)]
+    assert fixture.counters.changes_unconfirmed == 1
+    times = []
+    for tenth in range(10, 600):
+        fixture.members.handle_timeout(tenth / 10)
+        times += [tenth / 10] * len(fixture.sent())
+    assert times[:4] == [1.5, 3.0, 6.0, 12.0]
+
+
+def test_a_leave_completes_when_it_is_applied() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.applied(Applied(ROOT, [(A, 1, 1, True)]), 1.0)
+    fixture.sent()
+    fixture.completed()
+    fixture.members.leave(A, 1.0)
+    assert fixture.sent() == [(ROOT, Unregister(LOCAL, [(A, 2)]))]
+    fixture.members.applied(Applied(ROOT, [(A, 2, 0, False)]), 1.0)
+    assert fixture.completed() == [GroupLeft(A)]
+    assert fixture.members.deadline() is None
+    fixture.members.leave(A, 2.0)
+    assert fixture.completed() == [GroupLeft(A)]
+    assert fixture.sent() == []
+
+
+def test_a_leave_that_nobody_applies_ends() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.leave(A, 0.0)
+    for second in range(1, 400):
+        fixture.members.handle_timeout(float(second))
+    assert fixture.members.deadline() is None
+
+
+def test_renewals_go_out_in_one_message_per_root() -> None:
+    fixture = Fixture()
+    for group in (A, B):
+        fixture.members.join(group, b"", 0.0)
+        fixture.members.applied(Applied(ROOT, [(group, fixture.members.stamp, 1, True)]), 1.0)
+    fixture.sent()
+    deadline = fixture.members.deadline()
+    assert deadline is not None
+    assert 54.0 <= deadline <= 66.0
+    fixture.members.handle_timeout(deadline)
+    assert fixture.sent() == [(ROOT, Register(LOCAL, [Registration(A, b"", 1), Registration(B, b"", 2)]))]
+    fixture.members.handle_timeout(deadline + CONFIG.resend_s)
+    assert fixture.sent() == [(A, register(A, 1)), (B, register(B, 2))]
+
+
+def test_members_of_a_dead_root_register_at_once() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.applied(Applied(ROOT, [(A, 1, 1, True)]), 1.0)
+    fixture.sent()
+    fixture.members.lose_root(ROOT.id, 5.0)
+    fixture.members.handle_timeout(5.0)
+    assert fixture.sent() == [(A, register(A, 1))]
+
+
+def test_who_handed_the_directory_over_misses_the_new_root() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.join(B, b"", 0.0)
+    fixture.members.applied(Applied(LOCAL, [(A, 1, 1, True)]), 1.0)
+    fixture.members.applied(Applied(PEERS[0], [(B, 2, 1, True)]), 1.0)
+    fixture.members.root_moved(A, ROOT)
+    fixture.members.root_moved(B, ROOT)  # which had told that it has the directory before that was known here
+    fixture.sent()
+    fixture.members.lose_root(ROOT.id, 5.0)
+    fixture.members.handle_timeout(5.0)
+    assert fixture.sent() == [(A, register(A, 1))]
+
+
+def test_many_deaths_do_not_make_a_registration_wait_for_long() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    for number, peer in enumerate(PEERS[:20]):  # half a network is gone, and any of them may have had it
+        fixture.members.lose_root(peer.id, 0.1 * number)
+        fixture.members.handle_timeout(0.1 * number)
+    fixture.sent()
+    fixture.members.handle_timeout(2.0 + CONFIG.resend_s)
+    assert fixture.sent() == [(A, register(A, 1))]
+
+
+def test_many_members_of_a_dead_root_do_not_all_register_at_the_same_moment() -> None:
+    first_s = []
+    for seed in range(5):
+        fixture = Fixture(seed=seed)
+        fixture.members.join(A, b"", 0.0)
+        fixture.members.applied(Applied(ROOT, [(A, 1, VIEW_MAX + 1, True)]), 1.0)
+        fixture.members.lose_root(ROOT.id, 5.0)
+        first_s.append(fixture.members.deadline())
+    assert len(set(first_s)) == 5
+    assert all(second is not None and 5.0 < second <= 5.0 + CONFIG.repair_jitter_s for second in first_s)
+
+
+def test_what_nobody_acknowledged_is_sent_again_when_somebody_dies() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.sent()
+    fixture.members.lose_root(ROOT.id, 0.1)
+    fixture.members.handle_timeout(0.1)
+    assert fixture.sent() == [(A, register(A, 1))]
+
+
+def test_a_declared_death_is_refuted_with_a_new_incarnation() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.sent()
+    assert fixture.members.accused((1 << 32) - 1, 1.0)
+    assert fixture.sent() == [(A, register(A, (1 << 32) + 1))]
+    assert not fixture.members.accused((1 << 32) - 1, 1.0)
+    fixture.members.applied(Applied(ROOT, [(A, (1 << 32) + 1, 1, True)]), 1.0)
+    assert fixture.completed() == [GroupJoined(A)]
+
+
+def test_a_membership_that_is_none_is_ended() -> None:
+    fixture = Fixture()
+    fixture.members.stamp = 7
+    fixture.members.applied(Applied(ROOT, [(A, 3, 1, True), (B, 3, 1, False)]), 1.0)
+    assert fixture.sent() == [(ROOT, Unregister(LOCAL, [(A, 7)]))]
+
+
+def test_who_was_accused_while_it_joined_registers_again_through_the_ring() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.sent()
+    fixture.members.applied(Applied(ROOT, [(A, 1, 1, False)]), 1.0)
+    assert fixture.completed() == [GroupJoined(A)]
+    assert fixture.sent() == [(A, register(A, 1))]
+    assert fixture.members.roots() == []
+
+
+def test_a_hidden_member_of_a_hidden_root_registers_again_and_again() -> None:
+    """No link between them ends, and no datagram stays unanswered: nothing else tells that the root is gone."""
+    hidden, root = PEERS[:2]
+    for local, at, is_again in ((hidden, root, True), (hidden, ROOT, False), (LOCAL, root, False), (hidden, hidden, False)):
+        fixture = Fixture(local=local)
+        fixture.members.join(A, b"", 0.0)
+        fixture.members.applied(Applied(at, [(A, 1, 1, True)]), 1.0)
+        fixture.sent()
+        fixture.members.handle_timeout(1.0 + HIDDEN_ASKED_S)
+        expected = [(A, Register(local, [Registration(A, b"", 1)]))]
+        assert fixture.sent() == (expected if is_again else [])
+
+
+def test_waiting_commands_are_bounded() -> None:
+    fixture = Fixture()
+    for _ in range(COMMANDS_MAX + 5):
+        fixture.members.join(A, b"", 0.0)
+    assert len(fixture.completed()) == 5
+    fixture.members.applied(Applied(ROOT, [(A, fixture.members.stamp, 1, True)]), 1.0)
+    assert len(fixture.completed()) == COMMANDS_MAX
+
+
+# DeathReports
+
+
+def entrusted(reporters: DeathReports, source: NodeId, groups: list[GroupId], stamp: int = 1) -> None:
+    reporters.entrust(source, Entrust(stamp, True, True, groups, []))
+
+
+def test_neighbours_learn_changes_only() -> None:
+    outbox = Outbox()
+    reporters = DeathReports(outbox)
+    assert not reporters.place(PEERS[:2], [A], 1)
+    reporters.change(2, [B], [])
+    assert not reporters.place(PEERS[:2], [A, B], 2)
+    assert not reporters.place(PEERS[1:3], [A, B], 2)
+    assert not reporters.place([], [], 3)
+    whole = [Entrust(1, True, True, [A], []), Entrust(2, True, True, [A, B], [])]
+    ends = [Entrust(2, False, True, [], []), Entrust(3, False, True, [], [])]
+    change = Entrust(2, True, False, [B], [])
+    assert outbox.posts == [
+        (PEERS[0], whole[0]), (PEERS[1], whole[0]), (PEERS[0], change), (PEERS[1], change),
+        (PEERS[0], ends[0]), (PEERS[2], whole[1]), (PEERS[1], ends[1]), (PEERS[2], ends[1]),
+    ]  # fmt: skip
+
+
+def test_entirely_new_neighbours_are_noticed() -> None:
+    reporters = DeathReports(Outbox())
+    assert not reporters.place(PEERS[:2], [A], 1)
+    assert reporters.place(PEERS[2:4], [A], 1)
+
+
+def test_a_dead_neighbour_is_accused_twice_and_told_when_it_comes_back() -> None:
+    outbox = Outbox()
+    reporters = DeathReports(outbox)
+    dead = PEERS[0]
+    entrusted(reporters, dead.id, [A], stamp=5)
+    reporters.entrust(dead.id, Entrust(6, True, False, [B], [A]))
+    reporters.peer_dead(dead.id, 10.0)
+    accusation = (B, Accuse(dead.id, (1 << 32) - 1, B))
+    assert outbox.posts == [accusation]
+    assert reporters.deadline() == 10.0 + REPEAT_S
+    reporters.handle_timeout(10.0 + REPEAT_S)
+    assert outbox.posts == [accusation] * 2
+    reporters.returned(dead)
+    reporters.returned(dead)
+    assert outbox.posts[2:] == [(dead, Accused(dead.id, (1 << 32) - 1))]
+    assert len(reporters) == 0
+    assert reporters.deadline() is None
+
+
+def test_an_accusation_that_does_not_reach_the_accused_waits_for_it() -> None:
+    outbox = Outbox()
+    reporters = DeathReports(outbox)
+    for stamp in (7, 5):
+        reporters.keep_accusation(Accused(PEERS[0].id, stamp), 1.0)
+    reporters.returned(PEERS[0])
+    assert outbox.posts == [(PEERS[0], Accused(PEERS[0].id, 7))]
+    for number, peer in enumerate(PEERS):
+        reporters.keep_accusation(Accused(peer.id, number), 1.0)
+    assert len(reporters) == ENTRUSTED_MAX
+    reporters.keep_accusation(Accused(PEERS[0].id, 7), 1.1 + ACCUSED_S)
+    assert len(reporters) == 1
+
+
+def test_who_needs_nothing_is_not_accused() -> None:
+    outbox = Outbox()
+    reporters = DeathReports(outbox)
+    entrusted(reporters, PEERS[0].id, [A])
+    reporters.entrust(PEERS[0].id, Entrust(2, False, True, [], []))
+    reporters.peer_dead(PEERS[0].id, 0.0)
+    reporters.peer_dead(PEERS[1].id, 0.0)
+    assert outbox.posts == []
+
+
+def test_what_is_entrusted_is_bounded() -> None:
+    reporters = DeathReports(Outbox())
+    for peer in PEERS:
+        entrusted(reporters, peer.id, [A])
+    assert len(reporters) == ENTRUSTED_MAX
+    for peer in PEERS:
+        reporters.peer_dead(peer.id, 0.0)
+    assert len(reporters) == 2 * ENTRUSTED_MAX

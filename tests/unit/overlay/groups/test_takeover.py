@@ -1,0 +1,45 @@
+"""Two directories of one group: which says more."""
+
+from __future__ import annotations
+
+from iris_overlay.groups.directory import Directory
+from iris_overlay.groups.messages import VIEW_MAX, MemberRecord
+from iris_overlay.groups.takeover import knows_better
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import NodeInfo
+
+NODES = [NodeInfo(NodeId(number.to_bytes(16, "big")), ()) for number in range(VIEW_MAX + 1)]
+
+
+def directory(members: dict[int, int], dead: dict[int, int] | None = None) -> Directory:
+    """Return a directory of members and of dead ones, with their stamps."""
+    made = Directory(GroupId(b"g" * 16), 1)
+    for number, stamp in (dead or {}).items():
+        made.remove(NODES[number].id, stamp, 100.0)
+    for number, stamp in members.items():
+        made.register(MemberRecord(NODES[number], b"", stamp), 100.0)
+    return made
+
+
+def test_who_knows_a_member_that_the_other_lacks_knows_better() -> None:
+    assert knows_better(directory({1: 1}), directory({}))
+    assert knows_better(directory({1: 2}), directory({1: 1}))
+    assert not knows_better(directory({1: 1}), directory({1: 1}))
+    assert not knows_better(directory({1: 1}), directory({1: 2}))
+
+
+def test_a_registration_that_the_other_knows_to_be_over_is_no_better() -> None:
+    assert not knows_better(directory({1: 3}), directory({}, dead={1: 3}))
+    assert not knows_better(directory({1: 3}), directory({}, dead={1: 4}))
+    assert knows_better(directory({1: 4}), directory({}, dead={1: 3}))
+
+
+def test_who_knows_of_a_death_that_the_other_does_not_knows_better() -> None:
+    assert knows_better(directory({}, dead={1: 3}), directory({1: 3}))
+    assert not knows_better(directory({}, dead={1: 3}), directory({1: 4}))
+    assert not knows_better(directory({}, dead={1: 3}), directory({2: 1}))
+
+
+def test_large_groups_are_not_compared() -> None:
+    assert knows_better(directory(dict.fromkeys(range(VIEW_MAX), 1)), directory({}))
+    assert not knows_better(directory(dict.fromkeys(range(VIEW_MAX + 1), 1)), directory({}))
