@@ -10,7 +10,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.ring.config import PastryConfig
 from iris_overlay.ring.hops import HOP_TIMES_MAX, Hops, Pending
-from iris_overlay.ring.messages import Got, Kind, Routed
+from iris_overlay.ring.messages import ACKNOWLEDGEMENTS_MAX, Got, Kind, Routed, decode_ring_message
 from iris_overlay.ring.state import Ring, Timer
 
 CONFIG = PastryConfig()
@@ -93,3 +93,17 @@ def test_the_hop_that_was_not_used_for_longest_is_forgotten() -> None:
     for number in range(HOP_TIMES_MAX):
         watcher.hops.expect(node(100 + number).id, 0.1)
     assert watcher.timeout_s() == CONFIG.hop_timeout_s
+
+
+def test_acknowledgements_are_collected_until_their_time_or_until_they_are_many() -> None:
+    watcher = Watcher()
+    watcher.ring.links[PEER.id] = PEER
+    for sequence in range(ACKNOWLEDGEMENTS_MAX - 1):
+        watcher.hops.note(PEER.id, sequence, 1.0)
+    assert watcher.ring.take_messages() == []
+    assert watcher.ring.timers.deadline() == 1.0 + CONFIG.acknowledgement_delay_s
+    watcher.hops.note(PEER.id, ACKNOWLEDGEMENTS_MAX - 1, 1.0)
+    ((_, data),) = watcher.ring.take_messages()
+    assert decode_ring_message(data) == Got(list(range(ACKNOWLEDGEMENTS_MAX)))
+    watcher.hops.flush()
+    assert watcher.ring.take_messages() == []

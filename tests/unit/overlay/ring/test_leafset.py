@@ -187,3 +187,13 @@ def test_who_is_a_member_the_long_way_round_is_admitted() -> None:
     assert leaves.admits_without(103, [])
     assert leaves.admits_without(104, [])
     assert not leaves.admits_without(105, [])
+
+
+def test_what_lies_between_the_farthest_leaves_is_covered() -> None:
+    leaves = LeafSet(100, 2)
+    for place in (60, 80, 90, 110, 120, 140):
+        leaves.add(make_info(place))
+    assert places(leaves.left) == [90, 80]
+    assert places(leaves.right) == [110, 120]
+    assert [place for place in range(200) if leaves.covers(place)] == list(range(80, 121))
+    assert not leaves.covers(RING - 1)

@@ -949,3 +949,15 @@ def test_newcomers_are_admitted_to_the_table_one_by_one() -> None:
     assert (first.id in ring.table, second.id in ring.table) == (True, False)
     ring.admit_newcomers(1.0 + NEWCOMER_S)
     assert second.id in ring.table
+
+
+def test_who_is_in_a_ring_or_has_left_it_asks_nobody_to_join() -> None:
+    wires = make_ring(10, 100)
+    pastry = wires.nodes[wires.infos[10].id]
+    wires.advance(20.0)
+    pastry.join_via(wires.infos[100], wires.now)
+    assert pastry.messages_to_send() == []
+    alone = Pastry(make_info(10), CONFIG, random.Random(1))
+    alone.join_via(make_info(10), 0.0)  # Itself.
+    assert alone.messages_to_send() == []
+    assert alone.deadline() is None

@@ -95,3 +95,15 @@ def test_zones_are_compared_by_parts() -> None:
     assert common_zone_parts("eu/a", "eu/a") == 2
     assert common_zone_parts("eu/a", "eu/ab") == 1
     assert common_zone_parts("eu", "us") == 0
+
+
+def test_it_says_whether_a_node_is_new() -> None:
+    table = RoutingTable(LOCAL)
+    near, far = make_info(LOCAL ^ (0xB << 120)), make_info(LOCAL ^ (0xB << 120) ^ 1)
+    assert not table.consider(make_info(LOCAL))
+    assert table.consider(near)
+    assert not table.consider(near)
+    assert not table.consider(near, 0.010)  # Its round trip is noted, but it is no news.
+    assert not table.consider(far, 0.020)
+    assert table.consider(far, 0.005)
+    assert table.entries() == [far]
