@@ -33,6 +33,8 @@ PROCESSES_MAX: Final = 2
 """Simulations at once: each wants a processor of its own, and leaves the others to who else is here."""
 
 FAILURES_SHOWN_MAX: Final = 20
+INTERRUPTED: Final = 130
+"""How the process ends after Ctrl-C, as shells expect it. What was run until then is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,16 @@ def run_soak(seeds: Iterable[int], nodes: int = NODES, duration_s: float | None 
     processes = max(1, min(PROCESSES_MAX, os.cpu_count() or 1, len(wanted)))
     with Progress(*columns, console=console) as progress, multiprocessing.get_context("spawn").Pool(processes) as pool:
         task = progress.add_task(f"networks of {nodes} nodes", total=len(wanted))
-        for outcome in pool.imap_unordered(_run, wanted):
-            outcomes.append(outcome)
-            if outcome.error and sum(bool(other.error) for other in outcomes) <= FAILURES_SHOWN_MAX:
-                console.print(f"[red]broken[/red] {escape(outcome.error)}", highlight=False)
-            progress.advance(task)
+        try:
+            for outcome in pool.imap_unordered(_run, wanted):
+                outcomes.append(outcome)
+                if outcome.error and sum(bool(other.error) for other in outcomes) <= FAILURES_SHOWN_MAX:
+                    console.print(f"[red]broken[/red] {escape(outcome.error)}", highlight=False)
+                progress.advance(task)
+        except KeyboardInterrupt:
+            pool.terminate()
+            console.print(summary(outcomes))
+            raise SystemExit(INTERRUPTED) from None
     console.print(summary(outcomes))
     return sum(bool(outcome.error) for outcome in outcomes)
 
