@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,30 @@ def test_without_await_the_span_of_the_thread_is_the_parent(traced_member: None)
     ours.pop("spans/request CLIENT")
     assert {span[0] for span in ours.values()} == {mine[0]}
     assert {span[2] for span in ours.values()} == {mine[1]}
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_a_plain_function_runs_in_a_thread_and_a_coroutine_in_the_loop(loop: Any, home: Path, is_traced: bool) -> None:
+    ran_in: dict[str, threading.Thread] = {}
+
+    def plain(request: iris.Request) -> bytes:
+        ran_in["plain"] = threading.current_thread()
+        return request.payload
+
+    async def coroutine(request: iris.Request) -> bytes:
+        ran_in["coroutine"] = threading.current_thread()
+        return request.payload
+
+    async def main() -> None:
+        async with iris.connect(tracing=Caller().provider if is_traced else False) as node:
+            await node.join("plain", plain, concurrency=1)
+            await node.join("coroutine", coroutine)
+            for name in ("plain", "coroutine"):
+                assert await node.request(name, name.encode()) == name.encode()
+
+    loop.run(main())
+    assert ran_in["plain"].name.startswith("iris-handler")
+    assert ran_in["coroutine"] is threading.current_thread()
 
 
 def test_plain_handlers_and_callbacks_of_threads_see_headers(home: Path) -> None:

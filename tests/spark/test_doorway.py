@@ -161,6 +161,16 @@ def test_who_says_nothing_is_not_waited_for(agent: Agent, monkeypatch: pytest.Mo
     assert agent.doorway.refused == {"silent": 1}
 
 
+@pytest.mark.parametrize("said", [HELLO, HELLO[:3]], ids=["hello", "nothing yet"])
+def test_who_has_gone_is_not_waited_for(agent: Agent, said: bytes) -> None:
+    with connect(agent, said):
+        agent.wait_until("doorway.connections == 1")
+        (connection,) = agent.doorway._connections
+    agent.wait_until("doorway.connections == 0")
+    assert connection._silence.cancelled()
+    assert agent.doorway.refused == {}
+
+
 def test_another_version_is_told_on_both_sides(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     newer = frames.HELLO.pack(frames.MAGIC, frames.VERSION + 1)
     assert read_to_end(connect(agent, newer + b"what this one does not understand")) == HELLO

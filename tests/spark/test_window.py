@@ -7,6 +7,7 @@ import re
 import socket
 import threading
 from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -193,6 +194,30 @@ def test_a_slow_request_does_not_stop_the_others_and_the_window_crosses_groups(c
     assert first.rows == 0
     assert len(taken) <= AHEAD * size // 3 + 2, "it does not read on and on"
     assert [group.rows for group in running] == list(range(1, 10))
+
+
+def test_a_window_of_one_asks_one_after_the_other(courier: FakeCourier) -> None:
+    done = list(window(courier, 1).run(iter(groups(1, 2, 1))))
+
+    assert [group.rows for group in done] == [0, 1, 2]
+    assert courier.node.most == 1
+
+
+def test_more_rows_are_read_as_soon_as_fewer_requests_wait_than_the_window_has(courier: FakeCourier) -> None:
+    """The loop tells the task so once: when it takes up the request that leaves so few, and not only when a group is done."""
+    size = 4
+    asking = window(courier, size)
+    asking._asker = Mock()
+    asking._waiting.extend(groups(2 * size + 2)[0].questions)
+    asking._handed = len(asking._waiting)
+    woken = []
+    for _ in range(2 * size + 2):
+        asking._fill()
+        woken.append((asking._handed - asking._begun, asking._wake.is_set()))
+        asking._wake.clear()
+        asking._running -= 1
+    assert woken == [(6, False), (5, False), (4, False), (3, True), (2, False), (1, False), (0, False)] + 3 * [(0, False)]
+    asking._asker.ask.assert_called()
 
 
 def test_questions_that_are_not_asked_have_their_outcome(courier: FakeCourier) -> None:

@@ -151,6 +151,23 @@ def test_a_name_is_dialed(run: Run) -> None:
     run(main())
 
 
+def test_of_several_addresses_the_preferred_one_is_listened_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        network = SocketNetwork()
+        accepted, accept = make_door()
+        resolve_to(monkeypatch, (HERE, 0), ("127.0.0.2", 0), ("127.0.0.3", 0))
+        listener = await network.listen(accept, "example", 0)
+        assert listener.address[0] == HERE
+        datagrams = await network.open_datagrams("example", 0, multicast=False)
+        assert datagrams.address[0] == HERE
+        resolve_to(monkeypatch, listener.address)
+        assert await dial_and_close(network, accepted, "example", 0) == listener.address
+        listener.close()
+        datagrams.close()
+
+    run(main())
+
+
 def test_an_address_that_refuses_is_passed_over(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         network = SocketNetwork()

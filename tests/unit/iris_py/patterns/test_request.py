@@ -18,6 +18,7 @@ from iris_py.headers import NO_HEADERS
 from iris_py.packets import CANCEL, REQUEST, Rejection
 from iris_py.patterns.choosing import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.patterns.request import ROUTED_RETRY_S, Requester
+from iris_py.patterns.tunnel_offer import Offer
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
@@ -589,6 +590,27 @@ def test_endless_patience(timeout_s: float) -> None:
     assert deadline < 1e9  # what an event loop can wait for
     caller.requester.receive_reply(peer, request_id, b"reply", 1.0)
     assert caller.outcome() == b"reply"
+
+
+@pytest.mark.parametrize("opens_tunnel", [False, True])
+def test_who_waits_for_the_deadline_is_told_when_there_is_an_earlier_one(opens_tunnel: bool) -> None:
+    caller = Caller(None)
+    requester = caller.requester
+
+    def ask(timeout_s: float) -> bool:
+        """Ask with this timeout; returns whether the deadline has to be asked for again, and ask for it."""
+        if opens_tunnel:
+            offer = Offer(caller.group, 1 << 16, NodeInfo(LOCAL, ()), bytes)
+            requester.open_tunnel(caller.group, offer, timeout_s, f"token {timeout_s}", 0.0)
+        else:
+            caller.request(timeout_s=timeout_s, token=f"token {timeout_s}")
+        is_new = requester.has_new_deadline
+        requester.deadline()
+        assert not requester.has_new_deadline
+        return is_new
+
+    assert [(timeout_s, ask(timeout_s)) for timeout_s in (5.0, 9.0, 2.0)] == [(5.0, True), (9.0, False), (2.0, True)]
+    assert requester.deadline() == 2.0
 
 
 def test_cancel() -> None:

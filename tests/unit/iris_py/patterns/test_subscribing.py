@@ -87,6 +87,18 @@ def test_block_takes_what_is_under_way_up_to_a_bound() -> None:
     assert (queue.bytes, popped) == (0, room + 1)
 
 
+def test_a_new_queue_holds_no_headers() -> None:
+    """As long as it holds none, what takes from it need not look for them."""
+    queue = make("drop_oldest")
+    queue.put(message(1))
+    assert queue.headed_bytes == 0
+    queue.put(message(2, headers=headers_of(2)))
+    assert queue.headed_bytes == len(headers_of(2).encoded)
+    queue.pop()
+    queue.pop()
+    assert queue.headed_bytes == 0
+
+
 def test_what_is_dropped_at_the_end_is_counted() -> None:
     queue = make("drop_oldest")
     queue.put(message(1))

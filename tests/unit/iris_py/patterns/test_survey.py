@@ -269,6 +269,18 @@ def test_a_view_that_never_comes_is_an_error() -> None:
     assert error.member is None
 
 
+def test_a_view_that_never_comes_ends_no_other_survey_of_that_time_with_it() -> None:
+    asker = Asker(1)
+    seen = asker.group
+    unseen = Group("other", KEYRING.cluster("other"), LOCAL, 2)
+    asker.surveyor.survey(unseen, b"question", TIMEOUT_S, None, "unseen", 0.0)
+    asker.surveyor.survey(seen, b"question", TIMEOUT_S, None, "seen", 0.0)
+    asker.surveyor.handle_timeout(TIMEOUT_S)
+    ends = {event.token: event.error for event in asker.events() if isinstance(event, SurveyEnded)}
+    assert isinstance(ends.pop("unseen"), RequestTimeout)
+    assert ends == {"seen": None}
+
+
 def test_nobody_serves() -> None:
     asker = Asker(0)
     asker.ask()

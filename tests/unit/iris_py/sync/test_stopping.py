@@ -1,0 +1,45 @@
+"""What a fork leaves of the handlers of signals."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from iris_py.stopping import SIGNALS
+from iris_py.sync import stopping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def _signals_as_before() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_signals_as_before")
+def test_in_the_child_of_a_fork_signals_do_what_python_has_them_do() -> None:
+    for number in SIGNALS:
+        signal.signal(number, stopping._handle)
+    stopping._handle_fork()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("_signals_as_before")
+def test_what_the_program_has_other_plans_for_stays_as_it_is_in_the_child_of_a_fork() -> None:
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    stopping._handle_fork()
+    assert [signal.getsignal(number) for number in SIGNALS] == [signal.SIG_IGN] * len(SIGNALS)
+
+
+def test_the_child_of_a_fork_has_been_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping, "_number", signal.SIGTERM)
+    stopping._handle_fork()
+    assert stopping._number is None
