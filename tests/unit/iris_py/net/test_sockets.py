@@ -366,6 +366,17 @@ def test_a_host_name_is_not_resolved_for_a_datagram(run: Run) -> None:
     run(main())
 
 
+@pytest.mark.parametrize(("port", "dropped"), [(-1, 1), (0, 1), (1, 0), (65535, 0), (65536, 1)])
+def test_the_ports_that_a_datagram_can_go_to(run: Run, port: int, dropped: int) -> None:
+    async def main() -> None:
+        end = await SocketNetwork().open_datagrams(HERE, 0, multicast=False)
+        end.send(b"x", (HERE, port))
+        assert end.dropped.get("unreachable", 0) == dropped
+        end.close()
+
+    run(main())
+
+
 def test_the_address_of_a_name_is_bound(run: Run) -> None:
     async def main() -> None:
         end = await SocketNetwork().open_datagrams("localhost", 0, multicast=False)

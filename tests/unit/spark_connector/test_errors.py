@@ -1,0 +1,35 @@
+"""What errors say, where that depends on how much there is to say."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_connector.errors import LOSSES_SHOWN, DataLost, DispatchError, UpdateFailed
+
+
+@pytest.mark.parametrize("more", [0, 1, 4])
+def test_lost_messages_are_told_for_some_publishers_and_the_others_are_counted(more: int) -> None:
+    missed = {f"{number:032x}": number + 1 for number in range(LOSSES_SHOWN + more)}
+    error = DataLost("ticks", 0, 0, missed)
+    assert error.missed == missed
+    assert str(error).count("did not arrive") == LOSSES_SHOWN
+    assert (", and more of" in str(error)) is (more > 0)
+    if more:
+        assert f", and more of {more} publishers. A topic" in str(error)
+
+
+def test_a_loss_of_one_kind_tells_of_no_other() -> None:
+    assert "'ticks': 3 were dropped, as the query was behind. A topic" in str(DataLost("ticks", 3, 0, {}))
+    assert "'ticks': 4 were in micro-batches that were not done. A topic" in str(DataLost("ticks", 0, 4, {}))
+
+
+def test_a_failed_update_tells_which_generation_runs_where() -> None:
+    failures = {"1": "it raised KeyError"}
+    text = str(UpdateFailed("score", 3, failures, {"1": 2, "2": 3, "10": 3}, 2))
+    assert "everywhere (executor 1: it raised KeyError). generation 2 runs on 1; generation 3 runs on 10, 2; executors" in text
+    assert "No executor is a member; executors that come" in str(UpdateFailed("score", 3, failures, {}, 2))
+
+
+def test_a_dispatch_tells_of_which_rows_if_it_knows() -> None:
+    assert " about order_id=17 " in str(DispatchError("score", "key", "why", "order_id=17"))
+    assert " about " not in str(DispatchError("score", "key", "why"))
