@@ -71,6 +71,18 @@ class Caller:
 # -- the delay and the budget
 
 
+@pytest.mark.parametrize("duration_s", [0.05, 0.5, 1.0, 4.0])
+def test_the_first_answer_is_taken_for_half_of_what_is_late(duration_s: float) -> None:
+    hedging = Hedging()
+    hedging.observe(duration_s)
+    assert hedging.late_s == 2 * duration_s
+    assert hedging.delay_s(1000.0) == DELAY_FACTOR * 2 * duration_s
+    hedging.observe(duration_s)
+    assert hedging.late_s < 2 * duration_s
+    hedging.observe(3 * duration_s)
+    assert hedging.late_s > 2 * duration_s
+
+
 def test_the_delay_follows_what_nearly_all_answers_took() -> None:
     hedging, rng = Hedging(), random.Random(1)
     assert hedging.delay_s(0.4) == 0.1
