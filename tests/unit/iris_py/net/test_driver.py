@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
+from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from iris_overlay.events import DialRequested
-from iris_py.net.driver import EXHAUSTED_TOLD_S, PORT_ATTEMPTS_MAX, Driver, describe_dial_error
+from iris_py.link import RECORD_BYTES_MAX
+from iris_py.net.driver import (
+    EXHAUSTED_TOLD_S,
+    PORT_ATTEMPTS_MAX,
+    RECEIVE_BUFFER_BYTES,
+    Connection,
+    Driver,
+    describe_dial_error,
+)
 from iris_py.net.sockets import SocketNetwork
 from iris_py.testing.clock import run
 from iris_py.testing.network import PORT_EPHEMERAL_MIN, MemoryHost, MemoryNetwork
@@ -77,6 +89,39 @@ class Core:
         return None
 
     def close_links(self, now: float) -> None: ...
+
+
+class Records:
+    """A link of records of one size: takes whole ones and leaves the rest."""
+
+    def __init__(self, record_bytes: int) -> None:
+        self.record_bytes = record_bytes
+        self.taken = b""
+
+    def receive_data(self, data: memoryview, _now: float) -> int:
+        whole = len(data) // self.record_bytes * self.record_bytes
+        self.taken += bytes(data[:whole])
+        return whole
+
+
+@pytest.mark.parametrize("record_bytes", [1, 1000, RECORD_BYTES_MAX])
+@pytest.mark.parametrize("piece_bytes", [700, 50_000, RECEIVE_BUFFER_BYTES])
+def test_what_arrives_in_pieces_is_whole_and_there_is_always_room_for_a_record(record_bytes: int, piece_bytes: int) -> None:
+    stream = Random(1).randbytes(8 * RECEIVE_BUFFER_BYTES // RECORD_BYTES_MAX * RECORD_BYTES_MAX)
+    link = Records(record_bytes)
+    driver = SimpleNamespace(loop=Mock(time=lambda: 0.0), late_at=math.inf, link_received=lambda _link: None)
+    connection = Connection(cast("Any", driver), None)
+    connection.link = cast("Any", link)
+    sent = 0
+    while sent < len(stream):
+        buffer = connection.get_buffer(-1)
+        assert len(buffer) + connection._end - connection._start >= RECORD_BYTES_MAX
+        assert len(buffer) > 0
+        piece = stream[sent : sent + min(piece_bytes, len(buffer))]
+        buffer[: len(piece)] = piece
+        connection.buffer_updated(len(piece))
+        sent += len(piece)
+    assert link.taken == stream[: len(stream) // record_bytes * record_bytes]
 
 
 def make_driver(network: Network) -> Driver:
