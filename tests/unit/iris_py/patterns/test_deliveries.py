@@ -121,6 +121,17 @@ def test_a_gap_shows_with_the_first_message_of_a_run_alone() -> None:
     assert receiver.taken() == [(1, b"1", 0), (4, b"4", 2), (5, b"5", 0)]
 
 
+def test_a_subscription_is_not_told_of_what_was_missed_before_it_began() -> None:
+    receiver = Receiver()
+    receiver.receive(5, [b"x"], ordinal=1)
+    receiver.receive(8, [b"y"], ordinal=4)
+    later = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", 1000, 1000)
+    receiver.deliveries.add(later)
+    receiver.receive(9, [b"z"], ordinal=5)
+    assert [gap for _sequence, _payload, gap in receiver.taken()] == [0, 2, 0]
+    assert [(message.sequence, message.gap) for message in later.take()] == [(9, 0)]
+
+
 def test_numbers_that_were_skipped_on_purpose_are_no_gap() -> None:
     receiver = Receiver()
     receiver.receive(1, [b"1"])
