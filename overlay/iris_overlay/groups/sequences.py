@@ -67,14 +67,14 @@ class Sequence(Generic[T]):
             self.deadline = None
             self.since, self.expected = number, number + 1
             return [*earlier, item]
-        if number < self.expected or number in self._held:
-            return earlier
-        self._held[number] = item
-        if number != self.expected and len(self._held) <= HELD_MAX:
-            if self.deadline is None:
-                self.deadline = now + reorder_s
-            return earlier
-        return earlier + self._drain(now, reorder_s)
+        if number >= self.expected:
+            self._held.setdefault(number, item)
+        # What is expected may be held: the base moved up to it.
+        if self.expected in self._held or len(self._held) > HELD_MAX:
+            return earlier + self._drain(now, reorder_s)
+        if self._held and self.deadline is None:
+            self.deadline = now + reorder_s
+        return earlier
 
     def expire(self, now: float, reorder_s: float) -> list[T]:
         """Skip what did not come in time; return what waited for it."""

@@ -110,14 +110,22 @@ def test_each_gap_has_its_own_time_counted_from_when_it_opens() -> None:
     assert sequence.skipped == 1
 
 
-def test_what_is_itself_the_base_is_passed_on_in_time() -> None:
+def test_what_is_itself_the_base_is_passed_on_at_once() -> None:
     sequence: Sequence[str] = Sequence()
     sequence.accept(0, "0", 100.0, 1.0)
     assert sequence.accept(5, "5", 100.0, 1.0) == []
-    # A late one tells that nothing before 5 comes any more. 5 is here, and its deadline must not be forgotten.
-    assert sequence.accept(4, "4", 100.2, 1.0, base=5) == []
-    assert sequence.expire(101.0, 1.0) == ["5"]
+    # A late one tells that nothing before 5 comes any more. 5 is here.
+    assert sequence.accept(4, "4", 100.2, 1.0, base=5) == ["5"]
     assert (sequence.skipped, sequence.deadline) == (4, None)
+
+
+def test_the_deadline_of_what_is_held_behind_the_base_is_kept() -> None:
+    sequence: Sequence[str] = Sequence()
+    sequence.accept(0, "0", 100.0, 1.0)
+    assert sequence.accept(6, "6", 100.0, 1.0) == []
+    assert sequence.accept(4, "4", 100.2, 1.0, base=5) == []
+    assert sequence.deadline == 101.0
+    assert sequence.expire(101.0, 1.0) == ["6"]
 
 
 def test_a_base_that_is_expected_anyway_skips_nothing() -> None:
@@ -126,3 +134,12 @@ def test_a_base_that_is_expected_anyway_skips_nothing() -> None:
     assert sequence.accept(2, "2", 0.0, 1.0, base=2) == ["2"]
     assert sequence.accept(4, "4", 0.0, 1.0, base=3) == []
     assert (sequence.skipped, sequence.since, sequence.deadline) == (0, 1, 1.0)
+
+
+def test_what_is_held_has_its_turn_when_the_base_moves_up_to_it() -> None:
+    sequence: Sequence[str] = Sequence()
+    sequence.accept(0, "0", 0.0, 1.0)
+    assert sequence.accept(3, "3", 0.0, 1.0) == []
+    assert sequence.accept(5, "5", 0.0, 1.0, base=3) == ["3"]
+    assert sequence.accept(5, "5 again", 0.0, 1.0, base=5) == ["5"]
+    assert (sequence.skipped, sequence.deadline) == (3, None)
