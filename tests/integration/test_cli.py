@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 WAIT_S = 60.0  # for anything to happen on a busy machine; nothing here takes more than 2 s
 
 
+def heed_signals() -> None:
+    """Let a process end by signals as from a terminal, also where those who run the tests ignore some (``nohup``, ``&``)."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Shell:
     """Runs `iris` for one user, and ends what still runs when the test is over."""
 
@@ -30,7 +36,12 @@ class Shell:
     def start(self, *arguments: str, stdin: bytes | None = None) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "iris_py.cli", *arguments]
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environment,
+            preexec_fn=heed_signals,
         )
         self._started.append(process)
         if stdin is not None:
