@@ -213,6 +213,13 @@ def test_what_fails_is_tried_again_more_and_more_rarely(driver: Driver) -> None:
     assert driver.look() == [["1"]]
 
 
+def test_a_task_that_does_not_know_where_it_ran_failed_where_it_should_have_run(driver: Driver) -> None:
+    driver.application.live = ["1"]
+    driver.application.answer = lambda executor: {"wanted": executor, "executor": None, "error": "no SparkEnv"}
+    assert driver.look() == [["1"]]
+    assert driver.reconciler.reasons(["1"]) == {"1": "no SparkEnv"}
+
+
 def test_an_agent_that_the_driver_cannot_use_is_no_member(driver: Driver) -> None:
     driver.application.live = ["1"]
     driver.refusal = "it is in another network"

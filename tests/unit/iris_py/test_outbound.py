@@ -227,6 +227,19 @@ def test_without_a_link_the_ring_takes_what_fits() -> None:
     sender.check_empty()
 
 
+def test_what_is_too_large_for_the_ring_asks_for_a_link_at_once() -> None:
+    sender = Sender()
+    sender.send(REQUEST, 1)
+    sender.outbound.links_wanted()
+    sender.outbound.connect_failed(sender.peer, 0.0)
+    sender.send(REQUEST, 2, now=0.0)
+    sender.outbound.links_wanted()
+    sender.send(REQUEST, 3, now=1.0)
+    assert sender.outbound.links_wanted() == [], "one was asked for just now"
+    sender.send(REQUEST, 4, bytes(ROUTED_BYTES_MAX), now=1.0)
+    assert sender.outbound.links_wanted() == [sender.peer.info]
+
+
 def test_while_the_ring_is_the_way_a_link_is_asked_for_now_and_then() -> None:
     sender = Sender()
     sender.send(REQUEST, 1)

@@ -7,7 +7,7 @@ import pytest
 from iris_py.errors import MessageTooLarge
 from iris_py.group import BODY_BYTES
 from iris_py.lanes import RECORD_BYTES
-from iris_py.packets import MAX_MESSAGE_BYTES
+from iris_py.packets import MAX_MESSAGE_BYTES, MESSAGE
 from iris_py.patterns.publisher import PAUSE_S
 from iris_py.patterns.subscribing import SubscriptionQueue
 from tests.unit.iris_py.nodes import Net
@@ -49,6 +49,19 @@ def test_a_run_goes_on_until_it_is_sealed() -> None:
     assert pair.publisher.add("c", b"3") is None
     assert pair.publish(b"3") == 1
     assert pair.arrived() == [(b"3", 0)]
+
+
+def test_a_run_says_how_many_came_before_its_first_one() -> None:
+    """A subscriber that heard the publisher before counts at most so many as lost."""
+    pair = Pair()
+    pair.arrived()
+    first = pair.group.sequence + 1
+    assert pair.publish(b"1") == 1
+    assert pair.publisher.add("c", b"2") == 1
+    pair.group.end_run()
+    *_, sequence, ordinal = MESSAGE.unpack_from(b"".join(pair.group.broadcast_parts))
+    assert (sequence, ordinal) == (first, first - pair.group.first_sequence)
+    assert ordinal < 10
 
 
 @pytest.mark.parametrize("size", [0, 1, 64, 1000, 10_000])
