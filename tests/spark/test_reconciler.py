@@ -128,6 +128,11 @@ class Driver:
             job.result(PATIENCE_S)
         return self.application.jobs[before:]
 
+    def wait(self) -> None:
+        """Wait for the jobs that were begun."""
+        for job in self._submitted:
+            job.result(PATIENCE_S)
+
     def look_only(self) -> list[list[str]]:
         """Look once; return the jobs that it began so far."""
         before = len(self.application.jobs)
@@ -218,6 +223,18 @@ def test_a_task_that_does_not_know_where_it_ran_failed_where_it_should_have_run(
     driver.application.answer = lambda executor: {"wanted": executor, "executor": None, "error": "no SparkEnv"}
     assert driver.look() == [["1"]]
     assert driver.reconciler.reasons(["1"]) == {"1": "no SparkEnv"}
+
+
+def test_a_job_that_fails_because_the_cluster_is_closed_is_no_reason_to_warn(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver.application.live = ["1"]
+    driver.application.may_run.clear()
+    driver.look_only()
+    assert _comes(lambda: driver.application.jobs == [["1"]])
+    driver.reconciler.stop()
+    driver.wait()
+    assert caplog.records == []
 
 
 def test_an_agent_that_the_driver_cannot_use_is_no_member(driver: Driver) -> None:
