@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from iris_py.patterns.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -99,7 +101,9 @@ def test_a_member_killed_at_work_costs_nothing(environment: dict[str, str], sour
 
 def test_without_a_kill(environment: dict[str, str], source: Path) -> None:
     code, report = run_demo(environment, "--input", str(source), "--no-kill", "--members", "2")
-    assert (code, report["equal"], report["retries"]) == (0, True, 0)
+    assert (code, report["equal"], report["failures"]) == (0, True, [])
+    # None was lost; what a busy machine makes late is given to the other one too, within the budget.
+    assert report["retries"] <= HEDGES_AT_FIRST + HEDGES_SHARE * FILES
     assert [member["state"] for member in report["members"]] == ["served", "served"]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 import iris_py as iris
+from iris_py.patterns.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -95,7 +96,8 @@ def test_killing_a_member_costs_idempotent_requests_nothing(loops: Loops, crew: 
                 assert load.replies == len(load.asked)
                 await find(node, loops, members[1:])
                 statistics = node.statistics()
-                assert 0 < statistics.retries <= LANES
+                # What the member held, and what a busy machine made late, within the budget of hedging.
+                assert 0 < statistics.retries <= LANES + HEDGES_AT_FIRST + HEDGES_SHARE * statistics.replies
                 assert statistics.replies == statistics.requests == len(load.asked)
 
     loops.run(main())
