@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.harness import Sample, Section, Trial
 from iris_overlay.ids import ID_BYTES, GroupId
-from iris_py.testing.simulation import OverlaySimulation
+from iris_py.testing.cores.overlay import OverlaySimulation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from iris_py.group import BODY_BYTES
-from iris_py.lanes import MULTICAST
-from iris_py.link import RECORD_BYTES_MAX, Link, LinkState
-from iris_py.link_config import LinkConfig
-from iris_py.link_events import CloseReason, LinkOpened, PeerIdentified
-from iris_py.packets import BROADCAST, MESSAGE, MESSAGE_BYTES
+from iris_py.link.config import LinkConfig
+from iris_py.link.events import CloseReason, LinkOpened, PeerIdentified
+from iris_py.link.lanes import MULTICAST
+from iris_py.link.link import RECORD_BYTES_MAX, Link, LinkState
+from iris_py.peers.group import BODY_BYTES
+from iris_py.wire.packets import BROADCAST, MESSAGE, MESSAGE_BYTES
 from iris_security import GroupOpener, GroupSealer, Keyring, Secret, multicast_associated
 
 if TYPE_CHECKING:

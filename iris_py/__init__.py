@@ -10,7 +10,16 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
-    from iris_py.client import Node
+    from iris_py.api.connect import connect
+    from iris_py.api.handler import Handler
+    from iris_py.api.info import Member, Members, Statistics
+    from iris_py.api.membership import Membership
+    from iris_py.api.node import Node
+    from iris_py.api.runner import run
+    from iris_py.api.stopping import until_stopped
+    from iris_py.api.subscription import Subscription
+    from iris_py.api.survey import Answers, Survey, SurveyFailure, SurveyReply
+    from iris_py.api.tunnel import Tunnel
     from iris_py.config import Config
     from iris_py.errors import (
         ConfigurationError,
@@ -27,16 +36,7 @@ if typing.TYPE_CHECKING:
         TunnelBroken,
         TunnelClosed,
     )
-    from iris_py.handler import Handler
-    from iris_py.membership import Membership
-    from iris_py.messages import Message, Request
-    from iris_py.runner import run
-    from iris_py.starting import connect
-    from iris_py.stopping import until_stopped
-    from iris_py.subscriptions import Subscription
-    from iris_py.surveys import Answers, Survey, SurveyFailure, SurveyReply
-    from iris_py.tunnels import Tunnel
-    from iris_py.views import Member, Members, Statistics
+    from iris_py.patterns.messages import Message, Request
 
 __all__ = [
     "Answers",
@@ -75,37 +75,37 @@ __all__ = [
 __version__ = "0.1.0"
 
 _MODULES = {
-    "Answers": "surveys",
+    "Answers": "api.survey",
     "Config": "config",
     "ConfigurationError": "errors",
-    "Handler": "handler",
+    "Handler": "api.handler",
     "HandshakeError": "errors",
     "IrisError": "errors",
-    "Member": "views",
+    "Member": "api.info",
     "MemberLost": "errors",
-    "Members": "views",
-    "Membership": "membership",
-    "Message": "messages",
+    "Members": "api.info",
+    "Membership": "api.membership",
+    "Message": "patterns.messages",
     "MessageTooLarge": "errors",
     "NoMembers": "errors",
-    "Node": "client",
+    "Node": "api.node",
     "NodeClosed": "errors",
     "Overloaded": "errors",
     "RemoteError": "errors",
-    "Request": "messages",
+    "Request": "patterns.messages",
     "RequestTimeout": "errors",
     "SlowSubscriber": "errors",
-    "Statistics": "views",
-    "Subscription": "subscriptions",
-    "Survey": "surveys",
-    "SurveyFailure": "surveys",
-    "SurveyReply": "surveys",
-    "Tunnel": "tunnels",
+    "Statistics": "api.info",
+    "Subscription": "api.subscription",
+    "Survey": "api.survey",
+    "SurveyFailure": "api.survey",
+    "SurveyReply": "api.survey",
+    "Tunnel": "api.tunnel",
     "TunnelBroken": "errors",
     "TunnelClosed": "errors",
-    "connect": "starting",
-    "run": "runner",
-    "until_stopped": "stopping",
+    "connect": "api.connect",
+    "run": "api.runner",
+    "until_stopped": "api.stopping",
 }
 
 if not typing.TYPE_CHECKING:  # or every wrong name would be an object, and no error

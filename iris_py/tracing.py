@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
-from iris_py.headers import Headers, encode_headers
+from iris_py.wire.headers import Headers, encode_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, TracerProvider
 
-    from iris_py.headers import HeaderValue
+    from iris_py.wire.headers import HeaderValue
 
 __all__ = ["context_of"]
 

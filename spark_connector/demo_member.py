@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from iris_py.cli.demo_member import serve
-from iris_py.cli.demo_spark_terms import PROGRESS_TOPIC, TOTAL_NAMES
-from iris_py.cli.lexer import count
+from iris_py.cli.demo.lexer import count
+from iris_py.cli.demo.member import serve
+from iris_py.cli.demo.spark_terms import PROGRESS_TOPIC, TOTAL_NAMES
 from iris_py.cli.outcome import execute
 from spark_connector.arrow import ArrowHandler
 

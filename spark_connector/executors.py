@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 import iris_py
 import iris_py.sync as iris
 from iris_py import ConfigurationError, IrisError, MemberLost, MessageTooLarge, NodeClosed, NoMembers, RemoteError
-from iris_py.handler import QUEUE_MESSAGES
-from iris_py.patterns.registration import QUEUE_BYTES
-from iris_py.patterns.tunnel import WINDOW_BYTES
-from iris_py.requesting import TIMEOUT_S
-from iris_py.surveys import SURVEY_TIMEOUT_S
-from iris_py.tunneling import OPEN_TIMEOUT_S, TUNNELS
+from iris_py.api.handler import QUEUE_MESSAGES
+from iris_py.api.request import TIMEOUT_S
+from iris_py.api.survey import SURVEY_TIMEOUT_S
+from iris_py.api.tunneling import OPEN_TIMEOUT_S, TUNNELS
+from iris_py.patterns.request.registration import QUEUE_BYTES
+from iris_py.patterns.tunnel.end import WINDOW_BYTES
 from spark_connector.application import Application, ensure_task
 from spark_connector.errors import ExecutorsMissing, UpdateFailed
 from spark_connector.network import Network
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from iris_py.headers import HeaderValue
     from iris_py.sync.handlers import AnyHandler
+    from iris_py.wire.headers import HeaderValue
 
 __all__ = ["Executor", "ExecutorCluster"]
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, TypeGuard
 
-    from iris_py.headers import HeaderValue
-    from iris_py.requesting import OnFull
+    from iris_py.api.request import OnFull
+    from iris_py.wire.headers import HeaderValue
     from spark_connector.local_frames import Command, Reply, Welcome
 
 __all__ = ["LocalAgent", "local_agent"]

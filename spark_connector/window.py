@@ -23,7 +23,7 @@ from spark_connector.metrics import UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from iris_py.asking import Asker
+    from iris_py.api.bulk import Asker
     from spark_connector.metrics import Tally
     from spark_connector.worker import Courier
 

@@ -42,49 +42,34 @@ IMPURE = {
     "threading",
     "time",
 }
-OUTER = ("net", "cli", "testing", "sync")
-OUTER_MODULES = {"client", "serving", "broadcasts", "membership", "surveys", "config", "runner"}
-OUTER_MODULES |= {
-    "asking",
-    "failures",
-    "node_base",
-    "publishing",
-    "requesting",
-    "stopping",
-    "subscriptions",
-    "threads",
-    "tunneling",
-    "tunnels",
+#: The floors of each package, from the bottom: each may import what stands below it, and itself. A folder is a floor, and so is
+#: a module beside the folders. `__init__` has the public names and stands above what it exports.
+FLOORS = {
+    "iris_py": (
+        "errors",
+        "extras",
+        "wire",
+        "link",
+        "peers",
+        "patterns",
+        "node",
+        "net",
+        "files",
+        "tracing",
+        "config",
+        "api",
+        "sync",
+        "testing",
+        "cli",
+    ),
 }
+#: The floors of iris_py that do no input and output. The overlay and security do none anywhere.
+PURE = ("errors", "wire", "link", "peers", "patterns", "node")
 
-#: Only these touch sockets, and only these know uvloop.
-SOCKET_FOLDER = "iris_py/net"
-#: And between the processes of one executor of Spark.
-LOCAL_SOCKETS = {f"spark_connector/{name}.py" for name in ("doorway", "local_connection", "local_handshake", "spawn")}
-UVLOOP_USERS = {"iris_py/runner.py"}
-
-#: Each of these may import only what stands before it, besides modules that are in no layer.
-LAYERS = (
-    ("errors", "packets"),
-    ("handshake", "balancer"),
-    ("link_base",),
-    ("link",),
-    ("group",),
-    ("peers",),
-    ("patterns.tunnel_offer",),
-    ("patterns.request", "patterns.service"),
-    ("patterns.survey", "patterns.tunnel"),
-    ("patterns.tunnel_ring",),
-    ("patterns.tunnel_table",),
-    ("commands",),
-    ("node",),
-    ("net.driver", "messages"),
-    ("node_base",),
-    ("broadcasts", "surveys", "tunnels"),
-    ("serving", "tunneling"),
-    ("client",),
-    ("testing", "cli"),
-)
+#: The folders that touch sockets: of the network, and between the processes of one executor of Spark.
+SOCKET_FOLDERS = ("iris_py/net", "spark_connector")
+#: The folders that know uvloop.
+LOOP_FOLDERS = ("iris_py/api",)
 
 
 def sources() -> list[Path]:
@@ -119,11 +104,20 @@ def roots(path: Path) -> set[str]:
     return {name.split(".")[0] for name in imports(path)}
 
 
+def module_of(path: Path) -> str:
+    """Return the dotted name that a file is imported by."""
+    name = path.relative_to(HOMES.get(package_of(path), ROOT)).with_suffix("").as_posix().replace("/", ".")
+    return name.removesuffix(".__init__")
+
+
+def floor_of(path: Path) -> str:
+    """Return the folder of a package that a file lies in, or its own name beside the folders."""
+    return (*module_of(path).split("."), "__init__")[1]
+
+
 def is_pure(path: Path) -> bool:
-    parts = path.relative_to(ROOT).parts
-    if parts[0] != "iris_py":
-        return package_of(path) not in ("spark_connector", *MODULES)
-    return not (parts[1] in OUTER or path.stem in OUTER_MODULES)
+    package = package_of(path)
+    return package in ("iris_overlay", "iris_security") or (package == "iris_py" and floor_of(path) in PURE)
 
 
 @pytest.mark.parametrize("package", [*PACKAGES, *MODULES])
@@ -142,12 +136,12 @@ def test_protocol_logic_sees_neither_the_system_nor_a_clock() -> None:
     assert {relative(path): sorted(roots(path) & IMPURE) for path in pure if roots(path) & IMPURE} == {}
 
 
-def test_only_the_net_folder_touches_sockets_and_only_the_runner_chooses_a_loop() -> None:
+def test_sockets_and_event_loops_are_chosen_in_their_folders_alone() -> None:
     for path in sources():
         if "socket" in roots(path) or "asyncio_dgram" in roots(path):
-            assert relative(path).startswith(SOCKET_FOLDER) or relative(path) in LOCAL_SOCKETS, relative(path)
+            assert relative(path).startswith(SOCKET_FOLDERS), relative(path)
         if "uvloop" in roots(path):
-            assert relative(path) in UVLOOP_USERS, relative(path)
+            assert relative(path).startswith(LOOP_FOLDERS), relative(path)
 
 
 def test_third_parties_are_the_declared_ones() -> None:
@@ -170,25 +164,46 @@ def test_third_parties_are_the_declared_ones() -> None:
         assert foreign <= allowed[package] | plugins.get(relative(path), set()), relative(path)
 
 
-def test_the_layers_of_a_node_know_only_what_is_below() -> None:
-    rank = {f"iris_py.{name}": number for number, layer in enumerate(LAYERS) for name in layer}
+def imported_modules() -> dict[str, set[str]]:
+    """Return which of our modules each of them imports, for types alone included."""
+    modules = {module_of(path): path for path in sources()}
+    found: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        names = imports(path)
+        # `from package import name` says both; if the name is a module, it is that one which is meant.
+        inner = {name.rpartition(".")[0] for name in names if name in modules}
+        found[module] = {name for name in names if name in modules and name != module and name not in inner}
+    return found
 
-    def find(module: str) -> int | None:
-        while module and module not in rank:
-            module = module.rpartition(".")[0]
-        return rank.get(module)
 
+@pytest.mark.parametrize("package", FLOORS)
+def test_each_floor_of_a_package_knows_only_what_is_below(package: str) -> None:
+    rank = {name: number for number, name in enumerate(FLOORS[package])}
+    paths = [path for path in sources() if package_of(path) == package]
+    floors = {floor_of(path) for path in paths} - {"__init__"}
+    assert floors == set(rank), "a new folder has a place among the floors"
     wrong = []
-    for path in sources():
-        module = relative(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        own = find(module)
-        if own is None or module == "iris_py":
+    for module, others in imported_modules().items():
+        if not module.startswith(f"{package}."):
             continue
-        for imported in imports(path):
-            other = find(imported)
-            if other is not None and other > own:
-                wrong.append(f"{module} imports {imported}")
+        own = rank[module.split(".")[1]]
+        inside = [other for other in others if other.startswith(f"{package}.")]
+        wrong += [f"{module} imports {other}" for other in inside if rank[other.split(".")[1]] > own]
     assert wrong == []
+
+
+def test_no_module_imports_one_that_imports_it() -> None:
+    """Not for types either: what two modules share is a third one."""
+    graph = {module: others for module, others in imported_modules().items() if not module.endswith("__init__")}
+    while True:
+        ends = {module for module, others in graph.items() if not others & graph.keys()}
+        if not ends:
+            break
+        graph = {module: others for module, others in graph.items() if module not in ends}
+    # What is left imports something that is left: it is in a circle, or above one. Take those above away, too.
+    while above := set(graph) - {other for others in graph.values() for other in others}:
+        graph = {module: others for module, others in graph.items() if module not in above}
+    assert sorted(graph) == []
 
 
 def test_users_of_the_library_in_this_repository_use_its_public_names() -> None:

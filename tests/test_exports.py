@@ -122,7 +122,7 @@ def test_nothing_else_looks_public() -> None:
 
 def test_a_name_is_imported_when_it_is_used() -> None:
     program = (
-        "import sys, iris_py; print(iris_py.NoMembers.__name__, 'asyncio' in sys.modules, 'iris_py.client' in sys.modules)"
+        "import sys, iris_py; print(iris_py.NoMembers.__name__, 'asyncio' in sys.modules, 'iris_py.api.node' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["NoMembers", "False", "False"]

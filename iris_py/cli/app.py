@@ -350,7 +350,7 @@ def demo(
     With --spark the files are read by tasks of Spark (local-cluster[2,1,1024], which takes 45 s on two processors).
     """
     if spark:
-        from iris_py.cli.demo_spark import demo_spark
+        from iris_py.cli.demo.spark import demo_spark
 
         raise typer.Exit(
             execute(
@@ -362,7 +362,7 @@ def demo(
         )
     if timeout is not None:
         raise typer.BadParameter("it is for --spark", param_hint="'--timeout'")
-    from iris_py.cli import demo as job
+    from iris_py.cli.demo import command as job
 
     raise typer.Exit(
         execute(
@@ -427,7 +427,7 @@ def simulate(
 
     The code is that of real nodes; only sockets and time are simulated.
     """
-    from iris_py.cli import simulate as job
+    from iris_py.cli.simulate import command as job
 
     raise typer.Exit(
         job.execute_simulation(

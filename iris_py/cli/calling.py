@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import iris_py
 from iris_py.cli.outcome import ExitCode, complain, one_line
 from iris_py.errors import ConfigurationError
-from iris_py.packets import MESSAGE_BYTES_LIMIT
+from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from iris_py.api.request import OnFull
     from iris_py.cli.settings import Settings
-    from iris_py.requesting import OnFull
 
 __all__ = ["broadcast", "members", "read_headers", "read_payload", "request", "survey"]
 

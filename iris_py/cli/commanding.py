@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from iris_py import Message, Request, Tunnel
-    from iris_py.headers import HeaderValue
+    from iris_py.wire.headers import HeaderValue
 
 _Output = TypeVar("_Output")
 

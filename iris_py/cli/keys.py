@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from iris_py.config import load_config
-from iris_py.net.secret_file import write_secret_file
+from iris_py.files.secrets import write_secret_file
 from iris_security.keyring import Secret
 
 if TYPE_CHECKING:

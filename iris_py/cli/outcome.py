@@ -23,7 +23,7 @@ from iris_py.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Mapping
 
-    from iris_py.headers import HeaderValue
+    from iris_py.wire.headers import HeaderValue
 
 __all__ = ["EXIT_CODES_HELP", "ExitCode", "complain", "execute", "exit_code", "one_line", "readable"]
 
@@ -86,7 +86,7 @@ def execute(
     levels = (logging.ERROR if is_short else logging.WARNING, logging.INFO, logging.DEBUG)
     _log_to_stderr(levels[min(verbosity, 2)])
     try:
-        from iris_py.runner import run
+        from iris_py.api.runner import run
 
         code = run(command(), leave_on_sigterm=False)  # what is to leave says so itself: see serving
         sys.stdout.flush()  # what is buffered may still meet a closed pipe, and must do so in here

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import iris_py
+from iris_py.api.stopping import SIGNALS
 from iris_py.cli.commanding import CommandHandler, parse_command
 from iris_py.cli.outcome import ExitCode
-from iris_py.stopping import SIGNALS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -91,7 +91,7 @@ class Settings:
         """
         secret = None
         if self.secret_file is not None:
-            from iris_py.net.secret_file import read_secret_file
+            from iris_py.files.secrets import read_secret_file
 
             secret = read_secret_file(self.secret_file, "--secret-file")
         return ConnectArguments(

@@ -2,7 +2,7 @@
 
 Everything that wants to be sent schedules :meth:`Driver.wake`, which runs :meth:`Driver.transmit` once per turn of the event
 loop: that is where batching comes from. What has nothing to share a record with does not wait for that. Strictly one routine
-takes everything out of the core, in the order that :mod:`iris_py.node` asks for.
+takes everything out of the core, in the order that :mod:`iris_py.node.core` asks for.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from iris_overlay.events import DialRequested
 from iris_py.errors import IrisError
-from iris_py.link import RECORD_BYTES_MAX, Link, LinkState
+from iris_py.link.link import RECORD_BYTES_MAX, Link, LinkState
 from iris_py.net.addresses import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from iris_py.net.network import DatagramSocket, Listener, Network
-    from iris_py.node import NodeCore, NodeEvent
+    from iris_py.node.core import NodeCore, NodeEvent
 
 logger = logging.getLogger("iris_py.net")
 

@@ -1,0 +1,1 @@
+"""What each pattern of communication promises, without input or output."""

@@ -14,18 +14,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_overlay.timers import DeadlineTable
-from iris_py import packets
 from iris_py.errors import IrisError, NoMembers, RequestTimeout
-from iris_py.group import DIRECT_MEMBERS_MAX
-from iris_py.headers import NO_HEADERS, Headers
-from iris_py.patterns.request import TIMEOUT_S_MAX
+from iris_py.patterns.request.requester import TIMEOUT_S_MAX
+from iris_py.peers.group import DIRECT_MEMBERS_MAX
+from iris_py.wire import packets
+from iris_py.wire.headers import NO_HEADERS, Headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from iris_overlay.ids import NodeId
-    from iris_py.group import Group, Peer
-    from iris_py.patterns.request import Outgoing
+    from iris_py.peers.group import Group
+    from iris_py.peers.outgoing import Outgoing
+    from iris_py.peers.peer import Peer
 
 #: Nodes that a survey down a tree hears. As many as a directory holds, with room for those that come and go meanwhile; what
 #: further ones say is dropped, so that a faulty node inside the network cannot fill the memory.

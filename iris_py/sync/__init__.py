@@ -12,6 +12,8 @@ What is awaited there without being called, as a survey is, has a method ``wait`
 loop in a thread of its own. Everything may be used from every thread; an interrupt ends what waits; docs/sync.md has the rest.
 """
 
+from iris_py.api.info import Member, Statistics
+from iris_py.api.survey import Answers, SurveyFailure, SurveyReply
 from iris_py.config import Config
 from iris_py.errors import (
     ConfigurationError,
@@ -28,8 +30,7 @@ from iris_py.errors import (
     TunnelBroken,
     TunnelClosed,
 )
-from iris_py.messages import Message, Request
-from iris_py.surveys import Answers, SurveyFailure, SurveyReply
+from iris_py.patterns.messages import Message, Request
 from iris_py.sync.handlers import Handler
 from iris_py.sync.members import Members
 from iris_py.sync.membership import Membership
@@ -38,7 +39,6 @@ from iris_py.sync.stopping import until_stopped
 from iris_py.sync.subscription import Subscription
 from iris_py.sync.survey import Survey
 from iris_py.sync.tunnel import Tunnel
-from iris_py.views import Member, Statistics
 
 __all__ = [
     "Answers",

@@ -25,16 +25,16 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+from iris_py.api.runner import loop_factory
+from iris_py.api.threads import DaemonThreads
 from iris_py.errors import ConfigurationError, NodeClosed
-from iris_py.runner import loop_factory
-from iris_py.threads import DaemonThreads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from concurrent.futures import Future
 
-    from iris_py.client import Node
-    from iris_py.opening import Closable
+    from iris_py.api.node import Node
+    from iris_py.api.opening import Closable
 
 Argument = TypeVar("Argument")
 Arguments = ParamSpec("Arguments")

@@ -6,18 +6,18 @@ import inspect
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeAlias
 
-from iris_py import handler as inner
+from iris_py.api import handler as inner
 from iris_py.sync.documented import documented_as
 from iris_py.sync.tunnel import Tunnel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from iris_py.handler import RequestFunction
-    from iris_py.messages import Message, Request
-    from iris_py.subscriptions import Callback
+    from iris_py.api.handler import RequestFunction
+    from iris_py.api.subscription import Callback
+    from iris_py.api.tunnel import Tunnel as InnerTunnel
+    from iris_py.patterns.messages import Message, Request
     from iris_py.sync.background import Background
-    from iris_py.tunnels import Tunnel as InnerTunnel
 
 #: The callback that runs in this context: if it closes its own subscription, it must not wait for its own end.
 current_callback: ContextVar[object] = ContextVar("current_callback", default=None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from iris_py import views
+from iris_py.api.info import Member
+from iris_py.api.info import Members as AsyncMembers
 from iris_py.sync.documented import documented_as
-from iris_py.views import Member
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from iris_py.sync.background import Background
 
 
-@documented_as(views.Members)
+@documented_as(AsyncMembers)
 class Members(Collection[Member]):
-    def __init__(self, cluster: str, inner: views.Members, loop: Background) -> None:
+    def __init__(self, cluster: str, inner: AsyncMembers, loop: Background) -> None:
         self._cluster = cluster
         self._inner = inner
         self._background = loop
@@ -31,12 +31,12 @@ class Members(Collection[Member]):
         return self._background.wait(lambda: self._inner)
 
     @property
-    @documented_as(views.Members.total)
+    @documented_as(AsyncMembers.total)
     def total(self) -> int:
         return self._background.call(lambda: self._inner.total)
 
     @property
-    @documented_as(views.Members.is_sample)
+    @documented_as(AsyncMembers.is_sample)
     def is_sample(self) -> bool:
         return self._background.call(lambda: self._inner.is_sample)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iris_py import membership
-from iris_py.membership import DRAIN_TIMEOUT_S
+from iris_py.api.membership import DRAIN_TIMEOUT_S
+from iris_py.api.membership import Membership as AsyncMembership
 from iris_py.sync.closing import Closable
 from iris_py.sync.documented import documented_as
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 class Membership(Closable):
     """One handler under one cluster name, as :meth:`Node.join` returns it."""
 
-    def __init__(self, inner: membership.Membership, loop: Background) -> None:
+    def __init__(self, inner: AsyncMembership, loop: Background) -> None:
         self._inner = inner
         self._background = loop
 
     @property
-    @documented_as(membership.Membership.cluster)
+    @documented_as(AsyncMembership.cluster)
     def cluster(self) -> str:
         return self._inner.cluster
 
     def __repr__(self) -> str:
         return repr(self._inner)
 
-    @documented_as(membership.Membership.leave)
+    @documented_as(AsyncMembership.leave)
     def leave(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         if not self._background.is_gone:
             self._background.wait(self._inner.leave, timeout=timeout)

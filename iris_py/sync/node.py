@@ -5,15 +5,17 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from iris_py import client, starting
-from iris_py.handler import QUEUE_MESSAGES
-from iris_py.membership import DRAIN_TIMEOUT_S
-from iris_py.patterns.registration import QUEUE_BYTES as REQUEST_QUEUE_BYTES
-from iris_py.patterns.subscribing import QUEUE_BYTES
-from iris_py.patterns.subscribing import QUEUE_MESSAGES as SUBSCRIPTION_QUEUE_MESSAGES
-from iris_py.patterns.tunnel import WINDOW_BYTES
-from iris_py.requesting import TIMEOUT_S
-from iris_py.surveys import SURVEY_TIMEOUT_S
+from iris_py.api.connect import connect as async_connect
+from iris_py.api.handler import QUEUE_MESSAGES
+from iris_py.api.membership import DRAIN_TIMEOUT_S
+from iris_py.api.node import Node as AsyncNode
+from iris_py.api.request import TIMEOUT_S
+from iris_py.api.survey import SURVEY_TIMEOUT_S
+from iris_py.api.tunneling import OPEN_TIMEOUT_S, TUNNELS
+from iris_py.patterns.request.registration import QUEUE_BYTES as REQUEST_QUEUE_BYTES
+from iris_py.patterns.topic.queue import QUEUE_BYTES
+from iris_py.patterns.topic.queue import QUEUE_MESSAGES as SUBSCRIPTION_QUEUE_MESSAGES
+from iris_py.patterns.tunnel.end import WINDOW_BYTES
 from iris_py.sync.background import background
 from iris_py.sync.closing import Closable
 from iris_py.sync.documented import documented_as
@@ -24,21 +26,20 @@ from iris_py.sync.stopping import leave_by
 from iris_py.sync.subscription import Subscription
 from iris_py.sync.survey import Survey
 from iris_py.sync.tunnel import Tunnel
-from iris_py.tunneling import OPEN_TIMEOUT_S, TUNNELS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
+    from iris_py.api.info import Member, Statistics
+    from iris_py.api.request import OnFull
+    from iris_py.api.subscription import Callback
     from iris_py.config import Config
-    from iris_py.headers import HeaderValue
-    from iris_py.requesting import OnFull
-    from iris_py.subscriptions import Callback
     from iris_py.sync.background import Background
     from iris_py.sync.handlers import AnyHandler
     from iris_py.tracing import TracingSetting
-    from iris_py.views import Member, Statistics
+    from iris_py.wire.headers import HeaderValue
     from iris_security import Keyring, Secret
 
 LEAVE_ON_SIGTERM = """\
@@ -55,61 +56,61 @@ class Node(Closable):
     that is a plain function runs in a thread, and may use the node.
     """
 
-    def __init__(self, inner: client.Node, loop: Background) -> None:
+    def __init__(self, inner: AsyncNode, loop: Background) -> None:
         self._inner = inner
         self._background = loop
 
     # -- what it is
 
     @property
-    @documented_as(client.Node.id)
+    @documented_as(AsyncNode.id)
     def id(self) -> str:
         return self._inner.id
 
     @property
-    @documented_as(client.Node.address)
+    @documented_as(AsyncNode.address)
     def address(self) -> str:
         return self._inner.address
 
     @property
-    @documented_as(client.Node.zone)
+    @documented_as(AsyncNode.zone)
     def zone(self) -> str:
         return self._inner.zone
 
     @property
-    @documented_as(client.Node.network)
+    @documented_as(AsyncNode.network)
     def network(self) -> str:
         return self._inner.network
 
     @property
-    @documented_as(client.Node.max_message_bytes)
+    @documented_as(AsyncNode.max_message_bytes)
     def max_message_bytes(self) -> int:
         return self._inner.max_message_bytes
 
     @property
-    @documented_as(client.Node.network_size)
+    @documented_as(AsyncNode.network_size)
     def network_size(self) -> int:
         return self._background.call(lambda: self._inner.network_size)
 
-    @documented_as(client.Node.nodes)
+    @documented_as(AsyncNode.nodes)
     def nodes(self) -> tuple[Member, ...]:
         return self._background.call(self._inner.nodes)
 
-    @documented_as(client.Node.unreached_seeds)
+    @documented_as(AsyncNode.unreached_seeds)
     def unreached_seeds(self) -> dict[str, str]:
         return self._background.call(self._inner.unreached_seeds)
 
-    @documented_as(client.Node.statistics)
+    @documented_as(AsyncNode.statistics)
     def statistics(self) -> Statistics:
         return self._background.call(self._inner.statistics)
 
-    @documented_as(client.Node.members)
+    @documented_as(AsyncNode.members)
     def members(self, cluster: str) -> Members:
         return Members(cluster, self._background.call(self._inner.members, cluster), self._background)
 
     # -- clusters
 
-    @documented_as(client.Node.join)
+    @documented_as(AsyncNode.join)
     def join(
         self,
         cluster: str,
@@ -137,7 +138,7 @@ class Node(Closable):
         )
         return Membership(inner, self._background)
 
-    @documented_as(client.Node.request)
+    @documented_as(AsyncNode.request)
     def request(
         self,
         cluster: str,
@@ -203,11 +204,11 @@ class Node(Closable):
             retry_failed=retry_failed,
         )
 
-    @documented_as(client.Node.broadcast)
+    @documented_as(AsyncNode.broadcast)
     def broadcast(self, cluster: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
         return self._background.wait(self._inner.broadcast, cluster, payload, headers=headers)
 
-    @documented_as(client.Node.survey)
+    @documented_as(AsyncNode.survey)
     def survey(
         self,
         cluster: str,
@@ -222,7 +223,7 @@ class Node(Closable):
         )
         return Survey(inner, self._background)
 
-    @documented_as(client.Node.tunnel)
+    @documented_as(AsyncNode.tunnel)
     def tunnel(
         self,
         cluster: str,
@@ -239,15 +240,15 @@ class Node(Closable):
 
     # -- topics
 
-    @documented_as(client.Node.publish)
+    @documented_as(AsyncNode.publish)
     def publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
         return self._background.wait(self._inner.publish, topic, payload, headers=headers)
 
-    @documented_as(client.Node.try_publish)
+    @documented_as(AsyncNode.try_publish)
     def try_publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
         return self._background.call(self._inner.try_publish, topic, payload, headers=headers)
 
-    @documented_as(client.Node.subscribe)
+    @documented_as(AsyncNode.subscribe)
     def subscribe(
         self,
         pattern: str,
@@ -270,7 +271,7 @@ class Node(Closable):
 
     # -- the end
 
-    @documented_as(client.Node.close)
+    @documented_as(AsyncNode.close)
     def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         if not self._background.is_gone:
             self._background.wait(self._background.close, self._inner, timeout)
@@ -278,7 +279,7 @@ class Node(Closable):
     _end = close
 
 
-@documented_as(starting.connect, added=LEAVE_ON_SIGTERM)
+@documented_as(async_connect, added=LEAVE_ON_SIGTERM)
 def connect(
     *,
     network: str | None = None,
@@ -299,7 +300,7 @@ def connect(
     loop = background()
     inner = loop.open(
         loop.keep,
-        lambda: starting.connect(
+        lambda: async_connect(
             network=network,
             secret=secret,
             keyring=keyring,

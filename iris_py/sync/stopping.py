@@ -1,4 +1,4 @@
-"""How a program of plain functions is told to stop: see :mod:`iris_py.stopping`.
+"""How a program of plain functions is told to stop: see :mod:`iris_py.api.stopping`.
 
 Signals are handled in the main thread, in the middle of whatever it does. So what handles them waits for nothing, and logs
 nothing.
@@ -13,8 +13,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from iris_py import stopping
-from iris_py.stopping import REPEATED_S, SIGNALS, check_main_thread, end_at_once
+from iris_py.api import stopping
+from iris_py.api.stopping import REPEATED_S, SIGNALS, check_main_thread, end_at_once
 from iris_py.sync.background import refuse_event_loops
 from iris_py.sync.documented import documented_as
 

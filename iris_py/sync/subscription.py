@@ -8,9 +8,9 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING
 
-from iris_py import subscriptions
-from iris_py.membership import DRAIN_TIMEOUT_S
-from iris_py.patterns.subscribing import size_of
+from iris_py.api.membership import DRAIN_TIMEOUT_S
+from iris_py.api.subscription import Subscription as AsyncSubscription
+from iris_py.patterns.topic.queue import size_of
 from iris_py.sync.closing import Closable
 from iris_py.sync.documented import documented_as
 from iris_py.sync.handlers import current_callback
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Self
 
-    from iris_py.messages import Message
-    from iris_py.subscriptions import Callback
+    from iris_py.api.subscription import Callback
+    from iris_py.patterns.messages import Message
     from iris_py.sync.background import Background
 
 #: What a loop over a subscription takes from its queue at once. One message each time would cost a change of threads for every
@@ -39,34 +39,34 @@ class Subscription(Closable):
     share it, and each message comes to one of them.
     """
 
-    def __init__(self, inner: subscriptions.Subscription, callback: Callback | None, loop: Background) -> None:
+    def __init__(self, inner: AsyncSubscription, callback: Callback | None, loop: Background) -> None:
         self._inner = inner
         self._callback = callback
         self._background = loop
         self._taken: deque[Message] = deque()  # filled by the event loop, so an interrupt loses nothing
 
     @property
-    @documented_as(subscriptions.Subscription.pattern)
+    @documented_as(AsyncSubscription.pattern)
     def pattern(self) -> str:
         return self._inner.pattern
 
     @property
-    @documented_as(subscriptions.Subscription.policy)
+    @documented_as(AsyncSubscription.policy)
     def policy(self) -> str:
         return self._inner.policy
 
     @property
-    @documented_as(subscriptions.Subscription.dropped)
+    @documented_as(AsyncSubscription.dropped)
     def dropped(self) -> Mapping[str, int]:
         return self._inner.dropped
 
     @property
-    @documented_as(subscriptions.Subscription.queued_messages)
+    @documented_as(AsyncSubscription.queued_messages)
     def queued_messages(self) -> int:
         return self._inner.queued_messages + len(self._taken)
 
     @property
-    @documented_as(subscriptions.Subscription.queued_bytes)
+    @documented_as(AsyncSubscription.queued_bytes)
     def queued_bytes(self) -> int:
         return self._inner.queued_bytes + sum(map(size_of, self._taken.copy()))
 
@@ -85,7 +85,7 @@ class Subscription(Closable):
                 if not self._background.wait(self._fill, TAKEN_MESSAGES_MAX, TAKEN_BYTES_MAX):
                     raise StopIteration from None
 
-    @documented_as(subscriptions.Subscription.batches)
+    @documented_as(AsyncSubscription.batches)
     def batches(self) -> Iterator[list[Message]]:
         while True:
             self._background.check()
@@ -113,7 +113,7 @@ class Subscription(Closable):
             self._background.wait(self._fill_within, 0 if self._taken else timeout)
         return self._drain()
 
-    @documented_as(subscriptions.Subscription.close)
+    @documented_as(AsyncSubscription.close)
     def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         if self._background.is_gone:
             return

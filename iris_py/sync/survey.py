@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iris_py import surveys
+from iris_py.api.survey import Survey as AsyncSurvey
 from iris_py.sync.documented import documented_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iris_py.surveys import Answers, SurveyReply
+    from iris_py.api.survey import Answers, SurveyReply
     from iris_py.sync.background import Background
 
 
-@documented_as(surveys.Survey)
+@documented_as(AsyncSurvey)
 class Survey:
-    def __init__(self, inner: surveys.Survey, loop: Background) -> None:
+    def __init__(self, inner: AsyncSurvey, loop: Background) -> None:
         self._inner = inner
         self._background = loop
 
     @property
-    @documented_as(surveys.Survey.answers)
+    @documented_as(AsyncSurvey.answers)
     def answers(self) -> Answers:
         return self._background.call(lambda: self._inner.answers)
 
@@ -35,7 +35,7 @@ class Survey:
         """
         return self._background.wait(lambda: self._inner)
 
-    @documented_as(surveys.Survey.cancel)
+    @documented_as(AsyncSurvey.cancel)
     def cancel(self) -> None:
         self._background.call(self._inner.cancel)
 

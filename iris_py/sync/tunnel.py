@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, BinaryIO
 
-from iris_py import packets, tunnels
+from iris_py.api.tunnel import CLOSE_TIMEOUT_S
+from iris_py.api.tunnel import Tunnel as AsyncTunnel
 from iris_py.errors import TunnelClosed
 from iris_py.sync.closing import Closable
 from iris_py.sync.documented import documented_as
-from iris_py.tunnels import CLOSE_TIMEOUT_S
+from iris_py.wire import packets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
-    from iris_py.headers import HeaderValue
-    from iris_py.patterns.tunnel import Piece
+    from iris_py.patterns.tunnel.end import Piece
     from iris_py.sync.background import Background
+    from iris_py.wire.headers import HeaderValue
 
 
 class Tunnel(Closable):
@@ -29,32 +30,32 @@ class Tunnel(Closable):
     closed in the end, or broken if an exception leaves the block. Several threads may share it; messages do not mix.
     """
 
-    def __init__(self, inner: tunnels.Tunnel, loop: Background) -> None:
+    def __init__(self, inner: AsyncTunnel, loop: Background) -> None:
         self._inner = inner
         self._background = loop
 
     @property
-    @documented_as(tunnels.Tunnel.id)
+    @documented_as(AsyncTunnel.id)
     def id(self) -> str:
         return self._inner.id
 
     @property
-    @documented_as(tunnels.Tunnel.cluster)
+    @documented_as(AsyncTunnel.cluster)
     def cluster(self) -> str:
         return self._inner.cluster
 
     @property
-    @documented_as(tunnels.Tunnel.member)
+    @documented_as(AsyncTunnel.member)
     def member(self) -> str:
         return self._inner.member
 
     @property
-    @documented_as(tunnels.Tunnel.source)
+    @documented_as(AsyncTunnel.source)
     def source(self) -> str:
         return self._inner.source
 
     @property
-    @documented_as(tunnels.Tunnel.headers)
+    @documented_as(AsyncTunnel.headers)
     def headers(self) -> Mapping[str, HeaderValue]:
         return self._inner.headers
 
@@ -63,25 +64,25 @@ class Tunnel(Closable):
 
     # -- sending
 
-    @documented_as(tunnels.Tunnel.send)
+    @documented_as(AsyncTunnel.send)
     def send(self, payload: Piece | bytearray) -> None:
         self._background.wait(self._inner.send, payload)
 
-    @documented_as(tunnels.Tunnel.send_from)
+    @documented_as(AsyncTunnel.send_from)
     def send_from(self, file: BinaryIO) -> int:
         return self._background.wait(self._inner.send_from, file)
 
-    @documented_as(tunnels.Tunnel.send_chunks)
+    @documented_as(AsyncTunnel.send_chunks)
     def send_chunks(self, chunks: Iterable[bytes]) -> int:
         return self._background.wait(self._send_chunks, chunks)
 
-    @documented_as(tunnels.Tunnel.end)
+    @documented_as(AsyncTunnel.end)
     def end(self) -> None:
         self._background.wait(self._inner.end)
 
     # -- receiving
 
-    @documented_as(tunnels.Tunnel.receive)
+    @documented_as(AsyncTunnel.receive)
     def receive(self, *, max_bytes: int = packets.MAX_MESSAGE_BYTES) -> bytes:
         return self._background.wait(self._inner.receive, max_bytes=max_bytes)
 
@@ -94,11 +95,11 @@ class Tunnel(Closable):
             raise StopIteration
         return message
 
-    @documented_as(tunnels.Tunnel.receive_into)
+    @documented_as(AsyncTunnel.receive_into)
     def receive_into(self, file: BinaryIO) -> int:
         return self._background.wait(self._inner.receive_into, file)
 
-    @documented_as(tunnels.Tunnel.receive_chunks)
+    @documented_as(AsyncTunnel.receive_chunks)
     def receive_chunks(self) -> Iterator[bytes]:
         chunks = self._inner.receive_chunks()
         try:
@@ -109,7 +110,7 @@ class Tunnel(Closable):
 
     # -- the end
 
-    @documented_as(tunnels.Tunnel.close)
+    @documented_as(AsyncTunnel.close)
     def close(self, *, timeout: float = CLOSE_TIMEOUT_S) -> None:
         if not self._background.is_gone:
             self._background.wait(self._inner.close, timeout=timeout)

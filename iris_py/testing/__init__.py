@@ -12,10 +12,10 @@ What Iris itself is tested with has more handles, and changes more easily:
 """
 
 from iris_py.testing.clock import ClockError, DeadlockError, LimitError, VirtualLoop, run
+from iris_py.testing.cores.overlay import OverlaySimulation
+from iris_py.testing.cores.overlay_wires import Faults
 from iris_py.testing.network import MemoryHost, MemoryNetwork, Record
 from iris_py.testing.nodes import NodeSimulation
-from iris_py.testing.overlay_wires import Faults
-from iris_py.testing.simulation import OverlaySimulation
 from iris_py.testing.virtual import VirtualNetwork
 
 __all__ = [

@@ -25,17 +25,17 @@ from random import Random
 from typing import TYPE_CHECKING, Final, Self
 
 from iris_overlay.ring.config import PastryConfig
-from iris_py.client import start_node
+from iris_py.api.node import start_node
 from iris_py.config import Config
-from iris_py.packets import MAX_MESSAGE_BYTES
 from iris_py.testing.network import MemoryNetwork
+from iris_py.wire.packets import MAX_MESSAGE_BYTES
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
-    from iris_py.client import Node
+    from iris_py.api.node import Node
     from iris_py.testing.network import Record
     from iris_py.tracing import TracingSetting
 

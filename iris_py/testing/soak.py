@@ -1,7 +1,7 @@
 """Many networks through many faults: ``python -m iris_py.testing.soak``, or one of them again with ``--seed``.
 
-Each seed draws a schedule (`iris_py/testing/overlay_faults.py`): how many faults, of which kinds, how bad the network is. A
-seed that fails names the command that shows it again.
+Each seed draws a schedule (`iris_py/testing/cores/overlay_faults.py`): how many faults, of which kinds, how bad the network is.
+A seed that fails names the command that shows it again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from iris_py.testing.overlay_faults import Report, run_schedule
+from iris_py.testing.cores.overlay_faults import Report, run_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -21,8 +21,8 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Self
 
+from iris_py.api.opening import Opening
 from iris_py.errors import ConfigurationError
-from iris_py.opening import Opening
 from iris_py.testing.clock import LIMIT_S, VirtualLoop, run
 from iris_py.testing.nodes import UNTIL_LIMIT_S, NodeSimulation
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, TypeVar
 
-    from iris_py.client import Node
+    from iris_py.api.node import Node
     from iris_py.tracing import TracingSetting
     from iris_security import Keyring
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import iris_py as iris
 import iris_py.sync
-from iris_py import stopping
+from iris_py.api import stopping
 from iris_py.sync import stopping as sync_stopping
 
 NAME, LOOP, RELEASED = sys.argv[1], sys.argv[2], Path(sys.argv[3])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iris_py.patterns.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
+from iris_py.peers.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

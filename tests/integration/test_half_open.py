@@ -18,7 +18,7 @@ import iris_py as iris
 from iris_security import Secret
 
 if TYPE_CHECKING:
-    from iris_py.opening import Opening
+    from iris_py.api.opening import Opening
     from tests.integration.conftest import Crew, Loops, MemberProcess
 
 #: Promised in docs/guarantees.md: a half-open link is found and replaced in that time.

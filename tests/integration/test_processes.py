@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 import iris_py as iris
-from iris_py.patterns.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
+from iris_py.peers.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py as iris
-from iris_py.handshake import HANDSHAKE_BYTES_MAX
+from iris_py.api.seeds import ENDS_MIN
+from iris_py.link.handshake import HANDSHAKE_BYTES_MAX
 from iris_py.net.sockets import SocketNetwork
-from iris_py.seeds import ENDS_MIN
 from iris_security import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from iris_py.opening import Opening
+    from iris_py.api.opening import Opening
     from tests.integration.conftest import Loops, Proxy
 
 SECRET = Secret(os.urandom(32))  # beacons reach the whole machine: two runs of these tests must not meet

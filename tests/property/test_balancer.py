@@ -1,4 +1,4 @@
-"""Properties of iris_py/balancer.py: near members first, spilling over only for a reason, whatever happened before."""
+"""Properties of iris_py/peers/balancer.py: near members first, spilling over only for a reason, whatever happened before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from iris_py.balancer import (
+from iris_py.peers.balancer import (
     SHARES_MAX,
     SPILL_IN_FLIGHT_MIN,
     MemberLoad,

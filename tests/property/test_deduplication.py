@@ -10,14 +10,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.group import Group, Peer
-from iris_py.headers import NO_HEADERS
-from iris_py.packets import FAILURE, REJECTION, REPLY, Rejection
-from iris_py.patterns import deduplication
-from iris_py.patterns.deduplication import ENTRY_BYTES, WINDOW_S
-from iris_py.patterns.registration import Execution, Registration
-from iris_py.patterns.service import Service
-from iris_py.patterns.service_events import RequestCancelled, RequestsStarted
+from iris_py.patterns.request import repetitions
+from iris_py.patterns.request.events import RequestCancelled, RequestsStarted
+from iris_py.patterns.request.registration import Execution, Registration
+from iris_py.patterns.request.repetitions import ENTRY_BYTES, WINDOW_S
+from iris_py.patterns.request.service import Service
+from iris_py.peers.group import Group
+from iris_py.peers.peer import Peer
+from iris_py.wire.headers import NO_HEADERS
+from iris_py.wire.packets import FAILURE, REJECTION, REPLY, Rejection
 from iris_security import Keyring, Secret
 from tests.profiles import examples
 
@@ -34,8 +35,8 @@ class DeduplicationMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patches = [
-            patch.object(deduplication, "REMEMBERED_MAX", REMEMBERED_MAX),
-            patch.object(deduplication, "REMEMBERED_BYTES_MAX", REMEMBERED_BYTES_MAX),
+            patch.object(repetitions, "REMEMBERED_MAX", REMEMBERED_MAX),
+            patch.object(repetitions, "REMEMBERED_BYTES_MAX", REMEMBERED_BYTES_MAX),
         ]
         for each in self.patches:
             each.start()

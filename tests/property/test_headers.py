@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py import packets
-from iris_py.headers import HEADERS_BYTES_MAX, NAME_BYTES_MAX, NO_HEADERS, Headers, decode_headers, encode_headers
-from iris_py.inbound import Inbound
-from iris_py.packets import MESSAGE, MESSAGE_BYTES
-from iris_py.patterns.deliveries import Deliveries
+from iris_py.node.inbound import Inbound
+from iris_py.patterns.topic.deliveries import Deliveries
+from iris_py.wire import packets
+from iris_py.wire.headers import HEADERS_BYTES_MAX, NAME_BYTES_MAX, NO_HEADERS, Headers, decode_headers, encode_headers
+from iris_py.wire.packets import MESSAGE, MESSAGE_BYTES
 
 NAMES = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=NAME_BYTES_MAX)
 VALUES = (

@@ -1,4 +1,4 @@
-"""Properties of iris_py/link.py: nothing depends on how the bytes were cut, and the queue is counted exactly."""
+"""Properties of iris_py/link/link.py: nothing depends on how the bytes were cut, and the queue is counted exactly."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from iris_py.handshake import ProtocolError
-from iris_py.lanes import CONTROL, FRAGMENT_BYTES, MULTICAST, UNICAST
-from iris_py.link import RECORD_BYTES_MAX, Link, LinkState
-from iris_py.link_events import CloseReason, LinkClosed
-from iris_py.testing.pair import LinkPair
+from iris_py.link.events import CloseReason, LinkClosed
+from iris_py.link.handshake import ProtocolError
+from iris_py.link.lanes import CONTROL, FRAGMENT_BYTES, MULTICAST, UNICAST
+from iris_py.link.link import RECORD_BYTES_MAX, Link, LinkState
+from iris_py.testing.cores.pair import LinkPair
 from iris_security import Keyring, Secret
 from tests.profiles import examples
 
 if TYPE_CHECKING:
-    from iris_py.testing.pair import End
+    from iris_py.testing.cores.pair import End
 
 KEYRING = Keyring(Secret(bytes(range(32))), network="test")
 GROUP, NONCE = b"g" * 16, b"n" * 12

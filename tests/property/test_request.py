@@ -1,4 +1,4 @@
-"""Properties of iris_py/patterns/request.py: each request has exactly one outcome, and it is a true one."""
+"""Properties of iris_py/patterns/request/requester.py: each request has exactly one outcome, and it is a true one."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py import packets
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
-from iris_py.group import Group, Member, Peer
-from iris_py.packets import CANCEL, REQUEST, Rejection
-from iris_py.patterns.request import ROUTED_RETRY_S, Requester
+from iris_py.patterns.request.requester import ROUTED_RETRY_S, Requester
+from iris_py.peers.group import Group
+from iris_py.peers.member import Member
+from iris_py.peers.peer import Peer
+from iris_py.wire import packets
+from iris_py.wire.packets import CANCEL, REQUEST, Rejection
 from iris_security import Keyring, Secret
 from tests.profiles import examples
 
 if TYPE_CHECKING:
-    from iris_py.link import Link
+    from iris_py.link.link import Link
 
 KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")
 LOCAL = NodeId(bytes(16))

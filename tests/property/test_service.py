@@ -1,4 +1,4 @@
-"""Properties of iris_py/patterns/service.py: bounds hold, and each request is answered at most once, by each that was asked."""
+"""Properties of iris_py/patterns/request/service.py: bounds hold, and whoever was asked answers a request at most once."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.group import Group, Peer
-from iris_py.packets import DECLINE, FAILURE, REJECTION, REPLY, SURVEY_IDS, decode_answer
-from iris_py.patterns.registration import Execution, Registration
-from iris_py.patterns.service import Service
-from iris_py.patterns.service_events import RegistrationDrained, RequestCancelled, RequestsStarted
+from iris_py.patterns.request.events import RegistrationDrained, RequestCancelled, RequestsStarted
+from iris_py.patterns.request.registration import Execution, Registration
+from iris_py.patterns.request.service import Service
+from iris_py.peers.group import Group
+from iris_py.peers.peer import Peer
+from iris_py.wire.packets import DECLINE, FAILURE, REJECTION, REPLY, SURVEY_IDS, decode_answer
 from iris_security import Keyring, Secret
 from tests.profiles import examples
 

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import iris_py as iris
+from iris_py.patterns.topic.names import TopicTrie, parse_pattern, parse_topic
 from iris_py.testing import NodeSimulation, VirtualLoop
-from iris_py.topics import TopicTrie, parse_pattern, parse_topic
 from tests.profiles import examples
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from typing import Any, TypeVar
 
-    from iris_py.client import Node
-    from iris_py.subscriptions import Subscription
+    from iris_py.api.node import Node
+    from iris_py.api.subscription import Subscription
 
     Result = TypeVar("Result")
 

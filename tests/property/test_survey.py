@@ -11,16 +11,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py import packets
 from iris_py.errors import NoMembers
-from iris_py.group import DIRECT_MEMBERS_MAX, Group, Member, Peer
-from iris_py.packets import CANCEL, DECLINE, FAILURE, REJECTION, REPLY, SURVEY, Rejection
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded, Surveyor
+from iris_py.peers.group import DIRECT_MEMBERS_MAX, Group
+from iris_py.peers.member import Member
+from iris_py.peers.peer import Peer
+from iris_py.wire import packets
+from iris_py.wire.packets import CANCEL, DECLINE, FAILURE, REJECTION, REPLY, SURVEY, Rejection
 from iris_security import Keyring, Secret
 from tests.profiles import examples
 
 if TYPE_CHECKING:
-    from iris_py.link import Link
+    from iris_py.link.link import Link
 
 KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")
 LOCAL = NodeId(bytes(16))

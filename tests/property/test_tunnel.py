@@ -16,9 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.group import Group, Peer
-from iris_py.patterns.tunnel import PIECE_CHARGE, WINDOW_BYTES_MIN, TunnelEnd, Way
-from iris_py.patterns.tunnel_ring import HEADER, RESEND_S_MAX, RingWay
+from iris_py.patterns.tunnel.end import PIECE_CHARGE, WINDOW_BYTES_MIN, TunnelEnd, Way
+from iris_py.patterns.tunnel.ring_way import HEADER, RESEND_S_MAX, RingWay
+from iris_py.peers.group import Group
+from iris_py.peers.peer import Peer
 from iris_security import Keyring, Secret, TransportKeys
 
 KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")

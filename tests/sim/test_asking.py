@@ -13,13 +13,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import iris_py as iris
-from iris_py.asking import Asker
+from iris_py.api.bulk import Asker
 from iris_py.testing import NodeSimulation, VirtualNetwork, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iris_py.client import Node
+    from iris_py.api.node import Node
 
 
 @dataclass(frozen=True)

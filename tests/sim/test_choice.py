@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
-from iris_py.patterns.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
+from iris_py.peers.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
 from iris_py.testing import NodeSimulation, run
 
 if TYPE_CHECKING:

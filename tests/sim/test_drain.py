@@ -12,7 +12,7 @@ import iris_py as iris
 from iris_py.testing import NodeSimulation, run
 
 if TYPE_CHECKING:
-    from iris_py.client import Node
+    from iris_py.api.node import Node
 
 REQUESTS_PER_S = 500
 #: So many at once: then there is always something that waits.

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iris_py import groups
+from iris_py.peers import groups
 from iris_py.testing import NodeSimulation, run
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     import iris_py as iris
-    from iris_py.client import Node
+    from iris_py.api.node import Node
 
 TICK_S = 0.01
 

@@ -13,7 +13,7 @@ import pytest
 from iris_overlay.events import Cast, GroupJoined, GroupLeft, ViewChanged
 from iris_overlay.groups.messages import FANOUT_MAX, VIEW_MAX, WATCHERS_MAX, CastDown, decode_group_message
 from iris_overlay.ids import GroupId
-from iris_py.testing.group_simulation import GroupSimulation, SimulatedNode
+from iris_py.testing.cores.groups import GroupSimulation, SimulatedNode
 
 ECHO = GroupId(b"echo".ljust(16))
 GROUPS = [GroupId(bytes([fill]) * 16) for fill in (5, 45, 85)]

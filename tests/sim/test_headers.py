@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
-from iris_py import packets
-from iris_py.headers import HEADERS_BYTES_MAX, Headers
 from iris_py.testing import NodeSimulation, run
+from iris_py.wire import packets
+from iris_py.wire.headers import HEADERS_BYTES_MAX, Headers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from iris_py.client import Node
-    from iris_py.headers import HeaderValue
+    from iris_py.api.node import Node
+    from iris_py.wire.headers import HeaderValue
 
 GIVEN: dict[str, HeaderValue] = {"tenant": "grün", "key": b"\xff\x00", "attempt": 3, "share": 0.25, "urgent": True}
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import iris_py as iris
-from iris_py.broadcasts import QUEUE_BYTES_MAX
-from iris_py.link_config import LinkConfig
-from iris_py.node_base import SENT_PER_TURN_MAX
+from iris_py.api.base import SENT_PER_TURN_MAX
+from iris_py.api.broadcasts import QUEUE_BYTES_MAX
+from iris_py.link.config import LinkConfig
 from iris_py.testing import NodeSimulation, VirtualLoop, VirtualNetwork, run
 from iris_py.testing.virtual import run_in_network
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from iris_py.client import Node
+    from iris_py.api.node import Node
 
 CLUSTERS = ("accounts", "billing", "catalogue", "delivery")
 #: A message and its acknowledgement, on the slowest pair of hosts, with a little for pieces that pause.

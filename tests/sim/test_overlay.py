@@ -1,6 +1,6 @@
 """Whole networks of overlays: join, serve, die, rejoin, storms, outages, partitions, and faults by chance.
 
-What has to hold at all times is checked by the simulation itself (`iris_py/testing/overlay_checks.py`); here is what happens.
+The simulation itself checks what has to hold at all times (`iris_py/testing/cores/overlay_checks.py`); here is what happens.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from iris_overlay.events import (
 )
 from iris_overlay.groups.messages import VIEW_MAX
 from iris_overlay.ids import GroupId
-from iris_py.testing.overlay_faults import FaultSchedule, Run, run_schedule
-from iris_py.testing.overlay_wires import Faults, Reach
-from iris_py.testing.simulation import OverlaySimulation
+from iris_py.testing.cores.overlay import OverlaySimulation
+from iris_py.testing.cores.overlay_faults import FaultSchedule, Run, run_schedule
+from iris_py.testing.cores.overlay_wires import Faults, Reach
 
 ECHO = GroupId(b"echo".ljust(16))
 LEAVES = 16
@@ -442,8 +442,8 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 SMALL_RUN = """
-from iris_py.testing.overlay_wires import Faults
-from iris_py.testing.simulation import OverlaySimulation
+from iris_py.testing.cores.overlay_wires import Faults
+from iris_py.testing.cores.overlay import OverlaySimulation
 from iris_overlay.ids import GroupId
 simulation = OverlaySimulation(seed=5, faults=Faults(datagram_lost=0.2))
 group = GroupId(bytes(16))

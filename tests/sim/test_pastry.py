@@ -7,7 +7,7 @@ import math
 import pytest
 
 from iris_overlay.ring.neighbours import GIVEN_UP_S
-from iris_py.testing.pastry_simulation import PastrySimulation
+from iris_py.testing.cores.pastry import PastrySimulation
 
 
 def check(simulation: PastrySimulation, given_up_max: int = 0) -> None:

@@ -14,7 +14,7 @@ from iris_py.testing import NodeSimulation, run
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from iris_py.client import Node
+    from iris_py.api.node import Node
 
 SERVICE_S = 0.01
 LANES = 8

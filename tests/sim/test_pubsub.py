@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
-from iris_py.client import CLOSE_TIMEOUT_S
-from iris_py.patterns.coverage import TOPIC_GROUPS_MAX
-from iris_py.subscriptions import BURST_S
+from iris_py.api.node import CLOSE_TIMEOUT_S
+from iris_py.api.subscription import BURST_S
+from iris_py.patterns.topic.coverage import TOPIC_GROUPS_MAX
 from iris_py.testing import NodeSimulation, run
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from iris_py.client import Node
-    from iris_py.subscriptions import Subscription
+    from iris_py.api.node import Node
+    from iris_py.api.subscription import Subscription
 
 
 def simulate(

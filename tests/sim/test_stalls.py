@@ -8,7 +8,7 @@ import pytest
 
 from iris_overlay.events import ConnectFailed, PeerDied
 from iris_overlay.ids import ID_BYTES, GroupId
-from iris_py.testing.simulation import OverlaySimulation
+from iris_py.testing.cores.overlay import OverlaySimulation
 
 #: A stopped node is out of every view within 3 s.
 STOPPED_S = 4.0

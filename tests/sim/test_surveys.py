@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
-from iris_py import surveys
+from iris_py.api import survey
 from iris_py.testing import NodeSimulation, run
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from iris_py.client import Node
+    from iris_py.api.node import Node
 
 #: There and back on the slowest pair of hosts, a dial, and a little for pieces that pause.
 QUICK_S = 0.02
@@ -370,7 +370,7 @@ async def _join(member: Node, voter: Voter) -> None:
 
 
 def test_replies_that_nobody_takes_are_held_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surveys, "REPLIES_BYTES_MAX", 5)
+    monkeypatch.setattr(survey, "REPLIES_BYTES_MAX", 5)
 
     async def scenario(simulation: NodeSimulation) -> None:
         asker, _members = await serve(simulation, *(Voter(name) for name in "abc"))
@@ -378,7 +378,7 @@ def test_replies_that_nobody_takes_are_held_in_bounded_memory(monkeypatch: pytes
         assert (len(answers), answers.dropped, answers.missing_count, answers.is_complete) == (2, 1, 0, False)
         assert asker.statistics().drops == {"survey_replies_full": 1}
         assert len([reply async for reply in asker.survey("voters", b"")]) == 3  # taken as they come
-        monkeypatch.setattr(surveys, "REPLIES_MAX", 1)
+        monkeypatch.setattr(survey, "REPLIES_MAX", 1)
         assert len(await asker.survey("voters", b"")) == 1
 
     simulate(scenario)

@@ -15,16 +15,16 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
 import iris_py as iris
-from iris_py.headers import HEADERS_BYTES_MAX
 from iris_py.testing import VirtualNetwork, run
 from iris_py.tracing import context_of, find_tracing
+from iris_py.wire.headers import HEADERS_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from iris_py.client import Node
+    from iris_py.api.node import Node
 
 
 class Traces:

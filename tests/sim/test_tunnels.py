@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from iris_py.client import Node
+    from iris_py.api.node import Node
 
 #: The bound of docs/design.md 3.6, and a round trip on top of it.
 LOST_WITHIN_S = 3.1

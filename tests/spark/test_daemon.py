@@ -271,7 +271,7 @@ from spark_connector.daemon import start_early
 early = start_early()
 from spark_connector.spawn import run_ensure
 row = run_ensure(open("content", "rb").read(), early)
-light = not {"asyncio", "cryptography", "msgspec", "iris_py.client"} & set(sys.modules)
+light = not {"asyncio", "cryptography", "msgspec", "iris_py.api.node"} & set(sys.modules)
 zombies = open(f"/proc/self/task/{os.getpid()}/children").read()
 print(json.dumps({"early": early is not None, "light": light, "zombies": zombies, **row}), flush=True)
 sys.stdin.read()

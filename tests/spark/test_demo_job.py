@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import iris_py
-from iris_py.cli.demo_spark_terms import PROGRESS_TOPIC
-from iris_py.cli.lexer import count
+from iris_py.cli.demo.lexer import count
+from iris_py.cli.demo.spark_terms import PROGRESS_TOPIC
 from iris_security import Secret
 from spark_connector import decode_batch, demo_job, encode_batch
 from spark_connector.demo import explain, files_per_request, make_home

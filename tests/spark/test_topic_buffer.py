@@ -16,7 +16,7 @@ from spark_connector.topic_buffer import BATCHES_KEPT, SCHEMA, Arrival, Rows, Wa
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from iris_py.headers import HeaderValue
+    from iris_py.wire.headers import HeaderValue
 
 
 def messages(*payloads: bytes) -> list[Message]:

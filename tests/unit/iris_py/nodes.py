@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from iris_overlay.events import GroupJoined
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.node import NodeCore
-from iris_py.packets import MAX_MESSAGE_BYTES
-from iris_py.patterns.registration import Execution, Registration
-from iris_py.patterns.service_events import BroadcastReceived, RequestsStarted
-from iris_py.testing.pair import NodeCores
+from iris_py.node.core import NodeCore
+from iris_py.patterns.request.events import BroadcastReceived, RequestsStarted
+from iris_py.patterns.request.registration import Execution, Registration
+from iris_py.testing.cores.pair import NodeCores
+from iris_py.wire.packets import MAX_MESSAGE_BYTES
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from iris_py.errors import IrisError
-    from iris_py.group import Group
-    from iris_py.link_config import LinkConfig
+    from iris_py.link.config import LinkConfig
+    from iris_py.peers.group import Group
 
 SECRET = Secret(bytes(range(32)))
 

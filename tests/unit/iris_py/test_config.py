@@ -16,8 +16,8 @@ import pytest
 
 from iris_py.config import Config, default_secret, load_config
 from iris_py.errors import ConfigurationError
+from iris_py.files.secrets import read_secret_file, user_secret, write_secret_file
 from iris_py.net.addresses import format_address, is_loopback, parse_address
-from iris_py.net.secret_file import read_secret_file, user_secret, write_secret_file
 from iris_security.keyring import Keyring, Secret
 
 SECRET = Secret.from_bytes(bytes(range(32)))
@@ -254,7 +254,7 @@ def test_per_user_secret_is_made_once_and_private(tmp_path: Path) -> None:
 
 _START_TOGETHER = """
 import pathlib, sys
-from iris_py.net.secret_file import user_secret
+from iris_py.files.secrets import user_secret
 print("ready", flush=True)
 sys.stdin.readline()
 print(user_secret(pathlib.Path(sys.argv[1])).text)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iris_py.net.remembered import REMEMBERED_MAX, RememberedPeers
+from iris_py.files.remembered import REMEMBERED_MAX, RememberedPeers
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -61,7 +61,7 @@ def test_modules_are_imported_when_they_are_needed() -> None:
     program = "import iris_py.cli.app, iris_py.cli.calling, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert not loaded & {"rich", "rich.progress", "iris_py.cli.demo", "iris_py.cli.serving"}
+    assert not loaded & {"rich", "rich.progress", "iris_py.cli.demo.command", "iris_py.cli.serving"}
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

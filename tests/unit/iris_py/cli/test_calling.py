@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import iris_py
+from iris_py.api.info import Member, Members
 from iris_py.cli import calling
 from iris_py.cli.outcome import ExitCode
-from iris_py.views import Member, Members
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

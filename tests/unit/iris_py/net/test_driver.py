@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from iris_overlay.events import DialRequested
-from iris_py.link import RECORD_BYTES_MAX
+from iris_py.link.link import RECORD_BYTES_MAX
 from iris_py.net.driver import (
     EXHAUSTED_TOLD_S,
     PORT_ATTEMPTS_MAX,

@@ -9,16 +9,18 @@ import pytest
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py import packets
 from iris_py.errors import IrisError, NodeClosed, NoMembers, RequestTimeout
-from iris_py.group import Group, Member, Peer
-from iris_py.packets import CANCEL, DECLINE, FAILURE, REJECTION, REPLY, SURVEY, Rejection, encode_answer
 from iris_py.patterns import survey
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded, SurveyEvent, Surveyor
+from iris_py.peers.group import Group
+from iris_py.peers.member import Member
+from iris_py.peers.peer import Peer
+from iris_py.wire import packets
+from iris_py.wire.packets import CANCEL, DECLINE, FAILURE, REJECTION, REPLY, SURVEY, Rejection, encode_answer
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
-    from iris_py.link import Link
+    from iris_py.link.link import Link
 
 KEYRING = Keyring(Secret(bytes(range(32))), network="test")
 LOCAL = NodeId(bytes(16))

@@ -1,0 +1,92 @@
+"""What all parts of the public node stand on: the core, its driver, and waiting until there is room."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from iris_overlay.errors import OverlayError
+from iris_py.api.opening import Closable
+from iris_py.errors import ConfigurationError, NodeClosed
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable
+
+    from iris_py.net.busy_poll import BusyPoll
+    from iris_py.net.driver import Driver
+    from iris_py.node.core import NodeCore
+    from iris_py.tracing import Tracing
+    from iris_py.wire.headers import Headers
+
+#: Broadcasts, publications and subscriptions that may pass without a turn of the event loop. A loop of them that never waits,
+#: for nobody is there or nobody has to be told, would otherwise stop everything else. Too small: batches stay small.
+SENT_PER_TURN_MAX = 256
+
+#: The nodes that were made and may be open.
+nodes: WeakSet[NodeBase] = WeakSet()
+
+
+class NodeBase(Closable):
+    """The state that the parts of :class:`~iris_py.api.node.Node` share."""
+
+    _core: NodeCore
+    _driver: Driver
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        nodes.add(self)
+        self._leaves: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
+        self._closing: asyncio.Task[None] | None = None
+        self._room_waiters: list[asyncio.Future[None]] = []
+        self._tracing: Tracing | None = None  # looked at once for everything that is sent: it must cost no more than that
+        self._busy_poll: BusyPoll | None = None
+        self._unrested = 0  # what was sent and subscribed to since the event loop had a turn
+
+    def _check_open(self) -> None:
+        if self._closing is not None:
+            raise NodeClosed
+
+    async def _send_to_all(
+        self, send: Callable[[str, bytes, float, Headers], int | None], name: str, payload: bytes, headers: Headers
+    ) -> int:
+        """Broadcast or publish, as soon as there is room.
+
+        Args:
+            send: The command; returns to how many it was sent, None while it has to wait.
+            name: The cluster or the topic.
+            payload: The message.
+            headers: What travels beside it.
+        """
+        try:
+            while (count := send(name, payload, self._loop.time(), headers)) is None:
+                self._driver.wake()
+                await self._wait_for_room()
+                self._check_open()
+        except (ValueError, OverlayError) as exc:
+            raise ConfigurationError(str(exc)) from exc
+        self._driver.wake()
+        self._unrested += 1
+        if self._unrested >= SENT_PER_TURN_MAX:
+            self._unrested = 0
+            await asyncio.sleep(0)
+        return count
+
+    async def _wait_for_room(self) -> None:
+        """Wait until something changed that somebody may have waited for: room on a link, or a first view."""
+        waiter = self._loop.create_future()
+        self._room_waiters.append(waiter)
+        await waiter
+
+    def _handle_room(self) -> None:
+        waiters, self._room_waiters = self._room_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+async def close_nodes() -> None:
+    """Close the nodes of the running loop that the program has left open."""
+    loop = asyncio.get_running_loop()
+    await asyncio.gather(*(node._end() for node in list(nodes) if node._loop is loop))

@@ -1,0 +1,163 @@
+"""The broadcasts that one registration has received and its handler has not yet taken.
+
+A sender can be faster than a handler, and one read can bring thousands of broadcasts. So a queue that has grown long stops
+the reading of those links that fill it: TCP then slows the senders down, whose ``broadcast()`` waits. But a link carries
+everybody's requests and replies too, which a stuck handler must not hold up: after ``PAUSE_S_MAX`` reading goes on, and what
+the queue cannot hold is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from iris_py.api.failures import is_cancelled, is_interrupt
+from iris_py.patterns.messages import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from iris_py.api.failures import FailureLog
+    from iris_py.link.link import Link
+    from iris_py.node.core import NodeCore
+    from iris_py.patterns.request.events import BroadcastReceived
+    from iris_py.tracing import Tracing
+
+logger = logging.getLogger("iris_py")
+
+#: Above this many waiting broadcasts their senders are slowed down, until a quarter is left.
+QUEUE_HIGH = 512
+#: How long at most a link is not read for the sake of a slow handler. Long enough for a handler that is merely behind, short
+#: against every keep-alive.
+PAUSE_S_MAX = 0.25
+#: What a queue holds at most. One read of tiny messages from each of a few senders fits; more means that the handler is stuck.
+QUEUE_MESSAGES_MAX = 65_536
+QUEUE_BYTES_MAX = 64 * 1024 * 1024
+
+
+class BroadcastQueue:
+    """Hands broadcasts to a handler, one at a time and in order.
+
+    Args:
+        core: The node, which counts what is dropped.
+        handle: The handler.
+        pause: Stops reading from a link.
+        resume: Goes on reading from a link.
+        failures: Is told what the handler raises.
+        tracing: The spans of the node, if it has some.
+    """
+
+    def __init__(
+        self,
+        core: NodeCore,
+        handle: Callable[[Message], Awaitable[None]],
+        pause: Callable[[Link], None],
+        resume: Callable[[Link], None],
+        failures: FailureLog,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._core = core
+        self._handle = handle
+        self._pause = pause
+        self._resume = resume
+        self._failures = failures
+        self._tracing = tracing
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[BroadcastReceived] = deque()
+        self._waiting_bytes = 0
+        self._more = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._paused: dict[Link, None] = {}
+        self._may_pause = True
+        self._timer: asyncio.TimerHandle | None = None
+        self._consumer: asyncio.Task[None] | None = None
+
+    def put(self, event: BroadcastReceived) -> None:
+        """Queue a broadcast; drops it, counted, if the handler is hopelessly behind."""
+        waiting = self._waiting
+        size = len(event.payload) + len(event.headers.encoded)
+        if waiting and (len(waiting) >= QUEUE_MESSAGES_MAX or self._waiting_bytes + size > QUEUE_BYTES_MAX):
+            self._drop(event)
+            return
+        waiting.append(event)
+        self._waiting_bytes += size
+        if len(waiting) > QUEUE_HIGH and self._may_pause:
+            link = event.source.link
+            if link is not None and link not in self._paused:
+                self._slow_down(link)
+        if not self._more.is_set():
+            self._more.set()
+            self._idle.clear()
+            if self._consumer is None:
+                self._consumer = self._loop.create_task(self._consume())
+
+    async def join(self) -> None:
+        """Wait until everything that was queued has been handled."""
+        await self._idle.wait()
+
+    def abort(self) -> list[asyncio.Task[None]]:
+        """Handle nothing more; returns the task that ends."""
+        self._release()
+        if self._consumer is None:
+            return []
+        self._consumer.cancel()
+        return [self._consumer]
+
+    async def _consume(self) -> None:
+        waiting = self._waiting
+        while True:
+            await self._more.wait()
+            while waiting:
+                event = waiting.popleft()
+                self._waiting_bytes -= len(event.payload) + len(event.headers.encoded)
+                try:
+                    group = event.registration.group
+                    message = Message(event.payload, event.source.name, event.sequence, group.name, "", 0, event.headers)
+                    if self._tracing is None:
+                        await self._handle(message)
+                    else:
+                        with self._tracing.process(group.name, message.source, message, len(message.payload)):
+                            await self._handle(message)
+                except BaseException as exc:
+                    self._handle_raised(exc)
+                if len(waiting) <= QUEUE_HIGH // 4 and not (self._may_pause and not self._paused):
+                    self._may_pause = True
+                    self._release()
+            self._more.clear()
+            self._idle.set()
+
+    def _handle_raised(self, error: BaseException) -> None:
+        """The handler has raised whatever it may be: what is not its own goes on."""
+        is_own = not is_interrupt(error) and not is_cancelled(error)
+        if not is_own or self._loop.is_closed():
+            self._idle.set()  # nobody handles the rest
+            raise error
+        self._failures.log(error, self._loop.time())
+
+    def _slow_down(self, link: Link) -> None:
+        self._paused[link] = None
+        self._pause(link)
+        if self._timer is None:
+            self._timer = self._loop.call_later(PAUSE_S_MAX, self._give_up)
+
+    def _give_up(self) -> None:
+        """The handler is stuck: others must not wait for it. Nobody is slowed down again before it has caught up."""
+        self._may_pause = False
+        self._release()
+
+    def _release(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        paused, self._paused = self._paused, {}
+        for link in paused:
+            self._resume(link)
+
+    def _drop(self, event: BroadcastReceived) -> None:
+        if self._core.count_drop("broadcast_queue_full") == 1:
+            logger.warning(
+                "broadcasts to %r come faster than the handler takes them; dropping the newest", event.registration.group.name
+            )

@@ -1,0 +1,148 @@
+"""Many requests of one program to one cluster: without a task, a future and a turn of the event loop for each.
+
+A pipeline has hundreds of requests under way and waits for none of them alone. To it :meth:`iris_py.Node.request` gives what it
+does not need: a coroutine and a future for each, which cost as much as half of the request itself. Here questions are handed
+over many at once, and what became of them is told as it comes: all that one read of a link has brought, in one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from iris_overlay.errors import OverlayError
+from iris_py.errors import ConfigurationError, IrisError
+from iris_py.patterns.request.pending import Ticket
+from iris_py.wire.headers import NO_HEADERS
+from iris_py.wire.packets import as_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iris_py.api.node import Node
+    from iris_py.tracing import Call
+
+__all__ = ["Asked", "Asker"]
+
+#: So many leave before the next are made: members work on the first of a full window while the rest of it is being made.
+#: Too few: each list costs a record and a system call; too many: members wait.
+TOGETHER_MAX = 128
+
+
+class Asked(Protocol):
+    """What is asked."""
+
+    @property
+    def key(self) -> str | bytes:
+        """What the request is, for members that have executed it, as for :meth:`iris_py.Node.request`."""
+        ...
+
+    @property
+    def payload(self) -> bytes | None:
+        """The request; not None when it is asked."""
+        ...
+
+
+Question = TypeVar("Question", bound=Asked)
+
+
+class Asker(Generic[Question]):
+    """Asks a cluster many things; each one is idempotent and has a key. Belongs to the event loop of its node.
+
+    Args:
+        node: Who asks.
+        cluster: Whom.
+        timeout: Seconds until :exc:`RequestTimeout`, for each.
+        on_outcomes: Told what became of questions: those whose outcomes came together, each with its reply or its error,
+            which is one of :meth:`iris_py.Node.request`. Called in the event loop, never while :meth:`ask` runs; every
+            question that is not cancelled is told once.
+        on_member: Told who replied to a question: its id (hex), right before the reply is.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        cluster: str,
+        timeout: float,
+        on_outcomes: Callable[[list[tuple[Question, bytes | IrisError]]], None],
+        on_member: Callable[[Question, str], None] | None = None,
+    ) -> None:
+        self._node = node
+        self._cluster = cluster
+        self._timeout = timeout
+        self._on_outcomes = on_outcomes
+        self._on_member = on_member
+        self._calls: dict[Question, Call] = {}  # their spans
+        self._outcomes: list[tuple[Question, bytes | IrisError]] = []
+
+    def ask(self, questions: Sequence[Question]) -> None:
+        """Ask, all at once. Each question is asked once at a time."""
+        for first in range(0, len(questions), TOGETHER_MAX):
+            self._ask_together(questions[first : first + TOGETHER_MAX])
+
+    def cancel(self) -> None:
+        """Forget everything that is under way, and tell members; nothing is told about it any more."""
+        self._node._core.requester.cancel_all(lambda token: type(token) is Ticket and token.asker is self)
+        self._outcomes.clear()
+        for call in self._calls.values():
+            call.end(asyncio.CancelledError())
+        self._calls.clear()
+        self._node._driver.wake()
+
+    def receive_outcome(self, ticket: Ticket, outcome: bytes | IrisError) -> None:
+        """Note what became of a question; for the node."""
+        if self._on_member is not None and ticket.member:
+            self._on_member(ticket.question, ticket.member.hex())
+        self._note(ticket.question, outcome)
+
+    def _note(self, question: Question, outcome: bytes | IrisError) -> None:
+        if not self._outcomes:
+            self._node._loop.call_soon(self._tell)
+        self._outcomes.append((question, outcome))
+
+    # --
+
+    def _ask_together(self, questions: Sequence[Question]) -> None:
+        node = self._node
+        if node._tracing is None and node._closing is None:
+            try:
+                asked = []
+                for question in questions:
+                    payload = question.payload
+                    asked.append(
+                        (Ticket(self, question), question.key, payload if type(payload) is bytes else as_bytes(payload))
+                    )
+                node._core.request_many(self._cluster, asked, self._timeout, node._loop.time())
+            except (IrisError, ValueError, TypeError, OverlayError):
+                self._ask_one_by_one(questions)  # which finds out whose error it is
+        else:
+            self._ask_one_by_one(questions)
+        node._driver.transmit_now()
+
+    def _ask_one_by_one(self, questions: Sequence[Question]) -> None:
+        node, now = self._node, self._node._loop.time()
+        for question in questions:
+            headers = NO_HEADERS
+            try:
+                node._check_open()
+                content = as_bytes(question.payload)
+                if node._tracing is not None:
+                    call = self._calls[question] = node._tracing.call("request", self._cluster, NO_HEADERS)
+                    headers = call.headers
+                node._core.request(
+                    self._cluster, content, self._timeout, True, Ticket(self, question), now, question.key, None, headers
+                )
+            except IrisError as exc:
+                self._note(question, exc)
+            except (ValueError, TypeError, OverlayError) as exc:
+                self._note(question, ConfigurationError(str(exc)))
+
+    def _tell(self) -> None:
+        outcomes, self._outcomes = self._outcomes, []
+        if self._calls:
+            for question, outcome in outcomes:
+                call = self._calls.pop(question, None)
+                if call is not None:
+                    call.end(outcome if isinstance(outcome, IrisError) else None)
+        if outcomes:  # none if they were cancelled meanwhile
+            self._on_outcomes(outcomes)

@@ -1,0 +1,72 @@
+"""How an application starts a node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_py.api.node import Node, start_node
+from iris_py.api.opening import Opening
+from iris_py.config import Config, load_config
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from iris_py.tracing import TracingSetting
+    from iris_security import Keyring, Secret
+
+
+def connect(
+    *,
+    network: str | None = None,
+    secret: Secret | str | bytes | None = None,
+    keyring: Keyring | None = None,
+    listen: str | None = None,
+    seeds: Sequence[str] | None = None,
+    zone: str | None = None,
+    discovery: bool | None = None,
+    max_message_bytes: int | None = None,
+    tracing: TracingSetting = None,
+    busy_poll: bool | None = None,
+    config: Config | Path | str | None = None,
+) -> Opening[Node]:
+    """Start a node and find the others of its network. Use with ``await`` or ``async with``.
+
+    Every argument goes before the ``IRIS_*`` environment, that before the TOML file, that before the defaults. With nothing
+    at all the node belongs to the network of this user on this machine.
+
+    Args:
+        network: The name of the network.
+        secret: The network secret, as ``iris keys new`` shows it.
+        keyring: Instead of a secret: several generations, or secrets for single clusters.
+        listen: ``host:port`` to listen on; port 0 takes a free one.
+        seeds: ``host:port`` of nodes to dial, besides those that are discovered.
+        zone: Where this node is, for example ``eu-west/a``.
+        discovery: Whether to find nodes by beacons and remembered peers.
+        max_message_bytes: The largest payload of a request, reply or other message that this node sends: 16 MiB by default,
+            at most 64 MiB. Of others it takes up to 64 MiB.
+        tracing: Whether to make spans of OpenTelemetry: by default if the program has set it up before this call, True also if
+            it does so later, False never. Or the provider of tracers to make them with.
+        busy_poll: Whether the event loop turns for up to 250 us after a request, when no other is under way, rather than sleep
+            at once. By default it does: a quick reply comes some 60 us sooner, for hardly more processor time, as sleeping and
+            waking take as much. False where processors are scarce. Without effect where there is only one.
+        config: A TOML file, or a :class:`~iris_py.config.Config`.
+
+    Raises:
+        ConfigurationError: A setting is wrong.
+        HandshakeError: Somebody answers at every seed, and none of them holds this secret.
+    """
+    settings = load_config(
+        network=network,
+        secret=secret,
+        keyring=keyring,
+        listen=listen,
+        seeds=seeds,
+        zone=zone,
+        discovery=discovery,
+        max_message_bytes=max_message_bytes,
+        tracing=tracing,
+        busy_poll=busy_poll,
+        config=config,
+    )
+    return Opening(start_node(settings))

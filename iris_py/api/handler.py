@@ -1,0 +1,144 @@
+"""What a member does: a handler, which users write, or a function instead of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from contextvars import ContextVar
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from iris_py.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from iris_py.api.tunnel import Tunnel
+    from iris_py.patterns.messages import Message, Request
+
+#: Requests of one registration that run at once, for handlers that await. More only queue in the handler's own resources.
+CONCURRENCY = 128
+#: Requests of one registration that run at once, for plain functions: each has a thread then. As many as thread pools
+#: usually have.
+THREADS = 32
+#: Requests that wait at a registration before it answers that it is full.
+QUEUE_MESSAGES = 1024
+
+
+#: The cluster for which the handler runs in whose context this is; what it waits for keeps one of its member's places.
+handled_cluster: ContextVar[str] = ContextVar("handled_cluster", default="")
+#: The methods of a handler.
+HOOKS: Final = ("on_request", "on_requests", "on_survey", "on_broadcast", "on_tunnel")
+#: How much a name has to be like one of these to be taken for a slip, from 0 to 1: one or two letters that are missing, doubled
+#: or exchanged. Too small: names that mean something else are refused; too large: slips pass, and the method is never called.
+SIMILAR_MIN: Final = 0.85
+
+
+class Handler:
+    """What a member does. Override what the cluster is asked to do."""
+
+    async def on_request(self, request: Request) -> bytes:
+        """Answer a request.
+
+        What this raises reaches the caller as a :exc:`~iris_py.RemoteError`. It is cancelled when the caller gives up.
+        """
+        if not answers_together(self):
+            raise NotImplementedError(f"{type(self).__qualname__} does not answer requests")
+        (answer,) = check_answers(await self.on_requests([request]), 1)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def on_requests(self, requests: Sequence[Request]) -> Sequence[bytes | Exception]:
+        """Answer several requests with one call: override it, and not :meth:`on_request`, where many cost little more than one.
+
+        So it is with most models and databases. A call gets what came together, or has waited for room together: one request
+        when there is little to do, and at most ``concurrency`` of the registration. While one call runs another one may begin,
+        with what there is room for still.
+
+        It is cancelled when none of the callers waits any more.
+
+        Args:
+            requests: At least one.
+
+        Returns:
+            The reply to each, in their order; for one that has failed, the exception that its caller gets as a
+            :exc:`~iris_py.RemoteError`. What this raises they all get.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} does not answer requests together")
+
+    async def on_survey(self, request: Request) -> bytes | None:
+        """Answer a survey, as every other member does; None says that this one has no answer. By default as a request.
+
+        What this raises is counted among the failures of the survey. It is cancelled when the survey ends.
+        """
+        return await self.on_request(request)
+
+    async def on_broadcast(self, message: Message) -> None:
+        """Take note of a broadcast. One at a time, in each sender's order; what this raises is logged."""
+
+    async def on_tunnel(self, tunnel: Tunnel) -> None:
+        """Serve a tunnel: when this returns the tunnel is closed, and the caller sees its clean end.
+
+        What this raises breaks the tunnel: the caller sees a :exc:`~iris_py.TunnelBroken` with its type and text. A tunnel that
+        breaks on the way is seen with the next send or receive here; the handler is not cancelled.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} does not serve tunnels")
+
+
+RequestFunction: TypeAlias = "Callable[[Request], bytes | Awaitable[bytes]]"
+
+
+def check_handler(handler: object) -> None:
+    """Refuse a handler that can only be a slip: a class in place of an instance of it, or one with a misspelt method.
+
+    Raises:
+        ConfigurationError: It is one of these.
+    """
+    if isinstance(handler, type) and not issubclass(handler, bytes | bytearray | memoryview):
+        raise ConfigurationError(
+            f"the handler is the class {handler.__qualname__} itself. Pass an instance of it: {handler.__qualname__}()."
+        )
+    if not any(hasattr(type(handler), hook) for hook in HOOKS):
+        return
+    for name in dir(type(handler)):
+        plain = name.lower().replace("_", "")
+        if name in HOOKS or name.startswith("_") or not plain.startswith("on"):
+            continue
+        for hook in HOOKS:
+            if SequenceMatcher(None, plain, hook.replace("_", "")).ratio() >= SIMILAR_MIN:
+                raise ConfigurationError(
+                    f"{type(handler).__qualname__}.{name}() is never called: is {hook}() meant? "
+                    "Correct the name, or begin it with an underscore if it is something else."
+                )
+
+
+def serves_tunnels(handler: Handler | RequestFunction) -> bool:
+    """Tell whether a handler has something to do with tunnels."""
+    return isinstance(handler, Handler) and type(handler).on_tunnel is not Handler.on_tunnel
+
+
+def answers_together(handler: Handler) -> bool:
+    """Tell whether a handler is to be given several requests with one call."""
+    return type(handler).on_requests is not Handler.on_requests
+
+
+def default_concurrency(handler: Handler | RequestFunction) -> int:
+    """Return how many requests a handler runs at once unless it is told otherwise."""
+    return CONCURRENCY if isinstance(handler, Handler) or is_async_function(handler) else THREADS
+
+
+def check_answers(answers: Sequence[bytes | Exception], count: int) -> Sequence[bytes | Exception]:
+    """Return what a handler of several requests returned, if it is a sequence with an answer for each."""
+    if not isinstance(answers, Sequence) or isinstance(answers, bytes | bytearray | memoryview | str):
+        raise TypeError(
+            f"on_requests returned {type(answers).__qualname__}, but it must be a list with a reply to each request"
+        )
+    if len(answers) != count:
+        raise ValueError(f"on_requests returned {len(answers)} replies to {count} requests")
+    return answers
+
+
+def is_async_function(function: RequestFunction) -> bool:
+    """Tell whether calling a function gives an awaitable."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

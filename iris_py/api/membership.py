@@ -1,0 +1,59 @@
+"""One handler under one cluster name."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from iris_py.api.opening import Closable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from iris_py.api.serving import Server
+    from iris_py.patterns.request.registration import Registration
+
+#: How long leaving and closing wait for running handlers before they are cancelled. Too small: work is cut off; too large: a
+#: stuck handler holds up the end of the program.
+DRAIN_TIMEOUT_S = 30.0
+
+
+class Membership(Closable):
+    """One handler under one cluster name, as :meth:`Node.join` returns it.
+
+    The underscored attributes are for :class:`~iris_py.api.node.Node` alone.
+    """
+
+    def __init__(
+        self,
+        registration: Registration,
+        server: Server,
+        leave: Callable[[Membership, float], Coroutine[object, object, None]],
+    ) -> None:
+        self._registration = registration
+        self._server = server
+        self._leave = leave
+        self._leaving: asyncio.Task[None] | None = None
+        self._drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster."""
+        return self._registration.group.name
+
+    def __repr__(self) -> str:
+        return f"<Membership in {self.cluster!r}>"
+
+    async def leave(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
+        """Leave without failing a request: tell everybody, finish what runs, then go. Harmless if it was left before.
+
+        Requests that wait here go to other members, or are finished too if there is none.
+
+        Args:
+            timeout: Seconds after which handlers that still run are cancelled, and what waits is turned away.
+        """
+        if self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_task(self._leave(self, timeout))
+        await asyncio.shield(self._leaving)
+
+    _end = leave

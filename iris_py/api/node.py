@@ -1,0 +1,561 @@
+"""The public node: what an application holds, with futures and tasks around the pure :class:`~iris_py.node.core.NodeCore`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections import deque
+from typing import TYPE_CHECKING
+
+from iris_overlay.errors import OverlayError
+from iris_overlay.events import Departed, GroupJoined, GroupLeft, Settled
+from iris_overlay.messages import NodeInfo
+from iris_py.api.handler import QUEUE_MESSAGES, Handler, check_handler, default_concurrency, serves_tunnels
+from iris_py.api.info import Member, Members, Statistics, describe
+from iris_py.api.membership import DRAIN_TIMEOUT_S, Membership
+from iris_py.api.opening import Opening
+from iris_py.api.request import Requesting
+from iris_py.api.seeds import Seeds
+from iris_py.api.serving import Server
+from iris_py.api.survey import Survey, Surveying
+from iris_py.api.topic import Publishing
+from iris_py.api.tunneling import TUNNELS, Tunneling, check_window
+from iris_py.config import default_secret
+from iris_py.errors import ConfigurationError, IrisError, NodeClosed, NoMembers
+from iris_py.files.remembered import RememberedPeers
+from iris_py.net import busy_poll
+from iris_py.net.addresses import advertised_addresses, parse_address
+from iris_py.net.driver import Driver, describe_dial_error
+from iris_py.net.sockets import SocketNetwork
+from iris_py.node.core import NodeCore
+from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
+from iris_py.patterns.request.events import BroadcastReceived, RegistrationDrained, RequestCancelled, RequestsStarted
+from iris_py.patterns.request.pending import Ticket
+from iris_py.patterns.request.registration import QUEUE_BYTES, Registration
+from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
+from iris_py.patterns.topic.events import RoomMade, SubscriptionReady, SubscriptionTold
+from iris_py.patterns.tunnel.end import WINDOW_BYTES
+from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
+from iris_py.peers.member import WEIGHT_MAX, WEIGHT_MIN
+from iris_py.tracing import find_tracing
+from iris_py.wire import packets
+from iris_py.wire.headers import encode_headers
+from iris_security import Keyring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from iris_overlay.config import Rng
+    from iris_py.api.handler import RequestFunction
+    from iris_py.config import Config
+    from iris_py.net.network import Network
+    from iris_py.node.events import NodeEvent
+    from iris_py.peers.group import Group
+    from iris_py.wire.headers import HeaderValue
+
+logger = logging.getLogger("iris_py")
+
+#: How long closing waits at least for the last bytes to leave; more is what ``close(timeout=)`` leaves, for links that move
+#: something: one on which nothing moves ends by itself.
+CLOSE_TIMEOUT_S = 2.0
+#: How long :func:`connect` looks at seeds that end connections in the middle of the handshake. The dials that decide whether
+#: they are nodes of another network take a third of a second; too large: a seed that is killed and goes silent holds it up.
+SEEDS_TIMEOUT_S = 3.0
+#: Leaving that takes longer says what it waits for. Too small: it says so of every request that runs; too large: who stops a
+#: program wonders whether it hangs.
+LEAVING_TOLD_S = 1.0
+
+
+class Node(Requesting, Publishing, Surveying, Tunneling):
+    """A member of a network. Made by :func:`iris_py.connect`; all methods belong to the event loop that made it."""
+
+    def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
+        super().__init__()
+        self._config = config
+        self._tracing = find_tracing(config.tracing, lambda reason: self._core.count_drop(reason))
+        self._keyring = keyring
+        self._driver = Driver(network or SocketNetwork(), self)
+        if config.busy_poll and network is None and busy_poll.is_useful():  # where time is virtual none passes while one looks
+            self._busy_poll = busy_poll.BusyPoll(self._loop)
+        self._is_remembered = config.discovery and network is None  # the files tell of this machine, and of no other network
+        self._remembered: RememberedPeers | None = None
+        self._memberships: dict[Registration, Membership] = {}
+        self._settled: asyncio.Future[None] = self._loop.create_future()
+        self._departed: asyncio.Future[None] = self._loop.create_future()
+        self._joins: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
+        self._seeds = Seeds(config.seeds)
+        self._seeds_changed = asyncio.Event()
+
+    # -- what it is
+
+    @property
+    def id(self) -> str:
+        """The node id: 32 hexadecimal digits, new for every process."""
+        return self._core.info.id.hex()
+
+    @property
+    def address(self) -> str:
+        """The ``host:port`` that others dial."""
+        return self._core.info.addresses[0]
+
+    @property
+    def zone(self) -> str:
+        """Where the node says it is."""
+        return self._core.info.zone
+
+    @property
+    def network(self) -> str:
+        """The name of the network."""
+        return self._keyring.network
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest payload that it sends."""
+        return self._config.max_message_bytes
+
+    def nodes(self) -> tuple[Member, ...]:
+        """Return every node of the network that this one knows, itself first. Of a large network that is a small part.
+
+        :attr:`network_size` says of how many.
+        """
+        return tuple(describe(info) for info in (self._core.info, *self._core.overlay.peers()))
+
+    def unreached_seeds(self) -> dict[str, str]:
+        """Return the seeds where no node of the network answers, each with what is known of it, as in "is silent".
+
+        They are dialled again and again.
+        """
+        return self._seeds.unreached
+
+    @property
+    def network_size(self) -> int:
+        """About how many nodes the network has, this one included: exactly up to 16 others, within a quarter or so beyond."""
+        return max(self._core.overlay.size_estimate(), len(self._core.overlay.peers()) + 1)
+
+    def statistics(self) -> Statistics:
+        """Return what the node has done since it started."""
+        requester, service = self._core.requester, self._core.service
+        drops = dict(self._core.drops)
+        if requester.late:
+            drops["late_reply"] = requester.late
+        if self._core.surveyor.late:
+            drops["late_answer"] = self._core.surveyor.late
+        if self._core.peers.refused:
+            drops["refused_connection"] = self._core.peers.refused
+        if service.repetitions.forgotten:
+            drops["remembered_reply"] = service.repetitions.forgotten
+        return Statistics(
+            requester.sent,
+            requester.replied,
+            requester.retries,
+            service.executed,
+            dict(service.rejected),
+            drops,
+            service.repetitions.repeated,
+            requester.failed,
+            requester.hedged,
+        )
+
+    # -- what it does
+
+    def join(
+        self,
+        cluster: str,
+        handler: Handler | RequestFunction,
+        *,
+        concurrency: int | None = None,
+        queue_messages: int = QUEUE_MESSAGES,
+        queue_bytes: int = QUEUE_BYTES,
+        weight: float = 1.0,
+        inline: bool = False,
+        tunnels: int = TUNNELS,
+        tunnel_window_bytes: int = WINDOW_BYTES,
+    ) -> Opening[Membership]:
+        """Take part in a cluster. Use with ``await`` or ``async with``; when it returns, everybody knows.
+
+        Args:
+            cluster: The name, 1 to 255 bytes of UTF-8.
+            handler: A :class:`Handler`, or a function from :class:`Request` to bytes for requests only. A plain function
+                runs in a thread. It cannot be cancelled, so it counts as running until it returns; the end of the program
+                does not wait for it.
+            concurrency: Requests that run at once; by default 128, or 32 for a plain function.
+            queue_messages: Requests that wait beyond those; of more, callers are told that this member is full, and try others.
+            queue_bytes: How many bytes of payload may wait; likewise.
+            weight: How much of the load this node is to get beside other members, 0.01 to 100: of 2 and 1, two thirds and one.
+                The same for all handlers that a node has in a cluster.
+            inline: Run a plain function in the event loop itself: fastest, and only for one that returns at once.
+            tunnels: Tunnels that are served at once; more are told that this member is full.
+            tunnel_window_bytes: What a caller may send through each before any of it is received: 4 KiB to 1 GiB.
+
+        Raises:
+            ConfigurationError: An argument is wrong.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        check_handler(handler)
+        if not callable(handler) and not isinstance(handler, Handler):
+            raise ConfigurationError(f"a handler is an iris_py.Handler or a function, not {handler!r}.")
+        concurrency = default_concurrency(handler) if concurrency is None else concurrency
+        if concurrency < 1 or queue_messages < 0 or queue_bytes < 0 or tunnels < 0:
+            raise ConfigurationError("concurrency must be at least 1, queue_messages, queue_bytes and tunnels at least 0.")
+        if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+            raise ConfigurationError(f"weight={weight!r} must be from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}; 1 is the usual.")
+        check_window("tunnel_window_bytes", tunnel_window_bytes)
+        registration = Registration(self._group(cluster), None, concurrency, queue_messages, queue_bytes, weight)
+        registration.tunnels = tunnels if serves_tunnels(handler) else 0
+        registration.window_bytes = tunnel_window_bytes
+        return Opening(self._join(registration, handler, inline))
+
+    async def broadcast(self, cluster: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+        """Send a message to every member of a cluster; waits while a link to one of them has no room.
+
+        Args:
+            cluster: The name.
+            payload: At most ``max_message_bytes``, 16 MiB by default.
+            headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
+
+        Returns:
+            To how many members it was sent.
+
+        Raises:
+            MessageTooLarge: The payload is too large.
+            ConfigurationError: The name or a header is wrong.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        content, sent = packets.as_bytes(payload), encode_headers(headers)
+        if self._tracing is None:
+            return await self._send_to_all(self._core.broadcast, cluster, content, sent)
+        with self._tracing.send("broadcast", cluster, sent, len(content)) as sent:
+            return await self._send_to_all(self._core.broadcast, cluster, content, sent)
+
+    def members(self, cluster: str) -> Members:
+        """Return the live view of a cluster's members; ``await`` it until the first view has surely arrived.
+
+        Raises:
+            ConfigurationError: The name is wrong.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        self._group(cluster)
+        return Members(
+            cluster, lambda: self._look(cluster), lambda: self._view_known(cluster), lambda: self._count_members(cluster)
+        )
+
+    async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
+        """Leave every cluster, finish what runs, and go. Harmless if the node was closed before.
+
+        Args:
+            timeout: Seconds after which handlers that still run are cancelled, and what has not left is dropped.
+        """
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._close(timeout))
+        await asyncio.shield(self._closing)
+
+    _end = close
+
+    # -- opening and closing
+
+    async def _open(self, rng: Rng, entropy: Callable[[int], bytes]) -> None:
+        config = self._config
+        host, port = parse_address(config.listen)
+        try:
+            host, port = await self._driver.listen(host, port, multicast=config.discovery)
+        except OSError as exc:
+            raise ConfigurationError(
+                f"cannot listen on {config.listen}: {exc.strerror or exc}. Choose another address."
+            ) from exc
+        info = NodeInfo(entropy(16), advertised_addresses(host, port), config.zone)  # type: ignore[arg-type] # NodeId is new
+        try:
+            max_message_bytes = config.max_message_bytes
+            self._core = NodeCore(info, self._keyring, rng=rng, entropy=entropy, max_message_bytes=max_message_bytes)
+        except OverlayError as exc:
+            raise ConfigurationError(str(exc)) from exc
+        remembered: list[str] = []
+        complete = False
+        if self._is_remembered:
+            self._remembered = RememberedPeers(config.state_directory, self._keyring.primary.key_id.hex())
+            # First write, then read: of two nodes that start at once, at least one sees the other.
+            complete = self._remembered.add(self.id, info.addresses) and config.is_zero_configuration
+            remembered = self._remembered.addresses()
+        self._seeds = Seeds(seed for seed in config.seeds if seed not in info.addresses)
+        self._driver.run(self._core, self._handle_dial_failed)
+        try:
+            self._core.start(self._loop.time(), config.seeds, remembered, beacons=self._driver.has_multicast, complete=complete)
+        except OverlayError as exc:
+            raise ConfigurationError(str(exc)) from exc
+        self._driver.wake()
+        await self._settled
+        await self._check_seeds()
+
+    async def _check_seeds(self) -> None:
+        """Fail if somebody answers at every seed and nobody there holds our secret: ours must be the wrong one."""
+        try:
+            async with asyncio.timeout(SEEDS_TIMEOUT_S):
+                while self._seeds.is_in_doubt and not self._core.overlay.peers():
+                    self._seeds_changed.clear()
+                    await self._seeds_changed.wait()
+        except TimeoutError:
+            return
+        error = self._seeds.error
+        if error is not None and not self._core.overlay.peers():
+            raise error
+
+    async def _close(self, timeout: float) -> None:
+        ends_at = self._loop.time() + timeout
+        if hasattr(self, "_core"):
+            await asyncio.gather(*(membership.leave(timeout=timeout) for membership in list(self._memberships.values())))
+            await self._finish_callbacks(timeout)
+            self._close_subscriptions()
+            self._core.requester.close(NodeClosed())
+            self._core.surveyor.close(NodeClosed())
+            self._core.tunnels.close()
+            self._core.depart(self._loop.time())
+            self._driver.transmit()
+            await self._departed
+        await self._driver.close(max(CLOSE_TIMEOUT_S, ends_at - self._loop.time()))
+        if self._remembered is not None:
+            self._remembered.remove(self.id)
+        self._handle_room()
+
+    def _abort(self) -> None:
+        """End at once and tell nobody, as a crash of the process does: for simulations."""
+        self._driver.abort()
+        self._core.requester.close(NodeClosed())
+        self._core.surveyor.close(NodeClosed())
+        self._core.tunnels.close()
+        self.handle_outcomes(self._core.outcomes_received())
+        self.handle_events([*self._core.surveyor.events_received(), *self._core.tunnels.events_received()])
+        self._closing = self._loop.create_task(self._driver.close(0.0))
+        self._close_subscriptions()
+        for membership in self._memberships.values():
+            membership._server.abort()
+            membership._leaving = self._closing
+        for futures in (*self._joins.values(), *self._leaves.values(), [self._settled, self._departed]):
+            _resolve(futures)
+        self._handle_room()
+
+    # -- parts of the patterns
+
+    async def _join(self, registration: Registration, handler: Handler | RequestFunction, inline: bool) -> Membership:
+        self._check_open()  # again: an Opening may be awaited much later than it was made
+        server = Server(
+            self._core,
+            self._driver.wake,
+            self._driver.transmit_now,
+            self._wait_for_room,
+            handler,
+            registration.concurrency,
+            inline,
+            self._driver.pause_reading,
+            self._driver.resume_reading,
+            registration.group.name,
+            self._tracing,
+        )
+        membership = self._memberships[registration] = Membership(registration, server, self._leave)
+        registration.token = membership
+        try:
+            is_told_later = self._core.join(registration, self._loop.time())
+            group_id = registration.group.id
+            if is_told_later:
+                self._joins.setdefault(group_id, deque()).append(self._loop.create_future())
+                self._driver.wake()
+            joins = self._joins.get(group_id)
+            if joins:  # shielded: a second registration may wait for the same
+                await asyncio.shield(joins[-1])
+        except ConfigurationError:
+            del self._memberships[registration]
+            raise
+        except OverlayError as exc:
+            del self._memberships[registration]
+            raise ConfigurationError(str(exc)) from exc
+        except asyncio.CancelledError:
+            await membership.leave()
+            raise
+        return membership
+
+    async def _leave(self, membership: Membership, timeout: float) -> None:
+        registration, server = membership._registration, membership._server
+        await self._left(registration)
+        self._core.close_registration(registration, self._loop.time())
+        self._driver.wake()
+        broadcasts = asyncio.ensure_future(server.finish_broadcasts())
+        running: set[asyncio.Future[None]] = {membership._drained, broadcasts}
+        _done, waiting = await asyncio.wait(running, timeout=min(timeout, LEAVING_TOLD_S))
+        if waiting and timeout > LEAVING_TOLD_S:
+            logger.warning(
+                "leaving %r waits for %s; what still runs in %.3g s is cancelled",
+                membership.cluster,
+                registration.describe_work() or "broadcasts that are handled",
+                timeout - LEAVING_TOLD_S,
+            )
+            _done, waiting = await asyncio.wait(waiting, timeout=timeout - LEAVING_TOLD_S)
+        if waiting:
+            logger.warning("handlers of %r still run after %g s; cancelling them", membership.cluster, timeout)
+            broadcasts.cancel()
+            self._core.service.abandon(registration, self._loop.time())
+        await server.close()
+        self._memberships.pop(registration, None)
+
+    async def _left(self, registration: Registration) -> None:
+        """Tell everybody that a registration ends, if it is the last of its cluster on this node."""
+        if self._core.leave(registration, self._loop.time()):
+            left = self._loop.create_future()
+            self._leaves.setdefault(registration.group.id, deque()).append(left)
+            self._driver.wake()
+            await left
+
+    def _group(self, cluster: str) -> Group:
+        try:
+            return self._core.group(cluster, self._loop.time())
+        except (ValueError, OverlayError) as exc:
+            raise ConfigurationError(str(exc)) from exc
+
+    def _look(self, cluster: str) -> tuple[Member, ...]:
+        if self._closing is not None:
+            return ()
+        return tuple(describe(member.peer.info, member.failed) for member in self._group(cluster).members or ())
+
+    def _count_members(self, cluster: str) -> int:
+        return 0 if self._closing is not None else self._group(cluster).size
+
+    async def _view_known(self, cluster: str) -> None:
+        self._check_open()
+        while self._group(cluster).members is None:
+            await self._wait_for_room()
+            self._check_open()
+
+    # -- what the driver reports
+
+    def handle_outcomes(self, outcomes: list[tuple[object, bytes | IrisError]]) -> None:
+        """Resolve the futures of requests that have ended; tell who asked many things at once (:mod:`iris_py.api.bulk`)."""
+        for future, outcome in outcomes:
+            if type(outcome) is NoMembers:
+                self._explain(outcome)
+            if type(future) is Ticket:
+                future.asker.receive_outcome(future, outcome)
+                continue
+            assert isinstance(future, asyncio.Future)
+            if future.done():
+                continue
+            if isinstance(outcome, bytes):
+                future.set_result(outcome)
+            else:
+                future.set_exception(outcome)
+
+    def handle_events(self, events: list[NodeEvent]) -> None:
+        """Act on everything else."""
+        for event in events:
+            if isinstance(event, RequestsStarted):
+                self._membership(event.registration)._server.start(event.executions)
+            elif isinstance(event, RequestCancelled):
+                self._membership(event.execution.registration)._server.cancel(event.execution)
+            elif isinstance(event, BroadcastReceived):
+                self._membership(event.registration)._server.receive_broadcast(event)
+            elif isinstance(event, RegistrationDrained):
+                _resolve([self._membership(event.registration)._drained])
+            elif isinstance(event, SurveyAnswered | SurveyAsked | SurveyEnded):
+                assert isinstance(event.token, Survey)
+                if isinstance(event, SurveyEnded) and isinstance(event.error, NoMembers):
+                    self._explain(event.error)
+                event.token.handle_event(event)
+            elif isinstance(event, TunnelChanged):
+                self._handle_tunnel_changed(event)
+            elif isinstance(event, TunnelStarted):
+                assert event.end.registration is not None
+                self._membership(event.end.registration)._server.start_tunnel(event.end)
+            elif isinstance(event, TunnelOpened):
+                self._handle_tunnel_opened(event)
+            elif isinstance(event, SubscriptionReady):
+                self._handle_ready(event.queue)
+            elif isinstance(event, SubscriptionTold):
+                self._handle_told(event.queue)
+            elif isinstance(event, RoomMade | ViewKnown):
+                self._handle_room()
+            elif isinstance(event, GroupJoined):
+                _resolve_first(self._joins, event.group)
+            elif isinstance(event, GroupLeft):
+                _resolve_first(self._leaves, event.group)
+            elif isinstance(event, Settled):
+                _resolve([self._settled])
+            elif isinstance(event, Departed):
+                _resolve([self._departed])
+            elif isinstance(event, DialAnswered | DialBroken | DialRefused):
+                self._handle_dialled(event)
+
+    def _membership(self, registration: Registration) -> Membership:
+        membership = registration.token
+        assert isinstance(membership, Membership)
+        return membership
+
+    def _explain(self, error: NoMembers) -> None:
+        error._add_surroundings(self._seeds.unreached, self._core.strangers(self._loop.time()))
+
+    def _handle_dialled(self, event: DialAnswered | DialBroken | DialRefused) -> None:
+        if self._closing is not None:
+            return  # what is given up says nothing of the seed
+        if event.address not in self._seeds:
+            if isinstance(event, DialRefused):
+                logger.debug("%s is not a node of this network: %s", event.address, event.reason)
+            return
+        if isinstance(event, DialAnswered):
+            self._seeds.reached(event.address)
+        elif isinstance(event, DialRefused):
+            self._seeds.refused(event.address, event.reason, is_end=event.is_end)
+        else:
+            self._seeds.failed(event.address, f"took a connection that came to nothing ({event.reason})")
+        self._seeds_changed.set()
+
+    def _handle_dial_failed(self, address: str, error: OSError | IrisError) -> None:
+        if self._remembered is not None and isinstance(error, ConnectionRefusedError):
+            self._remembered.forget(address)
+        if address in self._seeds and self._closing is None:
+            self._seeds.failed(address, describe_dial_error(error))
+            self._seeds_changed.set()
+
+
+async def start_node(
+    config: Config,
+    network: Network | None = None,
+    rng: Rng | None = None,
+    entropy: Callable[[int], bytes] = os.urandom,
+) -> Node:
+    """Start a node on a network of choice; tests give a simulated one, and seeded randomness.
+
+    Args:
+        config: All settings.
+        network: What to run on; None for real sockets, and the peers that are remembered on this machine.
+        rng: Randomness for choices and jitter.
+        entropy: Randomness for keys. Anything but ``os.urandom`` gives away every secret.
+
+    Raises:
+        ConfigurationError: A setting is wrong.
+        HandshakeError: Somebody answers at every seed, and none of them holds this secret.
+    """
+    keyring = config.keyring
+    if keyring is None:
+        secret = config.secret or default_secret(config)
+        keyring = Keyring(secret, network=config.network, clusters=config.clusters)
+    node = Node(config, keyring, network)
+    try:
+        await node._open(rng or random.Random(entropy(16)), entropy)  # noqa: S311 - choices, not secrets
+    except BaseException:
+        await node.close()
+        raise
+    return node
+
+
+def _resolve_first(waiting: dict[bytes, deque[asyncio.Future[None]]], group: bytes) -> None:
+    futures = waiting.get(group)
+    if futures:
+        _resolve([futures.popleft()])
+    if not futures:
+        waiting.pop(group, None)
+
+
+def _resolve(futures: Sequence[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)

@@ -1,0 +1,437 @@
+"""How handlers are run: for the requests, surveys, broadcasts and tunnels that a member receives."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from contextlib import ExitStack, nullcontext
+from contextvars import copy_context
+from functools import partial
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from iris_py.api.broadcasts import BroadcastQueue
+from iris_py.api.failures import FailureLog, is_cancelled, is_interrupt
+from iris_py.api.handler import Handler, answers_together, check_answers, handled_cluster, is_async_function
+from iris_py.api.threads import DaemonThreads
+from iris_py.api.tunnel import Tunnel
+from iris_py.errors import TunnelBroken
+from iris_py.patterns.messages import Request
+from iris_py.patterns.request.registration import Execution
+from iris_py.wire.packets import check_size
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from iris_py.api.handler import RequestFunction
+    from iris_py.link.link import Link
+    from iris_py.node.core import NodeCore
+    from iris_py.patterns.request.events import BroadcastReceived
+    from iris_py.patterns.tunnel.end import TunnelEnd
+    from iris_py.tracing import Handling, Tracing
+
+logger = logging.getLogger("iris_py")
+
+#: How long a handler may take to end after it was cancelled. One that ignores it must not hold up the end of the program.
+CANCEL_TIMEOUT_S = 1.0
+#: After a reply of this size what is to be sent goes to the links at once: they say that they are full before the next one
+#: of the same turn is added. A hundred small ones of a turn are sealed together, which is faster.
+LARGE_REPLY_BYTES = 256 * 1024
+
+_NO_SPAN = nullcontext()
+
+_FunctionOfMany: TypeAlias = "Callable[[Sequence[Request]], Awaitable[Sequence[bytes | Exception]]]"
+_Function: TypeAlias = "Callable[[Request], bytes | Awaitable[bytes | None]]"
+
+
+class Server:
+    """Runs the handler of one registration.
+
+    Args:
+        core: The node.
+        wake: Call it when the core has something to send.
+        transmit_now: Call it instead for what nothing else is likely to be sent together with.
+        wait_for_room: Waits until some congested link has room.
+        handler: A :class:`Handler` or a function.
+        concurrency: How many requests run at once.
+        inline: Whether a plain function runs in the event loop, and not in threads.
+        pause: Stops reading from a link whose broadcasts come too fast.
+        resume: Goes on reading from it.
+        cluster: The name of the cluster.
+        tracing: The spans of the node, if it has some.
+    """
+
+    def __init__(
+        self,
+        core: NodeCore,
+        wake: Callable[[], None],
+        transmit_now: Callable[[], None],
+        wait_for_room: Callable[[], Awaitable[None]],
+        handler: Handler | RequestFunction,
+        concurrency: int,
+        inline: bool,
+        pause: Callable[[Link], None],
+        resume: Callable[[Link], None],
+        cluster: str,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._core = core
+        self._cluster = cluster
+        self._failures = FailureLog(f"the handler of {cluster!r}")
+        self._wake = wake
+        self._transmit_now = transmit_now
+        self._wait_for_room = wait_for_room
+        self._loop = asyncio.get_running_loop()
+        self._handler = handler
+        self._tasks: dict[Execution | TunnelEnd, asyncio.Task[None]] = {}
+        self._tracing = tracing
+        self._broadcasts: BroadcastQueue | None = None
+        if isinstance(handler, Handler):
+            self._broadcasts = BroadcastQueue(core, handler.on_broadcast, pause, resume, self._failures, tracing)
+        self._on_request: _Function = handler.on_request if isinstance(handler, Handler) else handler
+        self._on_survey: _Function = handler.on_survey if isinstance(handler, Handler) else handler
+        is_async = isinstance(handler, Handler) or is_async_function(handler)
+        self._threads = None if is_async or inline else DaemonThreads(concurrency, "iris-handler")
+        self._is_inline = inline and not is_async
+        self._on_requests = handler.on_requests if isinstance(handler, Handler) and answers_together(handler) else None
+        self._together: dict[asyncio.Task[None], set[Execution]] = {}  # of a call with several: those somebody waits for
+        self._in_threads: dict[Execution, asyncio.Future[object]] = {}
+
+    def start(self, executions: Sequence[Execution]) -> None:
+        """Run the handler for each of these."""
+        if self._is_inline:
+            for execution in executions:
+                self._run_inline(execution)
+            return
+        before = handled_cluster.set(self._cluster)  # once for all tasks, which take it along
+        try:
+            self._start(executions)
+        finally:
+            handled_cluster.reset(before)
+
+    def _start(self, executions: Sequence[Execution]) -> None:
+        tasks, create_task, run = self._tasks, self._loop.create_task, self._run
+        if self._on_requests is not None:
+            together = [execution for execution in executions if not execution.surveyed]
+            if together:
+                task = create_task(self._run_together(together, self._on_requests))
+                self._together[task] = set(together)
+                task.add_done_callback(self._together.pop)
+                tasks.update(dict.fromkeys(together, task))
+            executions = [execution for execution in executions if execution.surveyed]
+        for execution in executions:
+            tasks[execution] = create_task(run(execution))
+
+    def cancel(self, execution: Execution) -> None:
+        """Nobody waits any more for what an execution says."""
+        task = self._tasks.get(execution)
+        if task is None:
+            return
+        waited_for = self._together.get(task)
+        if waited_for is None:
+            self._cancel([execution], task)
+            return
+        waited_for.discard(execution)
+        if not waited_for:
+            self._cancel([each for each, its in self._tasks.items() if its is task], task)
+
+    def receive_broadcast(self, event: BroadcastReceived) -> None:
+        """Hand a broadcast to the handler."""
+        if self._broadcasts is None:
+            self._core.count_drop("broadcast_without_handler")
+        else:
+            self._broadcasts.put(event)
+
+    def start_tunnel(self, end: TunnelEnd) -> None:
+        """Run the handler of a tunnel."""
+        tunnel = Tunnel(end, self._core.info.id.hex(), self._wake)
+        task = self._tasks[end] = self._loop.create_task(self._run_tunnel(tunnel))
+        task.add_done_callback(lambda done: self._handle_tunnel_done(tunnel, end, done))
+
+    async def close(self) -> None:
+        """Cancel whatever still runs, and give it ``CANCEL_TIMEOUT_S`` to end."""
+        ending: list[asyncio.Future[Any]] = [*self._in_threads.values(), *self.abort()]
+        if not ending:
+            return
+        _done, deaf = await asyncio.wait(ending, timeout=CANCEL_TIMEOUT_S)
+        for future in list(self._in_threads.values()):
+            # Nobody waits any more: what the thread returns must not look for a loop that has ended.
+            future.cancel("the handler was cancelled")
+        if deaf:
+            logger.warning("%d handlers go on although they were cancelled; leaving them behind", len(deaf))
+
+    def abort(self) -> list[asyncio.Task[None]]:
+        """Cancel whatever still runs; returns the tasks. What runs in threads cannot be stopped."""
+        if self._threads is not None:
+            self._threads.shutdown()
+        works: dict[asyncio.Task[None], list[Execution | TunnelEnd]] = {}
+        for work, task in self._tasks.items():
+            works.setdefault(task, []).append(work)
+        for task, its_works in works.items():
+            self._cancel(its_works, task)
+        tasks = list(works)
+        return tasks if self._broadcasts is None else tasks + self._broadcasts.abort()
+
+    async def finish_broadcasts(self) -> None:
+        """Wait until every broadcast that was received has been handled."""
+        if self._broadcasts is not None:
+            await self._broadcasts.join()
+
+    # -- requests
+
+    def _run_inline(self, execution: Execution) -> None:
+        try:
+            request = Request(execution.payload, execution, self._loop.time)
+            if self._tracing is None:
+                reply = self._check_reply(self._on_request(request), execution)
+            else:
+                with self._span(self._tracing, execution, request):
+                    reply = self._check_reply(self._on_request(request), execution)
+        except BaseException as exc:
+            self._handle_raised([execution], exc)
+        else:
+            self._reply_with_room(execution, reply)
+
+    def _cancel(self, works: Sequence[Execution | TunnelEnd], task: asyncio.Task[None]) -> None:
+        task.cancel()
+        for work in works:
+            if isinstance(work, Execution):  # It tells its own end, but if it has not begun it never will.
+                task.add_done_callback(partial(self._handle_ended, work))
+
+    async def _run(self, execution: Execution) -> None:
+        request = Request(execution.payload, execution, self._loop.time)
+        function = self._on_survey if execution.surveyed else self._on_request
+        try:
+            result: object
+            if self._tracing is not None:
+                result = await self._answer_traced(self._tracing, execution, request, function)
+            elif self._threads is not None:
+                result = await self._run_in_thread(execution, self._threads, partial(_call, function, request))
+            else:
+                result = function(request)
+            if type(result) is CoroutineType or inspect.isawaitable(result):  # the usual case first: it takes a tenth
+                result = await result
+            reply = self._check_reply(result, execution)
+            while not execution.peer.has_room_for(len(reply or b"")):
+                await self._wait_for_room()
+        except BaseException as exc:
+            if is_cancelled(exc):
+                self._handle_cancelled(execution)
+                raise
+            self._handle_raised([execution], exc)
+        else:
+            self._reply(execution, reply)
+        finally:
+            self._tasks.pop(execution, None)
+
+    async def _run_together(self, executions: Sequence[Execution], function: _FunctionOfMany) -> None:
+        clock = self._loop.time
+        requests = [Request(execution.payload, execution, clock) for execution in executions]
+        try:
+            if self._tracing is None:
+                answers = check_answers(await function(requests), len(executions))
+            else:
+                answers = await self._answer_together_traced(self._tracing, executions, requests, function)
+        except BaseException as exc:
+            if is_cancelled(exc):
+                for execution in executions:
+                    self._handle_cancelled(execution)
+                raise
+            for execution in executions:
+                self._tasks.pop(execution, None)
+            self._handle_raised(executions, exc)
+        else:
+            self._answer_together(executions, answers)
+
+    def _answer_together(self, executions: Sequence[Execution], answers: Sequence[bytes | Exception]) -> None:
+        """Give several requests their answers; the usual ones at once."""
+        small_max = min(LARGE_REPLY_BYTES, self._core.max_message_bytes)
+        usual = []
+        for execution, answer in zip(executions, answers, strict=True):
+            self._tasks.pop(execution, None)
+            if type(answer) is bytes and len(answer) < small_max:
+                usual.append((execution, answer))
+            else:
+                self._answer(execution, answer)
+        if usual:
+            self._core.service.reply_many(usual[0][0].registration, usual, self._loop.time())
+            if self._tasks:
+                self._wake()
+            else:
+                self._transmit_now()
+
+    def _answer(self, execution: Execution, answer: bytes | Exception) -> None:
+        """Give one of several requests its answer."""
+        if isinstance(answer, Exception):
+            self._fail(execution, answer)
+            return
+        try:
+            reply = self._check_reply(answer, execution)
+        except Exception as exc:
+            self._fail(execution, exc)
+        else:
+            self._reply_with_room(execution, reply)
+
+    async def _answer_traced(
+        self, tracing: Tracing, execution: Execution, request: Request, function: _Function
+    ) -> bytes | None:
+        with self._span(tracing, execution, request):
+            result: object
+            if self._threads is not None:
+                call = partial(copy_context().run, _call, function, request)  # the thread is in the span too
+                result = await self._run_in_thread(execution, self._threads, call)
+            else:
+                result = function(request)
+            return self._check_reply(await result if inspect.isawaitable(result) else result, execution)
+
+    async def _answer_together_traced(
+        self, tracing: Tracing, executions: Sequence[Execution], requests: Sequence[Request], function: _FunctionOfMany
+    ) -> Sequence[bytes | Exception]:
+        """Answer in a span of each, for each belongs to another trace; what the handler does itself is in the last one."""
+        with ExitStack() as stack:
+            spans = [self._span(tracing, *each) for each in zip(executions, requests, strict=True)]
+            for span in spans:
+                stack.enter_context(span)
+            answers = check_answers(await function(requests), len(executions))
+            for span, answer in zip(spans, answers, strict=True):
+                if isinstance(answer, Exception):
+                    span.fail(answer)
+        return answers
+
+    def _span(self, tracing: Tracing, execution: Execution, request: Request) -> Handling:
+        operation = "survey" if execution.surveyed else "request"
+        return tracing.serve(operation, request.cluster, request.source, request)
+
+    async def _run_in_thread(self, execution: Execution, threads: DaemonThreads, function: Callable[[], object]) -> object:
+        future = self._in_threads[execution] = self._loop.run_in_executor(threads, function)
+        future.add_done_callback(lambda _future: self._in_threads.pop(execution))
+        return await asyncio.shield(future)
+
+    def _reply_with_room(self, execution: Execution, reply: bytes | None) -> None:
+        if reply is not None and len(reply) >= LARGE_REPLY_BYTES and execution.peer.is_congested:
+            self._tasks[execution] = self._loop.create_task(self._reply_later(execution, reply))
+        else:
+            self._reply(execution, reply)
+
+    async def _reply_later(self, execution: Execution, reply: bytes) -> None:
+        try:
+            while not execution.peer.has_room_for(len(reply)):
+                await self._wait_for_room()
+            self._reply(execution, reply)
+        except asyncio.CancelledError:
+            self._handle_cancelled(execution)
+            raise
+        finally:
+            self._tasks.pop(execution, None)
+
+    def _reply(self, execution: Execution, reply: bytes | None) -> None:
+        if reply is None:
+            self._core.service.decline(execution, self._loop.time())
+        else:
+            now = self._loop.time()
+            self._core.service.reply(execution, reply, now)
+            if len(reply) >= LARGE_REPLY_BYTES:
+                self._core.flush(now)
+        if len(self._tasks) > 1:
+            self._wake()
+        else:
+            self._transmit_now()
+
+    def _handle_ended(self, execution: Execution, task: asyncio.Task[None]) -> None:
+        """A task that was cancelled has ended; it may have answered all the same, and the answer be waiting for room."""
+        if self._tasks.get(execution) is task:
+            self._handle_cancelled(execution)
+
+    def _handle_cancelled(self, execution: Execution) -> None:
+        if self._tasks.pop(execution, None) is None:  # it has ended otherwise, or said so itself
+            return
+        in_thread = self._in_threads.get(execution)
+        if in_thread is None:
+            self._fail(execution, asyncio.CancelledError("the handler was cancelled"))
+        else:  # it runs on, and what runs is counted: a member whose threads are all stuck says that it is full
+            in_thread.add_done_callback(lambda done: self._handle_thread_done(execution, done))
+
+    def _handle_thread_done(self, execution: Execution, done: asyncio.Future[object]) -> None:
+        """What could not be stopped has ended. An idempotent request may have a reply for whoever asks again."""
+        try:
+            result = done.result()
+            if inspect.iscoroutine(result):
+                result.close()
+                raise asyncio.CancelledError("the handler was cancelled")
+            reply = self._check_reply(result, execution)
+        except BaseException as exc:
+            self._fail(execution, exc)
+        else:
+            self._reply(execution, reply)
+
+    async def _run_tunnel(self, tunnel: Tunnel) -> None:
+        assert isinstance(self._handler, Handler)
+        try:
+            tracing = self._tracing
+            with _NO_SPAN if tracing is None else tracing.serve("tunnel", tunnel.cluster, tunnel.source, tunnel):
+                await self._handler.on_tunnel(tunnel)
+                await tunnel.close()
+        except TunnelBroken as exc:
+            logger.debug("%r: %s", tunnel, exc)
+            tunnel._break_by(exc)
+        except BaseException as exc:
+            if is_cancelled(exc):
+                raise
+            self._failures.log(exc, self._loop.time())
+            tunnel._break_by(exc)
+            if is_interrupt(exc):
+                raise
+
+    def _handle_tunnel_done(self, tunnel: Tunnel, end: TunnelEnd, task: asyncio.Task[None]) -> None:
+        del self._tasks[end]
+        if task.cancelled():
+            tunnel._break_by(asyncio.CancelledError("the handler was cancelled"))
+        self._core.tunnels.handler_done(end)
+        self._wake()
+
+    def _handle_raised(self, executions: Sequence[Execution], error: BaseException) -> None:
+        """A handler has raised whatever it may be: all are told so, and their places are free. It goes on if it is not its own.
+
+        Args:
+            executions: What the handler was called with.
+            error: What came out of it.
+        """
+        if self._loop.is_closed():
+            raise error  # a GeneratorExit: what never ended is thrown away
+        self._failures.log(error, self._loop.time())
+        for execution in executions:
+            self._tell_failure(execution, error)
+        if is_interrupt(error):
+            raise error
+
+    def _fail(self, execution: Execution, error: BaseException) -> None:
+        if not isinstance(error, asyncio.CancelledError):
+            self._failures.log(error, self._loop.time())
+        self._tell_failure(execution, error)
+
+    def _tell_failure(self, execution: Execution, error: BaseException) -> None:
+        self._core.service.fail(execution, error, self._loop.time())
+        self._wake()
+
+    def _check_reply(self, reply: object, execution: Execution) -> bytes | None:
+        """Return what a handler returned as bytes; of a survey it may be None."""
+        if isinstance(reply, bytes):
+            payload = reply
+        elif isinstance(reply, bytearray | memoryview):
+            payload = bytes(reply)
+        elif reply is None and execution.surveyed:
+            return None
+        else:
+            raise TypeError(f"the handler returned {type(reply).__qualname__}, but a reply must be bytes")
+        if len(payload) > self._core.max_message_bytes:
+            check_size(payload, self._core.max_message_bytes)
+        return payload
+
+
+def _call(function: _Function, request: Request) -> object:
+    """Call a function in a thread. A future cannot carry StopIteration: whoever waits for it would wait for ever."""
+    try:
+        return function(request)
+    except StopIteration as exc:
+        raise RuntimeError("the handler raised StopIteration") from exc

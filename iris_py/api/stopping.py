@@ -1,0 +1,164 @@
+"""How a program is told to stop: by signals, which it answers by leaving.
+
+Theory of operation. The first signal is a wish: whoever waits in :func:`until_stopped` goes on, and if nobody does, the main
+task of :func:`iris_py.run` is cancelled. Either way the blocks that the program is in are left, and so its clusters. What comes
+within ``REPEATED_S`` is the same wish again: a shell and a supervisor may both pass it on. What comes later ends the process at
+once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from iris_py.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+logger = logging.getLogger("iris_py")
+
+#: What tells a program to stop: Ctrl-C, and what supervisors send (systemd, Docker, Kubernetes).
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+#: A signal that comes this soon (seconds) after the first one is the same wish. Too small: what two processes pass on ends the
+#: program at once; too large: who presses Ctrl-C again, for he cannot wait, has to press it once more.
+REPEATED_S = 0.5
+
+
+async def until_stopped(*, signals: Sequence[signal.Signals] = SIGNALS) -> signal.Signals:
+    """Wait until the program is told to stop: by Ctrl-C or SIGTERM. The way for a service to serve until then.
+
+    Afterwards let the program come to its end, which leaves all clusters. The same signal again, more than half a second later,
+    ends the process at once. A signal that the process ignores, as one that ``nohup`` has started does, it goes on to ignore.
+
+    Args:
+        signals: Which signals tell it.
+
+    Returns:
+        The signal that came.
+
+    Raises:
+        ConfigurationError: It was not called in the main thread, where signals arrive.
+    """
+    check_main_thread()
+    stopping = stopping_of(asyncio.get_running_loop())
+    return await stopping.wait(signals)
+
+
+class Stopping:
+    """What signals to the process do to one event loop.
+
+    Attributes:
+        number: The signal that came first; None for none.
+    """
+
+    def __init__(self) -> None:
+        self.number: signal.Signals | None = None
+        self._came_at = 0.0
+        self._main: asyncio.Task[object] | None = None
+        self._own: set[signal.Signals] = set()  # that cancel it
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._before: dict[signal.Signals, object] = {}  # what was to happen before somebody waited
+        self._at_first = {number: signal.getsignal(number) for number in signal.Signals}
+
+    def cancel_by(self, number: signal.Signals) -> None:
+        """Let a signal cancel the running task, unless the program or its parent has other plans for it."""
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is signal.SIG_DFL:
+            self._main = asyncio.current_task()
+            asyncio.get_running_loop().add_signal_handler(number, self._handle, number)
+            self._own.add(number)
+
+    async def wait(self, signals: Sequence[signal.Signals]) -> signal.Signals:
+        """Wait for one of these."""
+        loop = asyncio.get_running_loop()
+        for number in signals:
+            handler = signal.getsignal(number)
+            if number not in self._before and handler is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._handle, number)
+                self._before[number] = handler
+        while self.number is None:
+            waiter = loop.create_future()
+            self._waiting[waiter] = None
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if len(self._waiting) == 1 and self.number is None:
+                    self._restore()
+                raise
+            finally:
+                del self._waiting[waiter]
+        return self.number
+
+    def end(self) -> None:
+        """Let signals do again what they did before. To be called when the event loop is closed.
+
+        asyncio's loops do that themselves, for signals that had no handler; of uvloop's the handler stays, and nothing comes of
+        a signal any more.
+        """
+        for number in self._own.union(self._before):
+            handler = self._at_first[number]
+            if handler is not None:
+                signal.signal(number, handler)
+        self._before.clear()
+        self._own.clear()
+
+    def _handle(self, number: signal.Signals) -> None:
+        now = asyncio.get_running_loop().time()
+        if self.number is not None:
+            if now - self._came_at >= REPEATED_S:
+                end_at_once(number)
+            return
+        self.number, self._came_at = number, now
+        logger.info("%s: leaving", number.name)
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+        if not self._waiting and self._main is not None:
+            self._main.cancel()
+
+    def _restore(self) -> None:
+        """Nobody waits any more, and no signal came: do again what was done before."""
+        loop = asyncio.get_running_loop()
+        before, self._before = self._before, {}
+        for number, handler in before.items():
+            if number in self._own:
+                continue  # it cancels the main task again
+            loop.remove_signal_handler(number)
+            if handler is not None:  # None is one that Python has not set and cannot set
+                signal.signal(number, handler)  # type: ignore[arg-type] # what getsignal() has returned
+
+
+_stoppings: WeakKeyDictionary[asyncio.AbstractEventLoop, Stopping] = WeakKeyDictionary()
+
+
+def stopping_of(loop: asyncio.AbstractEventLoop) -> Stopping:
+    """Return what signals do to an event loop."""
+    return _stoppings.setdefault(loop, Stopping())
+
+
+def use_stopping(stopping: Stopping) -> None:
+    """Say what signals do to the running event loop: its owner ends it."""
+    _stoppings[asyncio.get_running_loop()] = stopping
+
+
+def check_main_thread() -> None:
+    """Refuse what needs signals where there are none.
+
+    Raises:
+        ConfigurationError: This is not the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise ConfigurationError(
+            "until_stopped() waits for signals, and those come to the main thread alone. "
+            "Call it there, or wait for an event of your own that the main thread sets."
+        )
+
+
+def end_at_once(number: int) -> None:
+    """End the process by a signal, as if nobody had asked for anything else."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)

@@ -1,0 +1,234 @@
+"""Subscriptions as applications hold them: taken message by message, in batches, or by a callback."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import math
+from typing import TYPE_CHECKING, TypeAlias
+
+from iris_py.api.failures import FailureLog, is_cancelled, is_interrupt
+from iris_py.api.membership import DRAIN_TIMEOUT_S
+from iris_py.api.opening import Closable
+from iris_py.errors import NodeClosed, SlowSubscriber
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+    from typing import Self
+
+    from iris_py.patterns.messages import Message
+    from iris_py.patterns.topic.queue import SubscriptionQueue
+    from iris_py.tracing import Tracing
+
+logger = logging.getLogger("iris_py")
+
+#: Messages that a plain callback is given before the event loop has a turn.
+CALLBACKS_PER_TURN_MAX = 256
+#: Drops that are less than this apart (seconds) are one burst, which is logged when it begins. Too small: a subscriber that is
+#: always behind fills the log; too large: that it is behind again is not seen.
+BURST_S = 10.0
+
+Callback: TypeAlias = "Callable[[Message], Awaitable[object] | object]"
+
+
+class Subscription(Closable):
+    """What was published to the topics that match a pattern, as :meth:`Node.subscribe` returns it.
+
+    ``async for message in subscription`` takes one message after the other; ``async for batch in subscription.batches()`` all
+    that are there at once, which is faster. Both end when it is closed, and raise :exc:`SlowSubscriber` once it was cut off,
+    after what it still held, and :exc:`NodeClosed` when the node was closed. The underscored attributes are for the node.
+    """
+
+    def __init__(
+        self,
+        queue: SubscriptionQueue,
+        callback: Callback | None,
+        leave: Callable[[Subscription], Coroutine[object, object, None]],
+        drained: Callable[[SubscriptionQueue], None],
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._queue = queue
+        self._waiting = queue.waiting
+        self._callback = callback
+        self._leave = leave
+        self._drained = drained
+        self._tracing = tracing
+        self._more = asyncio.Event()
+        self._is_closed = False
+        self._node_closed = False
+        self._leaving: asyncio.Task[None] | None = None
+        self._consumer: asyncio.Task[None] | None = None
+        self._failures = FailureLog(f"the callback of the subscription to {queue.name!r}")
+        self._drops_seen = 0
+        self._dropped_at = -math.inf
+
+    @property
+    def pattern(self) -> str:
+        """The pattern, or the topic."""
+        return self._queue.name
+
+    @property
+    def policy(self) -> str:
+        """What happens when more arrives than is taken."""
+        return self._queue.policy
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """How many messages were dropped, by reason.
+
+        ``oldest`` and ``newest`` by the policies of that name; ``over_block`` although publishers were told to wait;
+        ``cut_off``, the one that was too many; ``closed``, not taken when the subscription was closed.
+        """
+        return dict(self._queue.dropped)
+
+    @property
+    def queued_messages(self) -> int:
+        """How many messages wait to be taken."""
+        return len(self._waiting)
+
+    @property
+    def queued_bytes(self) -> int:
+        """The size of their payloads and headers."""
+        return self._queue.bytes
+
+    def __repr__(self) -> str:
+        return f"<Subscription to {self.pattern!r}: {self.queued_messages} messages wait>"
+
+    # -- taking
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        waiting = self._waiting
+        if not waiting and not await self._wait():
+            raise StopAsyncIteration
+        queue = self._queue
+        if queue.lost or queue.headed_bytes:
+            message = queue.pop()
+        else:  # the same, without the call
+            message = waiting.popleft()
+            queue.bytes -= len(message.payload)
+        if queue.blocked and queue.is_low:
+            self._drained(queue)
+        return message
+
+    async def batches(self) -> AsyncIterator[list[Message]]:
+        """Take all that is there, again and again; no batch is empty."""
+        queue = self._queue
+        while self._waiting or await self._wait():
+            batch = queue.take()
+            if queue.blocked:
+                self._drained(queue)
+            yield batch
+
+    async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
+        """End it. What was not taken is dropped, what waits for a callback is given to it. Harmless if it was closed before.
+
+        Args:
+            timeout: Seconds after which a callback that still runs is cancelled.
+        """
+        if self._leaving is None:
+            self._is_closed = True
+            self._more.set()
+            self._leaving = asyncio.get_running_loop().create_task(self._close(timeout))
+        if asyncio.current_task() is not self._consumer:  # a callback would wait for itself
+            await asyncio.shield(self._leaving)
+
+    leave = close
+    _end = close
+
+    # -- for the node
+
+    def _handle_ready(self) -> None:
+        """Something has arrived, or nothing will any more."""
+        if self._callback is None:
+            self._more.set()
+        elif self._consumer is None and self._waiting:
+            self._consumer = asyncio.get_running_loop().create_task(self._consume(self._callback))
+            self._consumer.add_done_callback(self._handle_consumed)
+
+    def _note_drops(self, now: float) -> None:
+        """Something was dropped, now or before: log the begin of each burst."""
+        queue = self._queue
+        drops = sum(queue.dropped.values())
+        if drops == self._drops_seen:
+            return
+        if now - self._dropped_at >= BURST_S:
+            logger.warning(
+                "the subscription to %r is behind and drops messages, %d so far (%s, at most %d messages or %d bytes wait)",
+                queue.name,
+                drops,
+                queue.policy,
+                queue.messages_max,
+                queue.bytes_max,
+            )
+        self._drops_seen, self._dropped_at = drops, now
+
+    def _end_with_node(self) -> None:
+        self._node_closed = True
+        self._more.set()
+        if self._consumer is not None:
+            self._consumer.cancel()
+
+    # --
+
+    async def _wait(self) -> bool:
+        """Wait until there is something to take; returns False when nothing will ever be."""
+        while not self._waiting:
+            queue = self._queue
+            if self._is_closed:
+                return False
+            if queue.is_cut:
+                raise SlowSubscriber(queue.name, queue.policy, queue.messages_max, queue.bytes_max)
+            if self._node_closed:
+                raise NodeClosed
+            self._more.clear()
+            await self._more.wait()
+        return True
+
+    async def _consume(self, callback: Callback) -> None:
+        queue, waiting = self._queue, self._waiting
+        until_turn = CALLBACKS_PER_TURN_MAX
+        while waiting:
+            message = queue.pop()
+            if queue.blocked and queue.is_low:
+                self._drained(queue)
+            try:
+                if self._tracing is None:
+                    result = callback(message)
+                    if inspect.isawaitable(result):
+                        await result
+                else:
+                    await self._call_traced(self._tracing, callback, message)
+            except BaseException as exc:
+                loop = asyncio.get_running_loop()
+                if is_interrupt(exc) or is_cancelled(exc):
+                    raise
+                self._failures.log(exc, loop.time())
+            until_turn -= 1
+            if not until_turn:
+                until_turn = CALLBACKS_PER_TURN_MAX
+                await asyncio.sleep(0)
+
+    async def _call_traced(self, tracing: Tracing, callback: Callback, message: Message) -> None:
+        with tracing.process(message.topic, message.source, message, len(message.payload), self.pattern):
+            result = callback(message)
+            if inspect.isawaitable(result):
+                await result
+
+    def _handle_consumed(self, consumer: asyncio.Task[None]) -> None:
+        self._consumer = None
+        if self._waiting and not self._node_closed and not consumer.cancelled():
+            self._handle_ready()  # it came right after the last look
+
+    async def _close(self, timeout: float) -> None:
+        await self._leave(self)
+        consumer = self._consumer
+        if consumer is not None:
+            _done, running = await asyncio.wait([consumer], timeout=timeout)
+            if running:
+                logger.warning("the callback of %r still runs after %g s; cancelling it", self.pattern, timeout)
+                consumer.cancel()
+        self._queue.clear("closed")

@@ -1,0 +1,219 @@
+"""The part of a node that publishes and subscribes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from iris_overlay.errors import OverlayError
+from iris_py.api.base import SENT_PER_TURN_MAX, NodeBase
+from iris_py.api.opening import Opening
+from iris_py.api.subscription import Subscription
+from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
+from iris_py.patterns.topic.names import literal_prefix, parse_pattern
+from iris_py.patterns.topic.queue import POLICIES, QUEUE_BYTES, QUEUE_MESSAGES, SubscriptionQueue
+from iris_py.wire import packets
+from iris_py.wire.headers import NO_HEADERS, encode_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from iris_py.api.subscription import Callback
+    from iris_py.wire.headers import Headers, HeaderValue
+
+logger = logging.getLogger("iris_py")
+
+
+class Publishing(NodeBase):
+    """The part of a node that publishes and subscribes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._subscriptions: dict[SubscriptionQueue, Subscription] = {}
+        self._telling: dict[SubscriptionQueue, asyncio.Future[None]] = {}
+
+    async def publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+        """Send a message to every subscriber of a topic; waits while a link to one of them has no room, or one asks to wait.
+
+        Messages of one node to one topic arrive in their order. Right after the first use of a topic it takes a moment to
+        learn who subscribes to it.
+
+        Args:
+            topic: The name: tokens with dots between them, as ``sensors.berlin.roof``; at most 255 bytes and 16 tokens.
+            payload: At most ``max_message_bytes``, 16 MiB by default.
+            headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
+                A message with headers is not sent together with others, which costs a few microseconds.
+
+        Returns:
+            To how many nodes it was sent, this one included if it subscribes.
+
+        Raises:
+            MessageTooLarge: The payload is too large.
+            ConfigurationError: The topic or a header is not valid.
+            NodeClosed: The node was closed.
+        """
+        if self._closing is not None:
+            raise NodeClosed
+        if type(payload) is not bytes:
+            payload = packets.as_bytes(payload)
+        if headers is not None or self._tracing is not None:
+            return await self._publish_with_headers(topic, payload, encode_headers(headers))
+        count = self._core.pubsub.publisher.add(topic, payload)
+        if count is None:
+            return await self._send_to_all(self._core.publish, topic, payload, NO_HEADERS)
+        self._unrested += 1  # a run is short: it is enough to rest before the next one
+        return count
+
+    def try_publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+        """Send a message to every subscriber of a topic at once, or not at all. As :meth:`publish`, but never waits.
+
+        Raises:
+            Overloaded: :meth:`publish` would have waited: there is no room, or it is not yet known who subscribes.
+            MessageTooLarge: The payload is too large.
+            ConfigurationError: The topic or a header is not valid.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        if type(payload) is not bytes:
+            payload = packets.as_bytes(payload)
+        if headers is None and self._tracing is None:
+            count = self._core.pubsub.publisher.add(topic, payload)
+            return self._publish_now(topic, payload, NO_HEADERS) if count is None else count
+        sent = encode_headers(headers)
+        if self._tracing is None:
+            return self._publish_now(topic, payload, sent)
+        with self._tracing.send("publish", topic, sent, len(payload)) as sent:
+            return self._publish_now(topic, payload, sent)
+
+    async def _publish_with_headers(self, topic: str, payload: bytes, headers: Headers) -> int:
+        if self._tracing is None:
+            return await self._send_to_all(self._core.publish, topic, payload, headers)
+        with self._tracing.send("publish", topic, headers, len(payload)) as headers:
+            return await self._send_to_all(self._core.publish, topic, payload, headers)
+
+    def _publish_now(self, topic: str, payload: bytes, headers: Headers) -> int:
+        try:
+            count = self._core.publish(topic, payload, self._loop.time(), headers)
+        except (ValueError, OverlayError) as exc:
+            raise ConfigurationError(str(exc)) from exc
+        self._driver.wake()
+        if count is None:
+            raise Overloaded(topic=topic)
+        return count
+
+    def subscribe(
+        self,
+        pattern: str,
+        callback: Callback | None = None,
+        *,
+        policy: str = "drop_oldest",
+        queue_messages: int = QUEUE_MESSAGES,
+        queue_bytes: int = QUEUE_BYTES,
+    ) -> Opening[Subscription]:
+        """Subscribe to topics. Use with ``await`` or ``async with``; when it returns, every publisher knows.
+
+        Args:
+            pattern: A topic, or a pattern: ``*`` stands for any one token, ``>`` at the end for all further ones, at least one.
+            callback: Given each message, one at a time, if the subscription is not to be iterated over. What it raises is
+                logged. A plain function runs in the event loop and must return at once.
+            policy: What happens when the queue is full. ``drop_oldest`` and ``drop_newest`` drop messages; ``block`` makes
+                publishers of what does not fit wait; ``disconnect`` ends the subscription with :exc:`SlowSubscriber`.
+            queue_messages: How many messages may wait to be taken.
+            queue_bytes: How many bytes of payload and headers. Of ``block`` both say when publishers are told to wait; what
+                they have sent until then comes on top, at most 64 MiB.
+
+        Raises:
+            ConfigurationError: An argument is wrong.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        if callback is not None and not callable(callback):
+            raise ConfigurationError(f"callback={callback!r} must be a function of a message, or None to iterate.")
+        if policy not in POLICIES:
+            raise ConfigurationError(f"policy={policy!r} is unknown. Choose one of {', '.join(POLICIES)}.")
+        if queue_messages < 1 or queue_bytes < 1:
+            raise ConfigurationError("queue_messages and queue_bytes must be at least 1.")
+        try:
+            tokens = parse_pattern(pattern)
+        except ValueError as exc:
+            raise ConfigurationError(str(exc)) from exc
+        queue = SubscriptionQueue(tokens, literal_prefix(tokens), pattern, policy, queue_messages, queue_bytes)
+        return Opening(self._subscribe(queue, callback))
+
+    # -- for the node
+
+    async def _subscribe(self, queue: SubscriptionQueue, callback: Callback | None) -> Subscription:
+        self._check_open()  # again: an Opening may be awaited much later than it was made
+        subscription = Subscription(queue, callback, self._unsubscribe, self._handle_drained, self._tracing)
+        self._subscriptions[queue] = subscription
+        try:
+            is_told_later = self._core.subscribe(queue, self._loop.time())
+        except OverlayError as exc:
+            del self._subscriptions[queue]
+            raise ConfigurationError(str(exc)) from exc
+        if is_told_later:
+            self._driver.wake()
+            told = self._telling[queue] = self._loop.create_future()
+            try:
+                await told
+            except asyncio.CancelledError:
+                self._telling.pop(queue, None)
+                await subscription.close()
+                raise
+        else:
+            # Nothing waits here: tens of thousands in a row would hold up the loop until others believe the node to be dead.
+            self._unrested += 1
+            if self._unrested >= SENT_PER_TURN_MAX:
+                self._unrested = 0
+                await asyncio.sleep(0)
+        return subscription
+
+    async def _unsubscribe(self, subscription: Subscription) -> None:
+        queue = subscription._queue
+        if self._subscriptions.pop(queue, None) is None:
+            return
+        waiting = []
+        for group_id in self._core.unsubscribe(queue, self._loop.time()):
+            left = self._loop.create_future()
+            self._leaves.setdefault(group_id, deque()).append(left)
+            waiting.append(left)
+        self._driver.wake()
+        for left in waiting:
+            await left
+
+    async def _finish_callbacks(self, timeout: float) -> None:
+        """Close the subscriptions whose callbacks run."""
+        running = [subscription for subscription in self._subscriptions.values() if subscription._consumer is not None]
+        await asyncio.gather(*(subscription.close(timeout=timeout) for subscription in running))
+
+    def _close_subscriptions(self) -> None:
+        """The node ends: so do they."""
+        for told in self._telling.values():
+            if not told.done():
+                told.set_exception(NodeClosed())
+        self._telling.clear()
+        subscriptions, self._subscriptions = self._subscriptions, {}
+        for subscription in subscriptions.values():
+            subscription._end_with_node()
+
+    def _handle_told(self, queue: SubscriptionQueue) -> None:
+        told = self._telling.pop(queue, None)
+        if told is not None and not told.done():
+            told.set_result(None)
+
+    def _handle_ready(self, queue: SubscriptionQueue) -> None:
+        subscription = self._subscriptions.get(queue)
+        if subscription is None:
+            return
+        if queue.is_cut:
+            logger.warning("the subscription to %r was too slow and is cut off", queue.name)
+            self._core.unsubscribe(queue, self._loop.time())
+        elif queue.dropped:
+            subscription._note_drops(self._loop.time())
+        subscription._handle_ready()
+
+    def _handle_drained(self, queue: SubscriptionQueue) -> None:
+        self._core.pubsub.deliveries.drained(queue, self._loop.time())
+        self._driver.wake()

@@ -1,0 +1,1 @@
+"""`iris demo`: a cluster counts a source tree while one of its members is killed."""

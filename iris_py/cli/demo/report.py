@@ -1,0 +1,101 @@
+"""What the demo prints at its end."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from iris_py.cli.demo.crew import CrewMember
+    from iris_py.cli.demo.files import Inventory
+    from iris_py.cli.demo.lexer import Totals
+    from iris_py.cli.demo.result import Outcome
+
+__all__ = ["document", "percentiles_ms", "print_report", "print_totals", "print_verdict"]
+
+PERCENTS: Final = (50, 90, 99)
+
+
+def percentiles_ms(latencies_s: Sequence[float]) -> dict[str, float]:
+    """Return the nearest-rank percentiles and the maximum in milliseconds; nothing where nothing was measured."""
+    if not latencies_s:
+        return {}
+    ranked = sorted(latencies_s)
+    found = {f"p{percent}": ranked[math.ceil(len(ranked) * percent / 100) - 1] for percent in PERCENTS}
+    return {name: round(value * 1000, 3) for name, value in (found | {"max": ranked[-1]}).items()}
+
+
+def document(outcome: Outcome, members: Sequence[CrewMember]) -> dict[str, object]:
+    """Return everything that was measured, for JSON."""
+    return {
+        "input": str(outcome.inventory.root),
+        "equal": outcome.is_equal,
+        "totals": asdict(outcome.totals),
+        "plain": asdict(outcome.plain),
+        "skipped": dict(outcome.inventory.skipped),
+        "members": [
+            {"id": member.id, "process": member.process.pid, "state": member.state, "requests": member.requests}
+            for member in members
+        ],
+        "requests": len(outcome.latencies_s),
+        "retries": outcome.retries,
+        "failures": outcome.failures,
+        "latency_ms": percentiles_ms(outcome.latencies_s),
+        "seconds": {
+            "start": round(outcome.start_s, 3),
+            "cluster": round(outcome.cluster_s, 3),
+            "plain": round(outcome.plain_s, 3),
+        },
+    }
+
+
+def print_report(outcome: Outcome, members: Sequence[CrewMember]) -> None:
+    """Print the same for people."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    print_totals(console, outcome.inventory, outcome.totals, outcome.plain)
+
+    table = Table("member", "process", "state")
+    table.add_column("requests", justify="right")
+    for member in members:
+        table.add_row(member.id[:8], str(member.process.pid), member.state, f"{member.requests:,}")
+    console.print(table)
+
+    latency = ", ".join(f"{name} {value:,.1f} ms" for name, value in percentiles_ms(outcome.latencies_s).items())
+    console.print(f"Requests: {len(outcome.latencies_s):,}, {outcome.retries:,} retried, {len(outcome.failures):,} failed")
+    console.print(f"Latency:  {latency or 'none measured'}")
+    console.print(
+        f"Time:     {outcome.cluster_s:.2f} s by the cluster, {outcome.plain_s:.2f} s by one process "
+        f"({outcome.start_s:.2f} s to start the members)"
+    )
+    print_verdict(console, is_equal=outcome.is_equal)
+
+
+def print_totals(console: Console, inventory: Inventory, totals: Totals, plain: Totals) -> None:
+    """Print a table of both totals, and what was left out."""
+    from rich.table import Table
+
+    table = Table("")
+    counted, expected = asdict(totals), asdict(plain)
+    console.print(f"Counted: {inventory.root}")
+    for heading in ("cluster", "plain"):
+        table.add_column(heading, justify="right")
+    for name, value in counted.items():
+        style = "" if value == expected[name] else "bold red"
+        table.add_row(name.removeprefix("size_"), f"{value:,}", f"{expected[name]:,}", style=style)
+    console.print(table)
+    if inventory.skipped:
+        left_out = ", ".join(f"{number:,} {reason}" for reason, number in sorted(inventory.skipped.items()))
+        console.print(f"Left out: {left_out}")
+
+
+def print_verdict(console: Console, *, is_equal: bool) -> None:
+    """Print the last line."""
+    console.print("The totals are equal." if is_equal else "THE TOTALS DIFFER.", style="bold green" if is_equal else "bold red")

@@ -1,0 +1,243 @@
+"""`iris demo --spark`: a Spark application has a cluster count a source tree, while a member and an executor are killed.
+
+The work is that of `iris demo`. Here Spark's tasks read the files and dispatch them in Arrow batches; the executors are a
+cluster themselves, and say how they are while the job runs; and a task publishes the result. This process is outside of Spark:
+it starts the members and the program with the Spark session, kills, subscribes to the result, and counts plainly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import struct
+import sys
+import tempfile
+import time
+from typing import IO, TYPE_CHECKING, Any, Final, Self
+
+import iris_py
+from iris_py.cli.demo.crew import Crew
+from iris_py.cli.demo.files import count_plainly, take_inventory
+from iris_py.cli.demo.lexer import Totals
+from iris_py.cli.demo.member import CLUSTER, NETWORK
+from iris_py.cli.demo.progress import make_progress
+from iris_py.cli.demo.spark_driver import SparkDriver, SparkFailed, require_packages
+from iris_py.cli.demo.spark_report import document, print_report
+from iris_py.cli.demo.spark_result import KILLED, ExecutorSeen, SparkOutcome
+from iris_py.cli.demo.spark_terms import EXECUTORS, MEMBER_PROGRAM, PROGRESS_TOPIC, RESULT_TOPIC, Job
+from iris_py.cli.outcome import ExitCode, complain
+from iris_security.keyring import Secret
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from iris_py.cli.demo.files import Inventory
+    from iris_py.cli.demo.progress import Progress
+
+__all__ = ["demo_spark", "read_result"]
+
+KILL_AT: Final = 0.3  # of the files: a member is killed here, and an executor at the half
+RESULT_TIMEOUT_S: Final = 10.0  # for the result to come, when Spark says that it was sent: it takes milliseconds
+
+
+async def demo_spark(directory: Path | None, *, member_count: int, is_kill: bool, as_json: bool, timeout_s: float) -> int:
+    """Run the demo.
+
+    Args:
+        directory: What to count; None for the standard library of the running interpreter.
+        member_count: How many members there are at a time.
+        is_kill: Whether to kill a member and an executor.
+        as_json: Print one JSON document in place of tables.
+        timeout_s: How long Spark may take for all of it.
+
+    Returns:
+        The exit code, 0 only if the totals are equal and the kills took place.
+
+    Raises:
+        ConfigurationError: Spark is not installed, or there is nothing to count.
+        SparkFailed: Spark could not do it, or not in this time.
+    """
+    require_packages()
+    outcome = SparkOutcome(await asyncio.to_thread(take_inventory, directory), is_kill)
+    with make_progress(sys.stderr) as progress, _Log() as log:
+        limit = asyncio.timeout(timeout_s)
+        try:
+            async with limit:
+                await _with_spark(outcome, progress, log, member_count, timeout_s)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise SparkFailed(f"Spark was not done after {timeout_s:g} s. Allow more with --timeout.") from None
+        started = time.perf_counter()
+        outcome.plain = await asyncio.to_thread(count_plainly, outcome.inventory, progress)
+        outcome.plain_s = time.perf_counter() - started
+        log.is_kept = bool(outcome.failures)
+    if as_json:
+        print(json.dumps(document(outcome), indent=2))
+    else:
+        print_report(outcome)
+    for failure in outcome.failures:
+        complain(failure)
+    return ExitCode.FAILED if outcome.failures else ExitCode.OK
+
+
+def read_result(payload: bytes) -> tuple[Totals, dict[str, int]]:
+    """Return what Spark has published: the totals, and how many files each member counted."""
+    totals, by_member = Totals(), {}
+    for row in json.loads(payload):
+        by_member[row.pop("member")] = row["files"]
+        totals.add(Totals(**row))
+    return totals, by_member
+
+
+class _Log:
+    """What Spark's processes write. It stays if the demo fails, and then says where it is."""
+
+    def __init__(self) -> None:
+        descriptor, self._path = tempfile.mkstemp(prefix="iris-demo-", suffix=".log")
+        self.file: IO[bytes] = os.fdopen(descriptor, "wb")
+        self.is_kept = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.file.close()
+        # An interrupt is no failure, and neither is what the error says completely.
+        if self.is_kept or (isinstance(exc, Exception) and not getattr(exc, "is_clear", False)):
+            complain(f"the log of Spark is {self._path}")
+        else:
+            os.unlink(self._path)
+
+
+async def _with_spark(outcome: SparkOutcome, progress: Progress, log: _Log, member_count: int, timeout_s: float) -> None:
+    """Do everything that needs Spark; it is all gone afterwards."""
+    secret = Secret.generate(os.urandom)
+    config = iris_py.Config(network=NETWORK, secret=secret, discovery=False)
+    async with (
+        iris_py.connect(config=config) as node,
+        Crew(node.address, secret, MEMBER_PROGRAM) as crew,
+        SparkDriver(log.file) as driver,
+        node.subscribe(PROGRESS_TOPIC, policy="block") as counted,
+        node.subscribe(RESULT_TOPIC, policy="block") as results,
+    ):
+        paths = _absolute(outcome.inventory)
+        await driver.start(Job(secret.text, node.address, paths, driver.directory, outcome.is_kill, timeout_s))
+        progress.note("Spark starts: a master, a worker and two executors on this machine")
+        await crew.start_many(member_count, "served")
+        progress.note(f"{member_count} member processes serve {CLUSTER!r}")
+        await _Run(crew, driver, outcome, progress, counted, results).run()
+        outcome.members = crew.members
+
+
+def _absolute(inventory: Inventory) -> list[str]:
+    return [os.path.abspath(path) for path in inventory.paths]
+
+
+class _Run:
+    """Follows what members and Spark tell, and kills a member."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        driver: SparkDriver,
+        outcome: SparkOutcome,
+        progress: Progress,
+        counted: iris_py.Subscription,
+        results: iris_py.Subscription,
+    ) -> None:
+        self._crew = crew
+        self._driver = driver
+        self._outcome = outcome
+        self._progress = progress
+        self._counted = counted
+        self._results = results
+        self._tasks = asyncio.TaskGroup()
+        self._total = len(outcome.inventory.paths)
+        self._left = set(range(self._total))
+        self._kill_at = max(1, int(self._total * KILL_AT)) if outcome.is_kill else None
+        self._started = time.perf_counter()
+
+    async def run(self) -> None:
+        """Return when Spark is done, and the successors of who was killed serve."""
+        try:
+            async with self._tasks:
+                watching = self._tasks.create_task(self._watch())
+                async for event in self._driver.events():
+                    await self._note(event)
+                watching.cancel()
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None  # the first has cancelled the others
+
+    async def _watch(self) -> None:
+        """Follow the progress that members publish. A request that was executed twice counts once."""
+        async for message in self._counted:
+            self._see({number for (number,) in struct.iter_unpack("!I", message.payload)})
+            if self._kill_at is not None and self._total - len(self._left) >= self._kill_at:
+                self._kill_at = None
+                self._tasks.create_task(self._kill_and_replace())
+
+    def _see(self, numbers: set[int]) -> None:
+        for _ in range(len(numbers & self._left)):
+            self._progress.advance()
+        self._left -= numbers
+
+    async def _kill_and_replace(self) -> None:
+        member = await self._crew.kill()
+        self._progress.note(f"member {member.id[:8]} {member.state} (SIGKILL to process {member.process.pid})")
+        member = await self._crew.start("joined after the kill")
+        self._progress.note(f"member {member.id[:8]} joined in its place")
+
+    async def _note(self, event: dict[str, Any]) -> None:
+        """Take what the program with the Spark session tells."""
+        outcome, progress = self._outcome, self._progress
+        match event:
+            case {"event": "started"}:
+                outcome.application, outcome.version = event["application"], event["version"]
+                progress.note(f"Spark {outcome.version} runs the application {outcome.application}")
+            case {"event": "ready"}:
+                outcome.executors.update({executor: ExecutorSeen() for executor in event["executors"]})
+                outcome.start_s = time.perf_counter() - self._started
+                progress.note(f"executors {', '.join(outcome.executors)} are the cluster {EXECUTORS!r}")
+                progress.begin("counted through Spark", self._total)
+                self._driver.go()
+            case {"event": "statistics", "executor": executor}:
+                self._note_statistics(executor, event)
+            case {"event": "killed", "executor": executor}:
+                outcome.executors[executor].state = KILLED
+                progress.note(f"executor {executor} {KILLED} (SIGKILL to process {event['process']})")
+            case {"event": "joined", "executor": executor}:
+                outcome.executors[executor].state = "joined after the kill"
+                progress.note(f"executor {executor} joined in its place")
+            case {"event": "counted"}:
+                outcome.job_s = event["seconds"]
+                self._crew.hasten()
+                await self._take_result()
+
+    def _note_statistics(self, executor: str, event: dict[str, Any]) -> None:
+        seen = self._outcome.executors.setdefault(executor, ExecutorSeen())
+        seen.process, seen.agent = event["process"], event["agent"]
+        seen.cpu_s, seen.memory_bytes = event["cpu_s"], event["memory_bytes"]
+        if event["is_job"]:
+            if not seen.latencies_s:
+                self._progress.note(
+                    f"executor {executor} says while the job runs: {seen.cpu_s:.1f} s of processor time, "
+                    f"{seen.memory_bytes >> 20} MiB, {event['processes']} more processes"
+                )
+            seen.latencies_s.append(event["took_s"])
+
+    async def _take_result(self) -> None:
+        """Hear what a task has published."""
+        try:
+            async with asyncio.timeout(RESULT_TIMEOUT_S):
+                message = await anext(aiter(self._results))
+        except TimeoutError:
+            raise SparkFailed(f"Spark has published the result, and {RESULT_TOPIC!r} brought nothing.") from None
+        self._outcome.totals, self._outcome.by_member = read_result(message.payload)
+        self._see(set(self._left))
+        for member, files in self._outcome.by_member.items():
+            self._progress.note(f"heard on the topic {RESULT_TOPIC!r}: member {member[:8]} counted {files:,} files")

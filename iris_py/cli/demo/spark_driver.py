@@ -1,0 +1,146 @@
+"""The program with the Spark session of `iris demo --spark`: started, listened to, and never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from importlib.util import find_spec
+from typing import IO, TYPE_CHECKING, Any, Final, Self
+
+from iris_py.cli.demo.spark_processes import end_all
+from iris_py.cli.demo.spark_terms import DRIVER_PROGRAM
+from iris_py.errors import ConfigurationError, IrisError
+from iris_py.extras import install_command
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from types import TracebackType
+
+    from iris_py.cli.demo.spark_terms import Job
+
+__all__ = ["SparkDriver", "SparkFailed", "environment_of", "require_packages"]
+
+EVENT_BYTES_MAX: Final = 1 << 20  # a line; the longest is the text of an error
+LEAVE_TIMEOUT_S: Final = 20.0  # for spark.stop(), which takes 1 s on an idle machine
+#: Variables that would change what Spark does, or where its nodes go.
+FOREIGN: Final = ("IRIS_", "SPARK_", "PYSPARK_", "XDG_CONFIG_", "XDG_STATE_", "HADOOP_")
+
+
+class SparkFailed(IrisError):
+    """The Spark part of the demo failed.
+
+    Attributes:
+        is_clear: Whether the text says it all, so that nobody needs to read Spark's log.
+    """
+
+    def __init__(self, text: str, *, is_clear: bool = False) -> None:
+        self.is_clear = is_clear
+        super().__init__(text)
+
+
+def require_packages() -> None:
+    """See that everything is installed, before anything starts.
+
+    Raises:
+        ConfigurationError: It is not, and how to install it.
+    """
+    missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(f"--spark needs Spark ({', '.join(missing)} not installed). Run: {install_command('spark')}")
+
+
+def environment_of(directory: str) -> dict[str, str]:
+    """Return the environment of Spark's processes: no settings of the user, everything in one directory, loopback alone."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    if "PYTHONPATH" in kept:  # relative parts of it are relative to here
+        kept["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in kept["PYTHONPATH"].split(os.pathsep) if part)
+    return kept | {
+        "TMPDIR": directory,
+        "XDG_CONFIG_HOME": directory,
+        "XDG_STATE_HOME": directory,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+class SparkDriver:
+    """The program. Leaving the ``async with`` ends all that belongs to Spark: at once if it is left by an exception.
+
+    Attributes:
+        directory: Where all processes of Spark write. It is gone in the end.
+    """
+
+    def __init__(self, log: IO[bytes]) -> None:
+        """Prepare.
+
+        Args:
+            log: Where all processes of Spark write what they have to complain about.
+        """
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+        self.directory = tempfile.mkdtemp(prefix="iris-demo-")  # short: sockets are below it
+
+    async def __aenter__(self) -> Self:
+        """Start nothing yet."""
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End everything and wait until it is gone."""
+        if self._process is not None:
+            try:
+                if exc is None:
+                    await asyncio.wait_for(self._process.wait(), LEAVE_TIMEOUT_S)
+            except TimeoutError:
+                pass
+            finally:
+                # In a thread, and not given up when the demo is interrupted once more: it takes milliseconds.
+                await asyncio.shield(asyncio.to_thread(end_all, self.directory))
+                await self._process.wait()
+        else:
+            os.rmdir(self.directory)
+
+    async def start(self, job: Job) -> None:
+        """Start the program, which starts Spark."""
+        # A session of its own, so that Ctrl-C reaches the demo alone, which then ends everything.
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", DRIVER_PROGRAM),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=self._log,
+            env=environment_of(self.directory),
+            cwd=self.directory,
+            start_new_session=True,
+            limit=EVENT_BYTES_MAX,
+        )
+        self._write(job.encode())
+
+    def go(self) -> None:
+        """Let the job begin."""
+        self._write(b"go\n")
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what it tells, until it has ended.
+
+        Raises:
+            SparkFailed: It failed, or ended before it was done.
+        """
+        assert self._process is not None
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            event = json.loads(line)
+            if event["event"] == "failed":
+                raise SparkFailed(event["error"], is_clear=event["is_clear"])
+            yield event
+            if event["event"] == "done":
+                return
+        raise SparkFailed(f"the program with the Spark session ended with status {await self._process.wait()}.")
+
+    def _write(self, line: bytes) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(line)  # a pipe that nobody reads shows as the end of the events

@@ -1,0 +1,51 @@
+"""What the two sides of `iris demo --spark` agree on: names, and what the program with the Spark session is told.
+
+The side of Spark is `spark_connector.demo`, a program of its own: imports point from there to here, never back.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Final
+
+from iris_py.cli.demo.lexer import Totals
+
+__all__ = ["DRIVER_PROGRAM", "EXECUTORS", "MEMBER_PROGRAM", "PROGRESS_TOPIC", "RESULT_TOPIC", "TOTAL_NAMES", "Job"]
+
+DRIVER_PROGRAM: Final = "spark_connector.demo"
+MEMBER_PROGRAM: Final = "spark_connector.demo_member"
+EXECUTORS: Final = "executors"
+"The cluster of the executors."
+PROGRESS_TOPIC: Final = "demo.counted"
+"Members publish the numbers of the files of each request here, as whole numbers of 4 bytes, big end first."
+RESULT_TOPIC: Final = "demo.totals"
+"A task of Spark publishes the result here: a list of JSON with what each member has counted."
+TOTAL_NAMES: Final = tuple(asdict(Totals()))
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the program with the Spark session is told, in a line of JSON on its standard input."""
+
+    secret: str = field(repr=False)
+    """Of the demo's own network."""
+    seed: str
+    """``host:port`` of the demo's node."""
+    paths: list[str]
+    """What to count."""
+    directory: str
+    """For everything that it and its processes write."""
+    is_kill: bool
+    """Whether to kill an executor."""
+    timeout_s: float
+    """How long it may take."""
+
+    def encode(self) -> bytes:
+        """Return the line. Names of files need not be text: JSON knows how to say half a surrogate."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, line: bytes) -> Job:
+        """Read what `encode` returned."""
+        return cls(**json.loads(line))

@@ -1,0 +1,135 @@
+"""`iris simulate`: networks of many nodes in one process, under a virtual clock, with everything checked."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
+from iris_py.cli.simulate.pace import Display, Interrupts, Pace
+from iris_py.cli.simulate.report import document, print_report, print_summary
+from iris_py.errors import ConfigurationError, IrisError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from iris_py.cli.simulate.plan import Plan
+    from iris_py.cli.simulate.report import Report
+
+__all__ = ["execute_simulation", "make_plan", "simulate"]
+
+
+def make_plan(churn: float | None, partition: str | None, **options: Any) -> Plan:  # noqa: ANN401 - those of `Plan`
+    """Make a plan of the options of the command line.
+
+    Args:
+        churn: The part of the nodes that is replaced per hour, None if that was not said.
+        partition: ``PART:SECONDS``.
+        options: All others, by the names of the fields of `Plan`.
+
+    Raises:
+        ConfigurationError: They make no sense.
+    """
+    from iris_py.cli.simulate.plan import NODES, NODES_FULL, Plan, parse_partition
+
+    if churn is not None:
+        if options["session_s"] is not None:
+            raise ConfigurationError("--churn and --session-s say the same thing: use one of them")
+        if not churn > 0:
+            raise ConfigurationError(f"--churn {churn:g}: choose a rate above 0, such as 0.5 for half of the nodes per hour")
+        options["session_s"] = 3600.0 / churn
+    if options["nodes"] is None:
+        options["nodes"] = NODES_FULL if options["layer"] == "full" else NODES
+    return Plan(partition=parse_partition(partition), **options)
+
+
+def execute_simulation(
+    make: Callable[[], Plan], suite: str | None, *, json_file: Path | None, plots: Path | None, workers: int | None = None
+) -> int:
+    """Run `simulate` to its end, whatever that is, and return the exit code.
+
+    Simulations compute without a pause, so there is no event loop that would hear an interrupt: see `Interrupts`.
+    """
+    from iris_py.cli.simulate.plan import Plan
+
+    try:
+        plan = make()
+        if suite is not None and plan != Plan():
+            raise ConfigurationError(
+                f"--suite {suite} decides what is simulated: beside it say --workers, --json and --plots only"
+            )
+        return simulate(None if suite is not None else plan, suite, json_file=json_file, plots=plots, workers=workers)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. The interpreter flushes at exit, which is not to fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.BROKEN_PIPE
+    except (IrisError, OSError) as exc:
+        complain(explain(exc))
+        return exit_code(exc)
+
+
+def simulate(
+    plan: Plan | None, suite: str | None, *, json_file: Path | None, plots: Path | None, workers: int | None = None
+) -> int:
+    """Run one simulation, or all of a suite.
+
+    Args:
+        plan: What to simulate; None for a suite.
+        suite: Which suite.
+        json_file: Where to write everything that was measured, if anywhere; ``-`` is standard output, in place of tables.
+        plots: A folder for plots, if any are wanted.
+        workers: Processes side by side in a suite; None for as many as there are processors.
+
+    Returns:
+        The exit code: 0 only if everything checked holds, and nobody interrupted.
+
+    Raises:
+        ConfigurationError: Something cannot be simulated, or plotted here.
+    """
+    from iris_py.cli.simulate.run import run_plan
+    from iris_py.cli.simulate.suite import plans_of, run_plans
+
+    plans = plans_of(suite) if suite is not None else [plan] if plan is not None else []
+    for each in plans:
+        each.check()
+    if plots is not None:
+        from iris_py.cli.simulate.plots import prepare
+
+        prepare(plots)
+    if json_file is not None and str(json_file) != "-" and not json_file.absolute().parent.is_dir():
+        raise ConfigurationError(f"--json {json_file}: there is no such folder")
+    with Interrupts() as interrupts, Display(sys.stderr, has_names=len(plans) > 1) as display:
+        if len(plans) == 1:
+            reports = [run_plan(plans[0], Pace(lambda *shown: display.show("", *shown), lambda: interrupts.is_wanted))]
+        else:
+            reports = run_plans(plans, display, lambda: interrupts.is_wanted, workers)
+    _put_out(reports, json_file, plots)
+    if interrupts.is_wanted:
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK if all(report.is_good for report in reports) else ExitCode.FAILED
+
+
+def _put_out(reports: Sequence[Report], json_file: Path | None, plots: Path | None) -> None:
+    if json_file is not None:
+        documents = [document(report) for report in reports]
+        text = json.dumps(documents[0] if len(documents) == 1 else documents, indent=2) + "\n"
+        if str(json_file) == "-":
+            sys.stdout.write(text)
+        else:
+            json_file.write_text(text)
+    if json_file is None or str(json_file) != "-":
+        for report in reports:
+            print_report(report)
+        if len(reports) > 1:
+            print_summary(reports)
+    if plots is not None:
+        from iris_py.cli.simulate.plots import plot
+
+        for path in plot(reports, plots):
+            print(f"plotted {path}", file=sys.stderr)
+    sys.stdout.flush()

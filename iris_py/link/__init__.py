@@ -1,0 +1,1 @@
+"""One authenticated, encrypted connection between two nodes, without input or output."""

@@ -1,0 +1,120 @@
+"""The first bytes of a link: who speaks, under which secret, and the Noise handshake (docs/design.md 3.1, 3.2).
+
+Nothing is believed here, and nothing is allocated by a number that a stranger sent: one bounded message each way.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from iris_security import Handshake
+
+if TYPE_CHECKING:
+    from iris_security import Keyring, TransportKeys
+
+MAGIC = b"IRIS"
+VERSION = 1
+SUITE = 1  # Noise_NNpsk0_25519_AESGCM_SHA256, records under AES-256-GCM
+#: Largest Noise message that is read from a stranger: a hello with a page of addresses.
+HANDSHAKE_BYTES_MAX = 4096
+
+_PREAMBLE = struct.Struct(">4sBB8sH")
+_LENGTH = struct.Struct(">H")
+
+
+class ProtocolError(Exception):
+    """The peer broke the protocol. Ends the link; never leaves :mod:`iris_py.link.link`."""
+
+
+class LinkHandshake:
+    """Both roles of the handshake of a link.
+
+    Args:
+        initiator: Whether this side dialled.
+        keyring: The secrets of the network; an initiator uses the primary one, a responder the one that is asked for.
+        hello: What this node says of itself. A responder's goes into its message; an initiator's goes into its first
+            record, which is the link's business.
+        ephemeral_private: 32 fresh random bytes.
+
+    Attributes:
+        keys: The keys of the link, once the handshake is complete.
+        link_id: What both sides can call this link, once it is complete: the handshake hash.
+        peer_hello: What the responder said of itself; for initiators, once it is complete.
+    """
+
+    def __init__(self, *, initiator: bool, keyring: Keyring, hello: bytes, ephemeral_private: bytes) -> None:
+        self.keys: TransportKeys | None = None
+        self.link_id = b""
+        self.peer_hello = b""
+        self._keyring = keyring
+        self._hello = hello
+        self._ephemeral_private = ephemeral_private
+        self._out: list[bytes] = []
+        self._noise: Handshake | None = None
+        if initiator:
+            keys = keyring.primary
+            self._noise = self._make_noise(initiator=True, psk=keys.link_psk, key_id=keys.key_id)
+            message = self._noise.write_message()
+            self._out.append(_PREAMBLE.pack(MAGIC, VERSION, SUITE, keys.key_id, len(message)) + message)
+
+    def receive_data(self, data: memoryview) -> int:
+        """Read the peer's message if it is complete; return the bytes used, 0 if it is not.
+
+        Raises:
+            ProtocolError: Not a node, or not one that we can talk to.
+            AuthenticationError: It does not hold the secret, or somebody changed the message.
+        """
+        if self._noise is not None:
+            return self._receive_answer(self._noise, data)
+        return self._receive_preamble(data)
+
+    def data_to_send(self) -> list[bytes]:
+        """Take the bytes to write."""
+        out, self._out = self._out, []
+        return out
+
+    def _receive_preamble(self, data: memoryview) -> int:
+        if bytes(data[:4]) != MAGIC[: len(data)]:
+            raise ProtocolError("not a node")
+        if len(data) < _PREAMBLE.size:
+            return 0
+        _magic, version, suite, key_id, length = _PREAMBLE.unpack_from(data)
+        if version != VERSION or suite != SUITE:
+            raise ProtocolError("a node of another version")
+        end = _PREAMBLE.size + _bounded(length)
+        if len(data) < end:
+            return 0
+        keys = self._keyring.find(key_id)
+        if keys is None:
+            raise ProtocolError("a secret that we do not hold")
+        noise = self._make_noise(initiator=False, psk=keys.link_psk, key_id=key_id)
+        noise.read_message(bytes(data[_PREAMBLE.size : end]))
+        answer = noise.write_message(self._hello)
+        self._out.append(_LENGTH.pack(len(answer)) + answer)
+        self._complete(noise)
+        return end
+
+    def _receive_answer(self, noise: Handshake, data: memoryview) -> int:
+        if len(data) < _LENGTH.size:
+            return 0
+        end = _LENGTH.size + _bounded(_LENGTH.unpack_from(data)[0])
+        if len(data) < end:
+            return 0
+        self.peer_hello = noise.read_message(bytes(data[_LENGTH.size : end]))
+        self._complete(noise)
+        return end
+
+    def _complete(self, noise: Handshake) -> None:
+        self.link_id = noise.handshake_hash
+        self.keys = noise.split()
+
+    def _make_noise(self, *, initiator: bool, psk: bytes, key_id: bytes) -> Handshake:
+        prologue = MAGIC + bytes((VERSION, SUITE)) + key_id + self._keyring.network.encode()
+        return Handshake(initiator=initiator, psk=psk, prologue=prologue, ephemeral_private=self._ephemeral_private)
+
+
+def _bounded(length: int) -> int:
+    if length > HANDSHAKE_BYTES_MAX:
+        raise ProtocolError("a handshake message over the limit")
+    return length

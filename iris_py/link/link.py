@@ -1,0 +1,407 @@
+"""One authenticated, encrypted connection between two nodes, without input or output.
+
+Theory of operation (docs/design.md section 3). Bytes go in by :meth:`Link.receive_data`; what arrived is taken with
+:meth:`Link.packets_received` (the hot path: tuples) and :meth:`Link.events_received` (rare); bytes to write are taken
+with :meth:`Link.data_to_send`. The states::
+
+    HANDSHAKE -> IDENTIFIED -> CONFIRMING -> OPEN -> CLOSING -> CLOSED
+                     |  (responder: straight to OPEN)   ^
+                     +---- every state may end in CLOSED
+
+In IDENTIFIED the peer is authentic and its hello is known, and the owner decides: :meth:`Link.confirm` or
+:meth:`Link.close`. That is where two links between the same two nodes are prevented, before either carries anything,
+so nothing has to be moved from one to the other and the order of messages cannot suffer.
+
+Keep-alive runs only while something is outstanding: packets were sent and nothing was heard since, or the owner waits for an
+answer. Otherwise the link is *quiet*: it has no deadline and costs nothing, until the owner sends a packet and wakes it.
+
+A link never raises because of its peer: it ends, with a :class:`~iris_py.link.events.LinkClosed` that says why. Its states,
+timers and end are in :mod:`iris_py.link.base`; here is what passes.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from iris_py.link.base import LINK_ID_BYTES, NO_LINK, STOPS, LinkBase, LinkState, Packet
+from iris_py.link.events import CloseReason, LinkDrained, LinkVerified, PeerIdentified
+from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, ProtocolError
+from iris_py.link.lanes import (
+    CLOSE,
+    CONTROL,
+    FRAGMENT,
+    FRAGMENT_END,
+    FRAGMENT_KINDS,
+    FRAME,
+    HELLO,
+    PACKET_HEADER_BYTES,
+    PACKET_KINDS,
+    PING,
+    PONG,
+    RECORD_BYTES,
+    TAKEN,
+    TUNNEL,
+)
+from iris_py.wire.packets import BODY_BYTES_LIMIT
+from iris_security import AuthenticationError, RecordOpener, RecordSealer
+
+__all__ = [
+    "LINK_ID_BYTES",
+    "NO_LINK",
+    "PACKET_BYTES_MAX",
+    "RECORD_BYTES_MAX",
+    "TAKEN_BYTES",
+    "TUNNEL_ID_BYTES",
+    "Link",
+    "LinkState",
+    "Packet",
+]
+
+_LENGTH = struct.Struct(">I")
+_TAG_BYTES = 16
+
+#: Largest sealed record that is read: a full record, one frame that closed it, and the control frames before it.
+RECORD_BYTES_MAX = 4 * RECORD_BYTES
+#: Largest packet that is put together from fragments.
+PACKET_BYTES_MAX = BODY_BYTES_LIMIT
+#: Bytes of the id of a tunnel, in front of its chunk.
+TUNNEL_ID_BYTES = 8
+#: Chunks of tunnels are acknowledged when as much was read. Too small: frames for nothing; too large: the sender may have less
+#: than this under way, and wait for ever.
+TAKEN_BYTES = 16 * 1024
+#: Who has heard as much and said nothing for a keep-alive interval says PONG, though nobody asked: on a slow line a PING waits
+#: behind what the buffers hold, which can take longer than a silent link is kept. Too small: heartbeats are answered twice; too
+#: large: on a line so slow that this takes seconds the link is lost.
+HEARD_BYTES = 4096
+#: Every fragment but the last has at least as much, or a packet could be millions of pieces, which cost more than their bytes.
+FRAGMENT_BYTES_MIN = 4096
+_TOTAL = struct.Struct(">Q")
+#: Up to this size the body of a packet is copied out of its record: for a few KiB that costs less than to refer to it.
+COPIED_BYTES_MAX = 4096
+
+
+class Link(LinkBase):
+    """The protocol of one connection.
+
+    Attributes:
+        id: What both sides call it; ``NO_LINK`` during the handshake.
+        state: Where it is in its life.
+        is_open: Whether its state is OPEN: packets may be sent.
+        is_quiet: Whether nothing is outstanding. Who sends a packet on a quiet link calls :meth:`wake`.
+        is_releasing: Whether this side closes it as idle, so that requests which come now are not to be executed.
+        is_unsure: Whether this side stood still, and the peer has not answered since (:meth:`verify`).
+        congested: Whether more than ``queue_bytes_high`` is queued, in all lanes.
+        is_busy: Whether so much is queued of what is not large, and large things do not even count.
+        has_more: Whether the last :meth:`data_to_send` may have left something for the next.
+        active_at: When packets last moved; the owner sets it when some arrive. Of a link that is not quiet: some time ago.
+
+    Args:
+        initiator: Whether this side dialled.
+        keyring: The secrets of the network.
+        hello: What this node says of itself; the peer gets it once it is authenticated.
+        ephemeral_private: 32 fresh random bytes.
+        now: The time.
+        config: Times and bounds.
+    """
+
+    # -- in
+
+    def receive_data(self, data: memoryview, now: float) -> int:
+        """Read what is complete in ``data`` and return how many bytes that was; offer the rest again with more behind it.
+
+        Afterwards take :meth:`packets_received`, then :meth:`events_received`, then :meth:`data_to_send`. The owner's
+        buffer must hold ``RECORD_BYTES_MAX`` and a little, or a large record could never complete.
+        """
+        if self._has_said:
+            self._has_said = False
+            self._silent_since, self._heard_bytes = self._last_received, 0
+        self._last_received = now
+        self._lanes.is_unanswered = False
+        offset, end = 0, len(data)
+        try:
+            while True:
+                opener = self._opener
+                if opener is None:
+                    used = self._receive_handshake(data[offset:])
+                    if used == 0:
+                        break
+                    offset += used
+                    continue
+                if self.state is LinkState.CLOSED or self._peer_closed:
+                    return end
+                if end - offset < 4:
+                    break
+                (length,) = _LENGTH.unpack_from(data, offset)
+                # Before its first record opens, a responder has read nothing that could not have been replayed.
+                if length > (HANDSHAKE_BYTES_MAX if self.state is LinkState.HANDSHAKE else RECORD_BYTES_MAX):
+                    raise ProtocolError("a record over the limit")
+                stop = offset + 4 + length
+                if stop > end:
+                    break
+                self._receive_record(opener.open(data[offset + 4 : stop]), now)
+                offset = stop
+        except AuthenticationError:
+            self._end(
+                "a record or handshake message that could not be authenticated", refused=self.state is LinkState.HANDSHAKE
+            )
+            return end
+        except ProtocolError as refusal:
+            self._end(str(refusal), refused=self.state is LinkState.HANDSHAKE)
+            return end
+        if self._tunnel_read - self._tunnel_told >= TAKEN_BYTES:
+            self._tunnel_told = self._tunnel_read
+            self._lanes.add_signal(TAKEN, _TOTAL.pack(self._tunnel_read))
+        self._heard_bytes += offset
+        if self._heard_bytes >= HEARD_BYTES and now - self._silent_since >= self._config.keepalive_interval_s and self.is_open:
+            self._lanes.add_pong(self._last_ping)
+        return end if self.state is LinkState.CLOSED else offset
+
+    def receive_eof(self, now: float) -> None:
+        """The peer's side of the connection ended, or the connection broke."""
+        if self.state is LinkState.CLOSED:
+            return
+        if self.state is LinkState.HANDSHAKE and self.initiator:
+            self._end("it ended the connection during the handshake", refused=True, broken=True)
+        else:
+            self._end("the connection broke", broken=True)  # a clean end is one after the peer's CLOSE
+
+    # -- commands
+
+    def confirm(self, now: float, replaces: bytes = NO_LINK) -> None:
+        """Accept the identified peer. A responder's link is open at once, an initiator's when the peer confirms too.
+
+        Args:
+            now: The time.
+            replaces: For initiators: the id of the last open link to that peer that broke.
+        """
+        if self.state is LinkState.CLOSED:
+            return  # what came right after the hello has ended it
+        assert self.state is LinkState.IDENTIFIED
+        if self.initiator:
+            self.state = LinkState.CONFIRMING
+            self._lanes.add_signal(HELLO, replaces + self._hello)
+        else:
+            self._lanes.add_signal(PONG)
+            self._become_open(now)
+            # Whether the initiator hears it must not stay in doubt.
+            self._lanes.is_unanswered = True
+            self.wake(now)
+
+    def close(self, reason: CloseReason, now: float) -> None:
+        """Send what is queued, then CLOSE, and wait for the peer's; before the link is open: end it without a word."""
+        if self.state is LinkState.OPEN or (self.state is LinkState.IDENTIFIED and not self.initiator):
+            self._close_reason = reason
+            self.is_releasing = reason is CloseReason.IDLE
+            self._become_closing(now)
+        elif self.state is not LinkState.CLOSING:
+            self._end("closed before it was open")
+
+    def send_control(self, message: bytes) -> None:
+        """Send an overlay message, ahead of all packets. Overlay messages keep their order."""
+        if self.state is LinkState.OPEN:
+            self._lanes.add_control(message)
+            if self._lanes.queued_bytes > self._config.queue_bytes_high:
+                self._handle_full()
+
+    def send_packet(self, kind: int, group: bytes, nonce: bytes, sealed: bytes) -> None:
+        """Queue a UNICAST or MULTICAST packet, if the link ``is_open``; then :meth:`wake` it if it ``is_quiet``.
+
+        A packet over ``RECORD_BYTES`` takes the bulk lane. A MULTICAST follows one that is there already, for the
+        order of broadcasts is promised.
+        """
+        if not self.is_open:
+            return
+        self._lanes.add_packet(kind, group, nonce, sealed)
+        if self._lanes.queued_bytes > self._config.queue_bytes_high:
+            self._handle_full()
+
+    def send_tunnel(self, tunnel_id: bytes, sealed: bytes, now: float) -> None:
+        """Queue a chunk of a tunnel, if the link ``is_open``; then :meth:`wake` it if it ``is_quiet``."""
+        if self.is_open:
+            self._lanes.add_tunnel(tunnel_id, sealed)
+            self._pace.send(len(tunnel_id) + len(sealed), self._lanes.interactive_sent, now)
+
+    # -- out
+
+    def data_to_send(self, budget: int) -> list[bytes]:
+        """Take up to about ``budget`` bytes to write, in order; the rest stays, so that urgent frames can still pass it.
+
+        :attr:`has_more` tells whether there may be a rest.
+        """
+        out, self._raw = self._raw, []
+        self.has_more = False
+        sealer = self._sealer
+        if sealer is None or self.state is LinkState.CLOSED:
+            return out
+        sent = 0
+        while body := self._next_record() if sent < budget else b"":
+            self._has_said = True
+            sealed = sealer.seal(body)
+            out += (_LENGTH.pack(len(sealed)), sealed)
+            sent += len(sealed)
+            self.has_more = self._close_reason is not None or self._lanes.has_frames()
+            if not self.has_more:
+                break
+        if self.congested:
+            self._maybe_drained()
+        return out
+
+    def has_output(self) -> bool:
+        """Tell whether :meth:`data_to_send` would return something."""
+        if self._close_sent or self.state is LinkState.CLOSED:
+            return False
+        return self._close_reason is not None or bool(self._raw) or self._lanes.has_frames()
+
+    # -- sending
+
+    def _maybe_drained(self) -> None:
+        lanes, low = self._lanes, self._config.queue_bytes_high // 4
+        is_drained = lanes.queued_bytes < low
+        if is_drained or (self.is_busy and lanes.queued_bytes - lanes.bulk_bytes < low):
+            self.congested = not is_drained
+            self.is_busy = False
+            self._events.append(LinkDrained())
+
+    def _handle_full(self) -> None:
+        self.congested = True
+        if self._lanes.queued_bytes - self._lanes.bulk_bytes > self._config.queue_bytes_high:
+            self.is_busy = True
+        if self._lanes.queued_bytes > self._config.queue_bytes_max:
+            self._end("the peer does not read")
+
+    def _next_record(self) -> bytes:
+        """Return the body of the next record; empty when there is nothing, or after CLOSE."""
+        if self._close_sent:
+            return b""
+        frames = self._lanes.take_record()
+        if not frames:
+            if self._close_reason is None:
+                return b""
+            self._close_sent = True
+            frames = [FRAME.pack(CLOSE, 1), bytes((self._close_reason,))]
+            if self._peer_closed:
+                self._end("closed", clean=True)
+        return b"".join(frames)
+
+    # -- receiving
+
+    def _receive_handshake(self, data: memoryview) -> int:
+        if self.state is LinkState.CLOSED:
+            return len(data)
+        handshake = self._handshake
+        assert handshake is not None
+        used = handshake.receive_data(data)
+        self._raw += handshake.data_to_send()
+        if handshake.keys is not None:
+            self.id = handshake.link_id[:LINK_ID_BYTES]
+            self._sealer, self._opener = RecordSealer(handshake.keys.send), RecordOpener(handshake.keys.receive)
+            self._handshake = None  # forward secrecy: the ephemeral key must not outlive the handshake
+            if self.initiator:
+                self.state = LinkState.IDENTIFIED
+                self._events.append(PeerIdentified(handshake.peer_hello, NO_LINK))
+        return used
+
+    def _receive_record(self, record: bytes, now: float) -> None:
+        offset, end = 0, len(record)
+        while offset < end:
+            if end - offset < FRAME.size:
+                raise ProtocolError("a truncated frame")
+            kind, length = FRAME.unpack_from(record, offset)
+            offset += FRAME.size
+            stop = offset + length
+            if stop > end:
+                raise ProtocolError("a frame longer than its record")
+            if kind in PACKET_KINDS:
+                self._receive_packet(kind, record, offset, stop)
+            elif kind == TUNNEL:
+                self._receive_tunnel(memoryview(record)[offset:stop])
+            elif kind in FRAGMENT_KINDS:
+                self._receive_fragment(kind, record, offset, stop)
+            else:
+                self._receive_frame(kind, record[offset:stop], now)
+                if self._peer_closed:
+                    return
+            offset = stop
+
+    def _receive_packet(self, kind: int, record: bytes, start: int, stop: int) -> None:
+        if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
+            raise ProtocolError("a packet before the link was open")
+        body = start + PACKET_HEADER_BYTES
+        if stop - body < _TAG_BYTES:
+            raise ProtocolError("a truncated packet")
+        sealed = record[body:stop] if stop - body <= COPIED_BYTES_MAX else memoryview(record)[body:stop]
+        self._packets.append((kind, record[start : start + 16], record[start + 16 : body], sealed))
+
+    def _receive_tunnel(self, body: memoryview) -> None:
+        if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
+            raise ProtocolError("a chunk of a tunnel before the link was open")
+        if len(body) < TUNNEL_ID_BYTES + _TAG_BYTES:
+            raise ProtocolError("a truncated chunk of a tunnel")
+        self._tunnel_read += len(body)
+        self._packets.append((TUNNEL, bytes(body[:TUNNEL_ID_BYTES]), b"", body[TUNNEL_ID_BYTES:]))
+
+    def _receive_frame(self, kind: int, body: bytes, now: float) -> None:
+        """Receive any frame but a packet."""
+        if self.state is LinkState.HANDSHAKE:  # a responder, before the first record was believed
+            if kind != HELLO or len(body) < LINK_ID_BYTES:
+                raise ProtocolError("no hello")
+            self.state = LinkState.IDENTIFIED
+            self._events.append(PeerIdentified(body[LINK_ID_BYTES:], body[:LINK_ID_BYTES]))
+        elif kind == CLOSE:
+            self._receive_close(body, now)
+        elif self.state is LinkState.CONFIRMING:
+            if kind != PONG:
+                raise ProtocolError("no confirmation")
+            self._become_open(now)
+        elif self.state is LinkState.IDENTIFIED:
+            raise ProtocolError("a frame before the link was open")
+        elif kind == PING:
+            if len(body) > STOPS.size:
+                raise ProtocolError("a question over the limit")
+            self._last_ping = body
+            self._lanes.add_pong(body)
+        elif kind == CONTROL:
+            self._packets.append((CONTROL, body, b"", b""))
+        elif kind == TAKEN:
+            if len(body) != _TOTAL.size or not self._pace.acknowledge(int.from_bytes(body, "big"), now):
+                raise ProtocolError("chunks acknowledged that were never sent")
+        elif kind == PONG:
+            if self.is_unsure and (not body or body == STOPS.pack(self._stops)):  # one that repeats nothing knows no better
+                self.is_unsure = False
+                self._events.append(LinkVerified())
+        else:
+            raise ProtocolError(f"a frame of unknown type {kind}")
+
+    def _receive_fragment(self, kind: int, record: bytes, start: int, stop: int) -> None:
+        if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
+            raise ProtocolError("a fragment before the link was open")
+        size = stop - start
+        if kind == FRAGMENT and size < FRAGMENT_BYTES_MIN:
+            raise ProtocolError("a fragment under the limit")
+        self._pieces_bytes += size
+        if self._pieces_bytes > PACKET_BYTES_MAX:
+            raise ProtocolError("a packet over the limit")
+        # A piece that is referred to keeps all of its record.
+        self._pieces.append(memoryview(record)[start:stop] if 2 * size >= len(record) else record[start:stop])
+        if kind == FRAGMENT_END:
+            whole = b"".join(self._pieces)
+            self._pieces, self._pieces_bytes = [], 0
+            if whole and whole[0] in PACKET_KINDS:
+                self._receive_packet(whole[0], whole, 1, len(whole))
+            elif whole and whole[0] == CONTROL:
+                self._packets.append((CONTROL, whole[1:], b"", b""))
+            else:
+                raise ProtocolError("fragments of something that is never fragmented")
+
+    def _receive_close(self, body: bytes, now: float) -> None:
+        self._peer_closed = True
+        reason = body[0] if body else CloseReason.NORMAL
+        self._is_released = reason == CloseReason.IDLE
+        if self.state in (LinkState.CONFIRMING, LinkState.IDENTIFIED):
+            self._end("the peer has another link to us", clean=True, duplicate=reason == CloseReason.DUPLICATE)
+        elif self._close_sent:
+            self._end("closed", clean=True)
+        else:
+            if self._close_reason is None:
+                self._close_reason = CloseReason.NORMAL
+                self._become_closing(now)

@@ -1,0 +1,1 @@
+"""One node without input or output: links, overlay and patterns put together."""

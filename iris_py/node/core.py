@@ -1,0 +1,571 @@
+"""One node without input or output: links, overlay and patterns put together.
+
+The owner (:mod:`iris_py.net.driver`) gives it what happened and takes what is to be done, in this order, until nothing moves:
+:meth:`NodeCore.flush`, :meth:`NodeCore.links_to_flush` (write each one's ``data_to_send``), :meth:`NodeCore.datagrams_to_send`,
+:meth:`NodeCore.outcomes_received`, :meth:`NodeCore.events_received`; then it arms one timer for :meth:`NodeCore.deadline`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_overlay.config import OverlayConfig
+from iris_overlay.events import (
+    Cast,
+    ConnectFailed,
+    GroupJoined,
+    GroupLeft,
+    LinkReleased,
+    PacketReceived,
+    PeerDied,
+    ProtocolViolated,
+    ViewChanged,
+)
+from iris_overlay.messages import NodeInfo
+from iris_overlay.overlay import Overlay
+from iris_overlay.timers import DeadlineTable
+from iris_py.link.config import LinkConfig
+from iris_py.link.events import CloseReason, LinkClosed, LinkVerified
+from iris_py.node.commands import Commands
+from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
+from iris_py.node.inbound import Inbound
+from iris_py.patterns.request.many import ManyRequester
+from iris_py.patterns.request.service import Service
+from iris_py.patterns.survey import Surveyor
+from iris_py.patterns.topic.events import RoomMade
+from iris_py.patterns.topic.pubsub import PubSub
+from iris_py.patterns.tunnel.table import Tunnels
+from iris_py.peers.groups import Groups
+from iris_py.peers.outbound import Outbound
+from iris_py.peers.peer import Peer
+from iris_py.peers.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers
+from iris_py.wire import packets
+from iris_security import AuthenticationError, DatagramOpener, DatagramSealer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iris_overlay.config import Rng
+    from iris_overlay.events import Event
+    from iris_overlay.ids import NodeId
+    from iris_py.errors import IrisError
+    from iris_py.link.link import Link, Packet
+    from iris_py.node.events import NodeEvent as NodeEvent
+    from iris_py.peers.outgoing import Outgoing
+    from iris_py.peers.peers import PeersEvent
+    from iris_security import Keyring
+
+#: A link on which packets moved within this time (seconds) is not closed, though the overlay does not need it. Too small: a
+#: conversation with pauses dials again and again. Too large: descriptors.
+LINK_IDLE_S = 30.0
+
+#: Hosts of nodes of other networks that are remembered, for people; of more, the one that was silent for longest is forgotten.
+STRANGERS_MAX = 16
+#: How long (seconds). Too small: a beacon of theirs is missed, of which there is one in 3 s; too large: they may be gone.
+STRANGERS_S = 60.0
+
+
+class NodeCore(Commands):
+    """The protocol of one node.
+
+    Args:
+        info: The node itself, with the addresses it listens on.
+        keyring: The secrets of the network.
+        rng: Randomness for choices and jitter; nothing secret depends on it.
+        entropy: Randomness for keys.
+        link_config: Times and bounds of links.
+        overlay_config: Times and bounds of the overlay.
+        max_message_bytes: The largest payload that this node sends.
+
+    Attributes:
+        drops: What was dropped, by reason.
+    """
+
+    def __init__(
+        self,
+        info: NodeInfo,
+        keyring: Keyring,
+        *,
+        rng: Rng,
+        entropy: Callable[[int], bytes],
+        link_config: LinkConfig | None = None,
+        overlay_config: OverlayConfig | None = None,
+        max_message_bytes: int = packets.MAX_MESSAGE_BYTES,
+    ) -> None:
+        self.info = info
+        self.max_message_bytes = max_message_bytes
+        self.drops: dict[str, int] = {}
+        self._strangers: dict[str, float] = {}  # hosts of nodes of other networks, and when they were heard
+        self.peers = Peers(info, keyring, entropy, link_config or LinkConfig())
+        self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng)
+        self.requester = ManyRequester(rng, lambda: self.overlay.size_estimate() - 1)
+        self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
+        self.service = Service()
+        self.tunnels = Tunnels(info, entropy, self.requester, self.service, self.count_drop)
+        self.groups = Groups(info.id, keyring)
+        self._local = Peer(info, None, is_local=True)
+        self._datagram_sealer = DatagramSealer(keyring.primary, info.id)
+        self._datagram_opener = DatagramOpener(keyring)
+        self._outbound = Outbound(self._local, self.count_drop)
+        self.pubsub = PubSub(self.groups, self.overlay, self._outbound, self._local, self.count_drop, self._forget_idle_group)
+        self.pubsub.publisher.max_message_bytes = max_message_bytes
+        self._inbound = Inbound(
+            self.groups.by_id,
+            self.requester,
+            self.surveyor,
+            self.service,
+            self.pubsub,
+            self.tunnels,
+            self._receive_control,
+            self.count_drop,
+        )
+        self._link_deadlines: DeadlineTable[Link] = DeadlineTable()
+        # Links and overlay change their deadlines only when something rare happens; a request must not pay for asking.
+        self._rare_deadline: float | None = None
+        self._rare_deadline_changed = True
+        self._events: list[NodeEvent] = []
+
+    # -- commands of the owner
+
+    def depart(self, now: float) -> None:
+        """Tell everybody that this node leaves the network; ``Departed`` follows."""
+        self.overlay.leave(now)
+        self._advance(now)
+
+    def close_links(self, now: float) -> None:
+        """Close every link, after what is queued on it; drop what waits for one."""
+        self._outbound.close()
+        for link in self.peers.links():
+            link.close(CloseReason.LEAVING, now)
+            self._handle_link(link, now)
+
+    # -- what happened
+
+    def start(self, now: float, seeds: Sequence[str], remembered: Sequence[str], *, beacons: bool, complete: bool) -> None:
+        """Begin to look for others; see :meth:`iris_overlay.overlay.Overlay.start`."""
+        self.overlay.start(now, seeds, remembered, beacons, complete)
+        self._advance(now)
+
+    def dialled(self, address: str, now: float) -> Link:
+        """A connection to an address was made; returns its link."""
+        link = self.peers.dialled(address, now)
+        self.overlay.dial_connected(address, now)
+        self._handle_link(link, now)
+        return link
+
+    def dial_failed(self, address: str, now: float, *, is_refused: bool = False, is_broken: bool = False) -> None:
+        """No connection to an address could be made.
+
+        Args:
+            address: As it was requested.
+            now: The time.
+            is_refused: Whether the host says that nobody listens there.
+            is_broken: Whether it took the connection, which then ended at once.
+        """
+        self.overlay.dial_failed(address, now, is_refused=is_refused, is_broken=is_broken)
+        self._advance(now)
+
+    def accepted(self, now: float) -> Link | None:
+        """A connection was accepted; returns its link, or None if there are too many strangers."""
+        evicted = self.peers.evict_stranger()
+        if evicted is not None:
+            self._handle_link(evicted, now)
+        link = self.peers.accepted(now)
+        if link is not None:
+            self._handle_link(link, now)
+        return link
+
+    def link_received(self, link: Link, now: float) -> None:
+        """Bytes were given to the link: handle what came of them. The hot path."""
+        if link.has_events():
+            self._handle_link(link, now)
+        else:
+            self._receive_packets(link, link.packets_received(), now)
+        if link.has_output():
+            self._outbound.touched[link] = None
+
+    def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None:
+        """A datagram came, from whomever."""
+        try:
+            _sender, payload = self._datagram_opener.open(data)
+        except AuthenticationError:
+            self.count_drop("datagram")
+            if self._datagram_opener.is_foreign(data):
+                self._strangers.pop(source[0], None)  # to the end of the order
+                self._strangers[source[0]] = now
+                if len(self._strangers) > STRANGERS_MAX:
+                    del self._strangers[next(iter(self._strangers))]
+            return
+        self.overlay.receive_datagram(payload, source, now)
+        self._advance(now)
+
+    def handle_resumption(self, now: float) -> None:
+        """The node stood still until now: requests that it finds may be those of callers who have given up."""
+        for link in self.peers.links():
+            if link.is_open:
+                link.verify(now)
+                self._handle_link(link, now)
+
+    def strangers(self, now: float) -> tuple[str, ...]:
+        """Return the hosts from which nodes of other networks were heard lately."""
+        return tuple(host for host, heard_at in self._strangers.items() if now - heard_at < STRANGERS_S)
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due; harmless if early."""
+        for link in self._link_deadlines.expired(now):
+            peer = self.peers.peer_of(link)
+            link.handle_timeout(now, is_awaited=peer is not None and peer.awaited > 0)
+            self._handle_link(link, now)
+        for peer, request_id in self._outbound.overdue(now):
+            if request_id < packets.SURVEY_IDS and self.requester.give_to_linked(request_id, now):
+                self._outbound.withdraw(peer, request_id)
+        self.requester.handle_timeout(now)
+        if self.requester.silent:
+            self._ask_for_signs(now)
+        self.surveyor.handle_timeout(now)
+        self.pubsub.handle_timeout(now)
+        self.tunnels.handle_timeout(now)
+        self.service.repetitions.expire(now)
+        self.overlay.handle_timeout(now)
+        self._advance(now)
+
+    def _ask_for_signs(self, now: float) -> None:
+        silent, self.requester.silent = self.requester.silent, {}
+        for peer in silent:
+            if peer.link is not None:
+                peer.link.ask_for_sign()
+                self._outbound.touch(peer.link, now)
+
+    # -- what is to be done
+
+    def has_output(self) -> bool:
+        """Tell whether :meth:`flush` or :meth:`links_to_flush` would do something."""
+        requester, outbound = self.requester, self._outbound
+        return bool(
+            requester.out
+            or self.service.out
+            or outbound.touched
+            or outbound.has_output
+            or requester.wanted
+            or self.surveyor.has_news
+            or (self.tunnels.is_used and self.tunnels.has_news)
+        )
+
+    def flush(self, now: float) -> None:
+        """Turn everything that the patterns want to send into packets on links."""
+        outbound, receivers = self._outbound, self._inbound.receivers
+        while True:
+            outgoing = self.requester.messages_to_send()
+            outgoing += self.service.messages_to_send()
+            if self.surveyor.has_news:
+                outgoing += self._send_surveys(now)
+            if self.tunnels.is_used and self.tunnels.has_news:
+                outgoing += self._fill_tunnels(now)
+            local = outbound.gather_all(outgoing, now)
+            for group, peer, kind, request_id, argument, payload, headers in local:
+                receivers[kind](group, peer, request_id, argument, payload, now, headers)
+            if local or (outgoing and (self.surveyor.has_news or (self.tunnels.is_used and self.tunnels.has_news))):
+                continue
+            outbound.seal(now)
+            if self.requester.wanted:
+                outbound.connect(self.requester.peers_wanted(), now)
+            if not outbound.has_news:
+                return
+            self._carry_outbound(now)
+
+    def is_hungry(self, link: Link) -> bool:
+        """Tell whether another :meth:`flush` would give a link more to write."""
+        return self.tunnels.is_used and self.tunnels.is_ready_for(link)
+
+    def links_to_flush(self) -> list[Link]:
+        """Take the links that may have something to write."""
+        touched, self._outbound.touched = self._outbound.touched, {}
+        return list(touched)
+
+    def datagrams_to_send(self) -> list[tuple[tuple[str, int] | None, bytes]]:
+        """Take the datagrams to send, sealed; None is the multicast group."""
+        if not self._rare_deadline_changed:  # nothing has moved in the overlay
+            return []
+        return [(to, self._datagram_sealer.seal(data)) for to, data in self.overlay.datagrams_to_send()]
+
+    def outcomes_received(self) -> list[tuple[object, bytes | IrisError]]:
+        """Take the outcomes of requests: (token, reply or error)."""
+        return self.requester.outcomes_received()
+
+    def has_happened(self) -> bool:
+        """Tell whether :meth:`outcomes_received` or :meth:`events_received` would return something."""
+        return bool(
+            self.requester.outcomes
+            or self._events
+            or self.service.events
+            or self.pubsub.events
+            or self.surveyor.events
+            or (self.tunnels.is_used and self.tunnels.has_events)
+        )
+
+    def events_received(self) -> list[NodeEvent]:
+        """Take what happened, in order."""
+        events, self._events = self._events, []
+        if self.service.events:
+            events += self.service.events_received()
+        if self.pubsub.events:
+            events += self.pubsub.events_received()
+        if self.surveyor.events:
+            events += self.surveyor.events_received()
+        if self.tunnels.is_used and self.tunnels.has_news:
+            events += self.tunnels.events_received()
+        return events
+
+    def has_new_deadline(self) -> bool:
+        """Tell whether :meth:`deadline` may be earlier than it was, or there are datagrams to send."""
+        return self._rare_deadline_changed or self.requester.has_new_deadline
+
+    def deadline(self) -> float | None:
+        """Return the earliest time at which to call :meth:`handle_timeout`."""
+        if self._rare_deadline_changed:
+            self._rare_deadline_changed = False
+            rare_ones = (self._link_deadlines, self._outbound, self.overlay, self.surveyor, self.pubsub, self.tunnels)
+            times = [time for time in (each.deadline() for each in rare_ones) if time is not None]
+            self._rare_deadline = min(times, default=None)
+        rare, requests = self._rare_deadline, self.requester.deadline()
+        return rare if requests is None or (rare is not None and rare < requests) else requests
+
+    def count_drop(self, reason: str, times: int = 1) -> int:
+        """Count something that was dropped; returns how often that happened."""
+        count = self.drops[reason] = self.drops.get(reason, 0) + times
+        return count
+
+    # -- links
+
+    def _handle_link(self, link: Link, now: float) -> None:
+        """Handle what a link has to say: an opening before its packets, its end after them."""
+        packets_received = link.packets_received()
+        while link.has_events():  # to confirm a link opens it
+            for event in link.events_received():
+                if isinstance(event, LinkClosed | LinkVerified) and packets_received:
+                    self._receive_packets(link, packets_received, now)
+                    packets_received = []
+                if isinstance(event, LinkVerified):
+                    self._inbound.link_verified(link, now)
+                    continue
+                self.peers.handle_event(link, event, now)
+                self._advance(now)
+        if packets_received:
+            self._receive_packets(link, packets_received, now)
+        deadline = link.deadline()
+        if deadline is None:
+            self._link_deadlines.cancel(link)
+        else:
+            self._link_deadlines.set(link, deadline)
+        self._rare_deadline_changed = True
+        self._outbound.touched[link] = None
+
+    def _receive_packets(self, link: Link, received: list[Packet], now: float) -> None:
+        peer = self.peers.peer_of(link)
+        if peer is not None:
+            self._inbound.receive_packets(link, peer, received, now)
+
+    def _receive_control(self, peer_id: NodeId, message: bytes, now: float) -> None:
+        self.overlay.receive_message(peer_id, message, now)
+        self._advance(now)
+
+    def _release_link(self, peer_id: NodeId, now: float) -> None:
+        """Close a link that the overlay does not need, unless something uses it or did so a moment ago."""
+        peer = self.peers.find(peer_id)
+        if peer is None or peer.link is None or not peer.link.is_unused_since(now - LINK_IDLE_S):
+            return
+        if not (peer.awaited or peer.held is not None or self.service.owes(peer)):
+            peer.link.close(CloseReason.IDLE, now)
+            self._handle_link(peer.link, now)
+
+    def _carry_outbound(self, now: float) -> None:
+        """Do what the sending side wants done elsewhere."""
+        outbound = self._outbound
+        outbound.has_news = False
+        self._rare_deadline_changed = True
+        for link in outbound.links_woken():
+            deadline = link.deadline()
+            if deadline is not None:
+                self._link_deadlines.set(link, deadline)
+        routed, requests = outbound.packets_to_route()
+        for request_id in requests:
+            if request_id < packets.SURVEY_IDS:
+                self.requester.routed(request_id, now)
+            else:
+                self.surveyor.routed(request_id)
+        for info, packet in routed:
+            self.overlay.send(info, packet, now)
+        for group_id, piece in outbound.casts_to_send():
+            self.overlay.cast(group_id, piece, now)
+        for info in outbound.links_wanted():
+            self.overlay.connect(info, now)
+        for returned in outbound.requests_returned():
+            if returned.id >= packets.SURVEY_IDS:
+                self.surveyor.give_back(returned.id, returned.peer)
+            else:
+                self.requester.give_back(returned.id, returned.peer, now, is_tried=returned.is_tried)
+        if outbound.has_room:
+            outbound.has_room = False
+            self._make_room(now)
+        self._advance(now)
+
+    def _send_surveys(self, now: float) -> list[Outgoing]:
+        """Send what surveys have for several peers; returns what they have for single ones."""
+        messages: list[Outgoing] = []
+        for group, peers, kind, survey_id, argument, payload, headers in self.surveyor.multicasts_to_send():
+            if peers is None and self.service.serves(group):  # what is cast does not come back
+                messages.append((group, self._local, kind, survey_id, argument, payload, headers))
+            self._outbound.send_multicast(group, peers, kind, survey_id, argument, payload, now, headers)
+        return messages + self.surveyor.messages_to_send()
+
+    def _fill_tunnels(self, now: float) -> list[Outgoing]:
+        """Give the ways of tunnels what they have room for; returns the messages that open tunnels."""
+        messages = self.tunnels.messages_to_send()
+        if self.tunnels.is_rescheduled:
+            self.tunnels.is_rescheduled = False
+            self._rare_deadline_changed = True
+        for link in self.tunnels.fill(now):
+            self._outbound.touch(link, now)
+        for info, packet in self.tunnels.packets_to_route():
+            self.overlay.send(info, packet, now)
+            self._outbound.has_news = True
+        return messages
+
+    def _make_room(self, now: float) -> None:
+        self.requester.view_changed(now)
+        self.surveyor.view_changed(now)
+        self._events.append(RoomMade())
+
+    # -- overlay
+
+    def _advance(self, now: float) -> None:
+        """Carry events between links and overlay until nothing moves."""
+        self._rare_deadline_changed = True
+        moved = True
+        while moved:
+            moved = False
+            for peers_event in self.peers.events_received():
+                moved = True
+                self._handle_peers_event(peers_event, now)
+            for peer_id, message in self.overlay.messages_to_send():
+                peer = self.peers.find(peer_id)
+                if peer is not None:
+                    self._outbound.send_control(peer, message, now)
+            for event in self.overlay.events_received():
+                moved = True
+                self._handle_overlay_event(event, now)
+
+    def _handle_overlay_event(self, event: Event, now: float) -> None:
+        if isinstance(event, ViewChanged):
+            self._handle_view(event, now)
+        elif isinstance(event, Cast):
+            if event.source != self.info.id:  # its own registrations have it already
+                self._inbound.receive_cast(event.group, self.peers.peer(NodeInfo(event.source, ())), event.payload, now)
+        elif isinstance(event, PacketReceived):
+            self._handle_routed(event, now)
+        elif isinstance(event, ConnectFailed):
+            peer = self.peers.known(event.peer)
+            if peer is not None:
+                self._outbound.connect_failed(peer, now)
+        elif isinstance(event, LinkReleased):
+            self._release_link(event.peer, now)
+        elif isinstance(event, PeerDied):
+            self._handle_death(event.peer, now)
+        elif isinstance(event, ProtocolViolated):
+            self._break_link(event.peer, event.reason, now)
+        elif isinstance(event, GroupJoined | GroupLeft) and self.pubsub.is_topic(event.group):
+            if isinstance(event, GroupJoined):
+                self.pubsub.joined(event.group, now)
+            else:
+                self.pubsub.left(event.group)
+                self._events.append(event)
+        elif not self._outbound.is_closed:  # who closes does not dial
+            self._events.append(event)
+
+    def _handle_peers_event(self, event: PeersEvent, now: float) -> None:
+        if isinstance(event, PeerOpened):
+            self.overlay.link_opened(event.peer.info, now)
+            self._outbound.peer_opened(event.peer, now)
+        elif isinstance(event, PeerClosed):
+            self._inbound.link_closed(event.link)
+            self._outbound.touched[event.link] = None  # one that was replaced has nothing more to say, and is closed
+            self._link_deadlines.cancel(event.link)
+            self._handle_peer_closed(event, now)
+        elif isinstance(event, PeerDrained):
+            self._make_room(now)
+        elif isinstance(event, DialSucceeded):
+            self.overlay.dial_succeeded(event.address, event.id, now)
+            self._events.append(DialAnswered(event.address))
+        else:
+            self.overlay.dial_failed(event.address, now, is_broken=event.broken)
+            refused = DialRefused(event.address, event.reason, event.broken)
+            self._events.append(refused if event.refused else DialBroken(event.address, event.reason))
+
+    def _handle_peer_closed(self, event: PeerClosed, now: float) -> None:
+        peer = event.peer
+        self.overlay.link_lost(peer.id, now, is_closed=event.clean or event.released)
+        self._advance(now)  # the views change first: a retry must not choose a member that has left
+        for group in self.groups.by_id.values():
+            group.forget_peer(peer.id)
+        unsent = self._outbound.unsent(peer)
+        if event.released:
+            # It waits for no answer over this link; that to a survey which came down a tree goes over another one.
+            self.requester.peer_released(peer, now, unsent)
+            self.surveyor.peer_released(peer, now, unsent)
+        else:
+            self._peer_lost(peer, now, unsent)
+        self.tunnels.link_closed(event.link, event.reason)
+        self._outbound.peer_closed(peer, now, is_clean=event.clean)
+        self._make_room(now)  # who was congested is not any more
+
+    def _handle_death(self, peer_id: NodeId, now: float) -> None:
+        peer = self.peers.known(peer_id)
+        if peer is None:
+            return
+        self._outbound.peer_died(peer)
+        self.tunnels.peer_died(peer)
+        if peer.link is not None:
+            self._break_link(peer_id, "the peer is dead", now)
+        else:  # it may have been reached through the ring
+            self._peer_lost(peer, now, self._outbound.unsent(peer))
+
+    def _peer_lost(self, peer: Peer, now: float, unsent: set[int]) -> None:
+        self.requester.peer_lost(peer, now, unsent)
+        self.surveyor.peer_lost(peer, unsent)
+        self.service.peer_lost(peer)
+        self.pubsub.peer_lost(peer)
+
+    def _handle_routed(self, event: PacketReceived, now: float) -> None:
+        # Where a known peer listens is not for whoever relays a packet to say.
+        peer = self.peers.known(event.source.id) or self.peers.peer(event.source)
+        if self._inbound.receive_routed(peer, event.payload, now) and peer.link is None:
+            # It could have no link to us: answers go the same way, while we look for one.
+            peer.is_routed, peer.is_dead = True, False
+
+    def _handle_view(self, event: ViewChanged, now: float) -> None:
+        group = self.groups.by_id.get(event.group)
+        if group is None:
+            return
+        self._outbound.seal_all_broadcasts(now)  # what was broadcast before the change goes to those who were there
+        if group.members is None:
+            self._events.append(ViewKnown(group))
+        gone, unproven = group.take_view(event.members, self._peer_of, self.info.zone)
+        if unproven:
+            self.count_drop("unproven_member", unproven)
+        group.size, group.is_watched = event.size, event.is_watched
+        for member in gone:
+            self._outbound.member_removed(group, member.peer)
+            self.surveyor.member_removed(group, member.peer)
+        if group.is_topic:
+            self.pubsub.view_changed(group)
+        self.requester.view_changed(now)
+        self.surveyor.view_changed(now)
+
+    def _peer_of(self, info: NodeInfo) -> Peer:
+        return self._local if info.id == self.info.id else self.peers.peer(info)
+
+    def _break_link(self, peer_id: NodeId, reason: str, now: float) -> None:
+        peer = self.peers.find(peer_id)
+        if peer is not None and peer.link is not None:
+            peer.link.abort(reason)
+            self._handle_link(peer.link, now)

@@ -1,0 +1,376 @@
+"""What a node receives: packets are opened, and each message in them goes to the pattern that it belongs to."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from iris_py.link.lanes import CONTROL, MULTICAST, TUNNEL, UNICAST
+from iris_py.patterns.request.standing import Standing, StandingRequests
+from iris_py.wire import packets
+from iris_py.wire.cast_pieces import CastAssembler
+from iris_py.wire.headers import NO_HEADERS, decode_headers
+from iris_security import AuthenticationError, ReplayError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from iris_overlay.ids import GroupId, NodeId
+    from iris_py.link.link import Link, Packet
+    from iris_py.patterns.request.many import ManyRequester
+    from iris_py.patterns.request.service import Service
+    from iris_py.patterns.survey import Surveyor
+    from iris_py.patterns.topic.pubsub import PubSub
+    from iris_py.patterns.tunnel.table import Tunnels
+    from iris_py.peers.group import Group
+    from iris_py.peers.peer import Peer
+    from iris_py.wire.headers import Headers
+
+_TUNNEL = bytes((TUNNEL,))
+
+#: Takes a message: (group, peer, id, argument, payload, now, headers).
+Receiver: TypeAlias = "Callable[[Group, Peer, int, int, bytes, float, Headers], None]"
+
+
+class Inbound:
+    """The receiving side of a node.
+
+    Args:
+        groups: The groups in use, by id; the owner changes it.
+        requester: Who gets answers to requests.
+        surveyor: Who gets answers to surveys.
+        service: Who gets requests, surveys and broadcasts.
+        pubsub: Who gets publications.
+        tunnels: Who gets what belongs to tunnels.
+        receive_control: Takes a message of the overlay: (peer, message, now).
+        count_drop: Counts what is dropped, by reason.
+
+    Attributes:
+        receivers: What to call with a message of each kind: (group, peer, id, argument, payload, now, headers).
+    """
+
+    def __init__(
+        self,
+        groups: Mapping[bytes, Group],
+        requester: ManyRequester,
+        surveyor: Surveyor,
+        service: Service,
+        pubsub: PubSub,
+        tunnels: Tunnels,
+        receive_control: Callable[[NodeId, bytes, float], None],
+        count_drop: Callable[[str], object],
+    ) -> None:
+        self._groups = groups
+        self._requester = requester
+        self._surveyor = surveyor
+        self._service = service
+        self._pubsub = pubsub
+        self._tunnels = tunnels
+        self._receive_control = receive_control
+        self._count_drop = count_drop
+        self._assembler = CastAssembler(count_drop)
+        self.receivers: list[Receiver] = [self._receive_unknown] * packets.KINDS
+        self.receivers[packets.REQUEST] = self._receive_request
+        self.receivers[packets.REQUEST_ONCE] = self._receive_request_once
+        self.receivers[packets.REPLY] = self._receive_reply
+        self.receivers[packets.FAILURE] = self._receive_failure
+        self.receivers[packets.REJECTION] = self._receive_rejection
+        self.receivers[packets.CANCEL] = self._receive_cancel
+        self.receivers[packets.BROADCAST] = self._receive_broadcast
+        self.receivers[packets.SURVEY] = self._receive_survey
+        self.receivers[packets.DECLINE] = self._receive_decline
+        self.receivers[packets.PAUSE] = self._receive_pause
+        self.receivers[packets.RESUME] = self._receive_resume
+        self.receivers[packets.TUNNEL_OPEN] = tunnels.receive_open
+        self.receivers[packets.TUNNEL_ACCEPT] = self._receive_tunnel_accept
+        # The peer takes back what it sent on a link that this side closes as idle.
+        self._receivers_released = list(self.receivers)
+        self._receivers_released[packets.REQUEST] = self._refuse_request
+        self._receivers_released[packets.REQUEST_ONCE] = self._refuse_request
+        self._receivers_released[packets.SURVEY] = self._refuse_request
+        self._receivers_released[packets.TUNNEL_OPEN] = self._refuse_request
+        # This node stood still: who knows whether the caller still waits.
+        self._standing = StandingRequests()
+        self._unsure_link: Link | None = None  # the one that something comes from
+        self._receivers_unsure = list(self.receivers)
+        for kind in (packets.REQUEST, packets.REQUEST_ONCE, packets.SURVEY):  # a tunnel begins with an answer of the caller
+            self._receivers_unsure[kind] = partial(self._let_stand, kind)
+        self._receivers_unsure[packets.CANCEL] = self._cancel_standing
+        # Only broadcasts and surveys are for everybody.
+        self._receivers_cast: list[Receiver] = [self._receive_unknown] * packets.KINDS
+        self._receivers_cast[packets.BROADCAST] = self._receive_broadcast
+        self._receivers_cast[packets.SURVEY] = self._receive_survey
+        self._receivers_cast[packets.CANCEL] = self._receive_cancel
+
+    # -- packets
+
+    def receive_packets(self, link: Link, peer: Peer, received: list[Packet], now: float) -> None:
+        """Take what came over a link. The hot path."""
+        receivers = self.receivers
+        if link.is_releasing:
+            receivers = self._receivers_released
+        elif link.is_unsure and not self._standing.is_full:
+            receivers, self._unsure_link = self._receivers_unsure, link
+        for kind, group_id, nonce, sealed in received:
+            if kind == CONTROL:
+                self._receive_control(peer.id, group_id, now)
+                continue
+            link.active_at = now
+            group = self._groups.get(group_id)
+            if group is None:
+                if kind == TUNNEL:
+                    self._tunnels.receive_chunk(peer, group_id, sealed)
+                else:
+                    self._count_drop("unknown_group")
+                continue
+            try:
+                if kind == UNICAST:
+                    body = group.open_unicast(peer.id, nonce, sealed)
+                else:
+                    body = group.open_multicast(peer.id, nonce, sealed)
+            except ReplayError:
+                self._count_drop("replayed")
+            except AuthenticationError:
+                self._count_drop("unauthentic")
+            else:
+                self._receive_body(receivers, group, peer, body, now)
+
+    def link_verified(self, link: Link, now: float) -> None:
+        """The peer still waits: begin what stood, with the time that is left now."""
+        for kind, group, peer, message_id, argument, payload, headers, arrived_at in self._standing.take(link):
+            time_left_ms = max(0, argument - int((now - arrived_at) * 1000))
+            self.receivers[kind](group, peer, message_id, time_left_ms, payload, now, headers)
+
+    def link_closed(self, link: Link) -> None:
+        """A link has ended: nobody waits for what stood."""
+        for _message in self._standing.take(link):
+            self._count_drop("request_without_caller")
+
+    def receive_routed(self, peer: Peer, payload: bytes, now: float) -> bool:
+        """Take a packet that a peer sent through the ring; returns whether it is surely that peer's."""
+        if payload[:1] == _TUNNEL:
+            self._tunnels.receive_routed(peer, payload, now)
+            return False  # its header is not authentic
+        decoded = packets.decode_routed(payload)
+        if decoded is None or decoded[0] not in (UNICAST, MULTICAST):
+            self._count_drop("malformed")
+            return False
+        kind, group_id, nonce, sealed = decoded
+        group = self._groups.get(group_id)
+        if group is None:
+            self._count_drop("unknown_group")
+            return False
+        open_packet = group.open_routed if kind == UNICAST else group.open_multicast
+        return self._receive_sealed(self.receivers, open_packet, group, peer, nonce, sealed, now)
+
+    def receive_cast(self, group_id: GroupId, peer: Peer, payload: bytes, now: float) -> None:
+        """Take a piece of what a peer cast."""
+        whole = self._assembler.receive(group_id, peer.id, payload)
+        if whole is None:
+            return
+        group = self._groups.get(group_id)
+        if group is None:
+            self._count_drop("unknown_group")
+            return
+        nonce, sealed = whole
+        self._receive_sealed(self._receivers_cast, group.open_cast, group, peer, nonce, sealed, now)
+
+    def _receive_sealed(
+        self,
+        receivers: list[Receiver],
+        open_packet: Callable[[NodeId, bytes, bytes], bytes],
+        group: Group,
+        peer: Peer,
+        nonce: bytes,
+        sealed: bytes,
+        now: float,
+    ) -> bool:
+        try:
+            body = open_packet(peer.id, nonce, sealed)
+        except ReplayError:
+            self._count_drop("replayed")
+        except AuthenticationError:
+            self._count_drop("unauthentic")
+        else:
+            self._receive_body(receivers, group, peer, body, now)
+            return True
+        return False
+
+    def _receive_body(self, receivers: list[Receiver], group: Group, peer: Peer, body: bytes, now: float) -> None:
+        offset, end, unpack = 0, len(body), packets.MESSAGE.unpack_from
+        is_usual = receivers is self.receivers
+        # Of the two kinds that come in hundreds, those that follow one another; nothing else passes them.
+        requests: list[tuple[int, int, bytes, bytes, Headers]] = []
+        replies: list[tuple[int, bytes]] = []
+        while end - offset >= packets.MESSAGE_BYTES:
+            kind, flags, head_bytes, length, message_id, argument = unpack(body, offset)
+            start = offset + packets.MESSAGE_BYTES + head_bytes
+            offset = start + length
+            if offset > end:
+                break
+            if kind == packets.REPLY and message_id < packets.SURVEY_IDS and is_usual:
+                replies.append((message_id, body[start:offset]))
+                continue
+            if kind == packets.PUBLICATION:
+                self._receive_publication(
+                    group, peer, flags, message_id, argument, body, start - head_bytes, start, offset, now
+                )
+                continue
+            headers: Headers | None = NO_HEADERS
+            if head_bytes and kind in packets.WITH_HEADERS:
+                headers = decode_headers(body[start - head_bytes : start])
+            if headers is None:
+                self._count_drop("malformed_headers")
+            elif kind == packets.REQUEST_ONCE and is_usual and length >= packets.IDENTITY_BYTES:
+                payload_at = start + packets.IDENTITY_BYTES
+                requests.append((message_id, argument, body[start:payload_at], body[payload_at:offset], headers))
+            elif kind < packets.KINDS:
+                if requests:
+                    self._service.receive_requests_once(group, peer, requests, now)
+                    requests = []
+                if replies:
+                    self._requester.receive_replies(peer, replies, now)
+                    replies = []
+                receivers[kind](group, peer, message_id, argument, body[start:offset], now, headers)
+            else:
+                self._count_drop("unknown_kind")
+        if requests:
+            self._service.receive_requests_once(group, peer, requests, now)
+        if replies:
+            self._requester.receive_replies(peer, replies, now)
+        if offset != end:
+            self._count_drop("malformed")
+
+    def _receive_publication(
+        self,
+        group: Group,
+        peer: Peer,
+        flags: int,
+        message_id: int,
+        argument: int,
+        body: bytes,
+        head_at: int,
+        start: int,
+        stop: int,
+        now: float,
+    ) -> None:
+        payloads = packets.decode_run(body, start, stop) if flags & packets.RUN else [body[start:stop]]
+        if payloads is None:
+            self._count_drop("malformed")
+        else:
+            self._pubsub.deliveries.receive(group, peer, flags, message_id, argument, body[head_at:start], payloads, now)
+
+    # -- messages
+
+    def _receive_request(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        self._service.receive_request(group, peer, message_id, argument, payload, now, headers)
+
+    def _receive_request_once(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        if len(payload) < packets.IDENTITY_BYTES:
+            self._count_drop("malformed")
+            return
+        identity, payload = payload[: packets.IDENTITY_BYTES], payload[packets.IDENTITY_BYTES :]
+        self._service.receive_request_once(group, peer, message_id, argument, identity, payload, now, headers)
+
+    def _let_stand(
+        self,
+        kind: int,
+        group: Group,
+        peer: Peer,
+        message_id: int,
+        argument: int,
+        payload: bytes,
+        now: float,
+        headers: Headers,
+    ) -> None:
+        assert self._unsure_link is not None
+        self._standing.add(self._unsure_link, Standing(kind, group, peer, message_id, argument, payload, headers, now))
+
+    def _cancel_standing(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        assert self._unsure_link is not None
+        if not self._standing.cancel(self._unsure_link, message_id):
+            self._receive_cancel(group, peer, message_id, argument, payload, now, headers)
+
+    def _refuse_request(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        self._count_drop("request_on_idle_link")
+
+    def _receive_reply(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        if message_id >= packets.SURVEY_IDS:
+            self._surveyor.receive_answer(group, peer, packets.REPLY, message_id, argument, payload)
+        else:
+            self._requester.receive_reply(peer, message_id, payload, now)
+
+    def _receive_failure(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        if message_id >= packets.SURVEY_IDS:
+            self._surveyor.receive_answer(group, peer, packets.FAILURE, message_id, argument, payload)
+        else:
+            self._requester.receive_failure(peer, message_id, payload, now)
+
+    def _receive_rejection(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        if message_id >= packets.SURVEY_IDS:
+            self._surveyor.receive_answer(group, peer, packets.REJECTION, message_id, argument, payload)
+        else:
+            self._requester.receive_rejection(peer, message_id, argument, now)
+
+    def _receive_survey(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        self._service.receive_survey(group, peer, message_id, argument, payload, now, headers)
+
+    def _receive_decline(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        self._surveyor.receive_answer(group, peer, packets.DECLINE, message_id, argument, payload)
+
+    def _receive_cancel(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        if not self._tunnels.receive_cancel(peer, message_id):
+            self._service.receive_cancel(peer, message_id)
+
+    def _receive_broadcast(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        if not self._service.serves(group):
+            self._count_drop("broadcast_to_no_member")
+        elif group.is_late(peer.id, message_id):
+            self._count_drop("late_broadcast")
+        else:
+            self._service.receive_broadcast(group, peer, message_id, payload, headers)
+
+    def _receive_pause(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        if group.is_topic:
+            self._pubsub.publisher.receive_pause(group, peer, now)
+        else:
+            self._count_drop("unknown_kind")
+
+    def _receive_resume(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        self._pubsub.publisher.receive_resume(group, peer)
+
+    def _receive_tunnel_accept(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        self._tunnels.receive_accept(group, peer, message_id, payload, now)
+
+    def _receive_unknown(
+        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
+    ) -> None:
+        self._count_drop("unknown_kind")

@@ -1,0 +1,1 @@
+"""Requests: the caller, and the member that answers."""

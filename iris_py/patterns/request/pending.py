@@ -1,0 +1,107 @@
+"""What a caller knows of one request that is under way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from iris_py.errors import RemoteError
+from iris_py.patterns.request.room import Room, RoomKey
+from iris_py.patterns.tunnel.offer import Offer
+from iris_py.peers.group import Group
+from iris_py.peers.member import Member, Placement
+from iris_py.wire.headers import Headers
+
+
+class Together(msgspec.Struct, eq=False):
+    """Requests that were begun at once, and share a deadline.
+
+    Attributes:
+        ids: Theirs.
+        left: How many have no outcome yet.
+    """
+
+    ids: range
+    left: int
+
+
+class Ticket(msgspec.Struct, eq=False):
+    """The token of a question that is asked with many others (:mod:`iris_py.api.bulk`).
+
+    Attributes:
+        asker: Who is told of the outcome.
+        question: What was asked.
+        member: The id of the member that replied, once it has.
+    """
+
+    asker: Any
+    question: Any
+    member: bytes = b""
+
+
+class Pending(msgspec.Struct, eq=False):
+    """One request that has no outcome yet.
+
+    Attributes:
+        token: What its outcome comes with.
+        group: Whom it asks.
+        kind: Of the message.
+        payload: Of the message.
+        timeout_s: How long its caller waits, from the beginning.
+        deadline: Until when.
+        idempotent: Whether it may be given to another member though one may have executed it.
+        placement: Which zones it prefers and requires; None for the usual.
+        headers: What travels beside the payload.
+        anchor: Chooses the member; empty: the balancer does.
+        together: Those with which it shares its deadline; None if it has its own.
+        offer: It asks for a tunnel, with this.
+        member: Who has it.
+        sent_at: Since when.
+        attempts: How often it was given to a member.
+        tried: Who did not take it since the last pause.
+        tried_count: The most of these at once.
+        is_parked: Whether it waits for a member or for a time: only then it is among those.
+        is_routed: Whether it went through the ring: it may have been executed although no link says so.
+        lost: Who went away with the request, so that it may have been executed.
+        rejected: The last :class:`~iris_py.wire.packets.Rejection`, 0 for none.
+        also: Who has it besides ``member``, since when, in that order: they have not answered. None if it has no member.
+        probed_at: When its member was last asked for a sign of life; 0.0 if never.
+        retries_failed: Whether another member is asked when a handler has failed it.
+        failure: What the last of these said.
+        waits: Whether it waits for a place where every member is full; otherwise that ends it.
+        room: Where it waits for a place; None if it does not.
+    """
+
+    token: object
+    group: Group
+    kind: int
+    payload: bytes
+    timeout_s: float
+    deadline: float
+    idempotent: bool
+    placement: Placement | None
+    headers: Headers
+    anchor: bytes = b""
+    together: Together | None = None
+    offer: Offer | None = None
+    member: Member | None = None
+    sent_at: float = 0.0
+    attempts: int = 0
+    tried: list[Member] | None = None
+    tried_count: int = 0
+    is_parked: bool = False
+    is_routed: bool = False
+    lost: Member | None = None
+    rejected: int = 0
+    also: list[tuple[Member, float]] | None = None
+    probed_at: float = 0.0
+    retries_failed: bool = False
+    failure: RemoteError | None = None
+    waits: bool = False
+    room: Room | None = None
+
+
+def room_key_of(pending: Pending) -> RoomKey:
+    """Return with whom a request waits."""
+    return pending.group, pending.placement, pending.offer is not None

@@ -1,0 +1,150 @@
+"""What a member has: registrations of handlers, and what waits and runs at each."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from iris_py.peers.peer import Peer
+from iris_py.wire.headers import NO_HEADERS, Headers
+
+if TYPE_CHECKING:
+    from iris_py.peers.group import Group
+
+#: Payload that waits at a registration before it answers that it is full: four of the largest messages (by default), or 64 KiB
+#: for each of ``QUEUE_MESSAGES``. Too small: large requests are turned away though they would have had their turn; too large:
+#: a member that falls behind takes the memory of its machine before anybody hears of it.
+QUEUE_BYTES = 64 * 1024 * 1024
+
+
+class Registration:
+    """One handler under one cluster name.
+
+    Attributes:
+        group: The cluster.
+        token: The owner's handler.
+        weight: How much of the load its node is to get, beside other nodes.
+        queued_bytes: The payload and headers of what waits. Invariant: the sum over ``queue``, and at most ``queue_bytes``.
+        running: Requests handed out and not answered. Invariant: 0 <= running <= concurrency.
+        leaving: Whether everybody is being told that it goes.
+        closed: Whether new requests are rejected.
+        tunnels: How many tunnels it serves at once; 0 if it serves none.
+        tunnels_open: How many it serves. Invariant: 0 <= tunnels_open <= tunnels.
+        window_bytes: What callers may send through each before it is taken.
+    """
+
+    __slots__ = (
+        "closed",
+        "concurrency",
+        "group",
+        "leaving",
+        "queue",
+        "queue_bytes",
+        "queue_messages",
+        "queued_bytes",
+        "running",
+        "token",
+        "tunnels",
+        "tunnels_open",
+        "weight",
+        "window_bytes",
+    )
+
+    def __init__(
+        self,
+        group: Group,
+        token: object,
+        concurrency: int,
+        queue_messages: int,
+        queue_bytes: int = QUEUE_BYTES,
+        weight: float = 1.0,
+    ) -> None:
+        self.group = group
+        self.token = token
+        self.concurrency = concurrency
+        self.queue_messages = queue_messages
+        self.queue_bytes = queue_bytes
+        self.weight = weight
+        self.queued_bytes = 0
+        self.running = 0
+        self.queue: deque[Execution] = deque()
+        self.leaving = False
+        self.closed = False
+        self.tunnels = self.tunnels_open = self.window_bytes = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs and nothing waits."""
+        return not self.running and not self.queue and not self.tunnels_open
+
+    def describe_work(self) -> str:
+        """Say what runs and what waits, for people; empty if nothing does."""
+        kinds = (
+            (self.running, "request that runs", "requests that run"),
+            (len(self.queue), "request that waits", "requests that wait"),
+            (self.tunnels_open, "tunnel that is open", "tunnels that are open"),
+        )
+        return ", ".join(f"{count} {one if count == 1 else many}" for count, one, many in kinds if count)
+
+    def has_room(self, size: int) -> bool:
+        """Tell whether a request of so many bytes can be run at once, or wait."""
+        return self.running < self.concurrency or (
+            len(self.queue) < self.queue_messages and self.queued_bytes + size <= self.queue_bytes
+        )
+
+    def add(self, execution: Execution) -> None:
+        """Let it wait behind the others."""
+        self.queue.append(execution)
+        self.queued_bytes += execution.size
+
+    def take(self) -> Execution:
+        """Take the one that has waited for longest."""
+        execution = self.queue.popleft()
+        self.queued_bytes -= execution.size
+        return execution
+
+    def remove(self, gone: list[Execution]) -> None:
+        """Let these wait no longer."""
+        self.queue = deque(execution for execution in self.queue if execution not in gone)
+        self.queued_bytes = sum(execution.size for execution in self.queue)
+
+
+class Execution(msgspec.Struct, eq=False, gc=False):
+    """One request or survey at one registration, from its arrival to its answer.
+
+    A struct, and not looked at by the garbage collector, as a busy member has thousands: in the end nothing holds one that it
+    holds itself.
+
+    Attributes:
+        registration: Who executes it.
+        peer: Who asked first.
+        id: What the request is called there.
+        payload: What is asked.
+        deadline: When nobody waits any more (seconds); the latest, if there are several callers.
+        surveyed: Of a survey: how many registrations of this node answer it. 0 for a request.
+        identity: Of an idempotent request: the group and its identity. Empty for others.
+        headers: What the caller gave beside the payload; of an idempotent request, the first of its callers.
+        is_cancelled: Of an idempotent request: whether all its callers went away.
+    """
+
+    registration: Registration
+    peer: Peer
+    id: int
+    payload: bytes
+    deadline: float
+    surveyed: int = 0
+    identity: bytes = b""
+    headers: Headers = NO_HEADERS
+    is_cancelled: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many bytes it holds."""
+        return len(self.payload) + len(self.headers.encoded)
+
+
+def least_loaded(registrations: list[Registration], size: int) -> Registration:
+    """Return the registration that a request of so many bytes is best given to."""
+    return min(registrations, key=lambda each: (not each.has_room(size), (each.running + len(each.queue)) / each.concurrency))

@@ -1,0 +1,513 @@
+"""Requests, surveys and broadcasts, at the member: admit, queue, hand out, answer (docs/design.md section 6).
+
+A registration runs at most ``concurrency`` requests and queues at most ``queue_messages`` more, of ``queue_bytes`` together;
+beyond that the caller hears at once that this member is full, which is what lets it try another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_py.patterns.request.events import (
+    BroadcastReceived,
+    RegistrationDrained,
+    RequestCancelled,
+    RequestsStarted,
+    ServiceEvent,
+)
+from iris_py.patterns.request.registration import Execution, Registration, least_loaded
+from iris_py.patterns.request.repetitions import Deduplicator
+from iris_py.wire import packets
+from iris_py.wire.headers import NO_HEADERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from iris_py.patterns.request.repetitions import Caller
+    from iris_py.peers.group import Group
+    from iris_py.peers.outgoing import Outgoing
+    from iris_py.peers.peer import Peer
+    from iris_py.wire.headers import Headers
+
+
+#: Cancellations that came before their request and are remembered: a small CANCEL passes a large REQUEST on the link. Most of
+#: what is remembered had been answered before; forgetting one that mattered costs an execution that nobody waits for.
+EARLY_CANCELS_MAX = 1024
+
+
+class Service:
+    """The registrations of one node.
+
+    Attributes:
+        executed: Requests handed to handlers.
+        rejected: Requests refused, by the name of the :class:`~iris_py.wire.packets.Rejection`.
+        repetitions: What is known of idempotent requests.
+        out: What :meth:`messages_to_send` takes.
+        events: What :meth:`events_received` takes.
+    """
+
+    def __init__(self) -> None:
+        self.executed = 0
+        self.rejected: dict[str, int] = {}
+        self.repetitions: Deduplicator[Execution] = Deduplicator()
+        self._registrations: dict[Group, list[Registration]] = {}
+        self._draining: list[Registration] = []
+        self._executions: dict[tuple[Peer, int], Execution] = {}
+        self._surveys: dict[tuple[Peer, int], list[Execution]] = {}  # started, one for each registration
+        self._early_cancels: dict[tuple[Peer, int], None] = {}
+        self.out: list[Outgoing] = []
+        self.events: list[ServiceEvent] = []
+
+    # -- commands
+
+    def register(self, registration: Registration) -> bool:
+        """Start to serve; returns whether the node's membership in the cluster begins with this registration."""
+        is_first = not self.is_member(registration.group)
+        self._registrations.setdefault(registration.group, []).append(registration)
+        return is_first
+
+    def is_member(self, group: Group) -> bool:
+        """Tell whether some registration of a cluster is there to stay."""
+        return any(not registration.leaving for registration in self._registrations.get(group, ()))
+
+    def weight_of(self, group: Group) -> float | None:
+        """Return the weight of the node's membership in a cluster; None if it has none."""
+        return next((each.weight for each in self._registrations.get(group, ()) if not each.leaving), None)
+
+    def leave(self, registration: Registration) -> bool:
+        """Begin to leave, still serving; returns whether the node's membership in the cluster ends with this registration."""
+        registration.leaving = True
+        return not self.is_member(registration.group)
+
+    def close(self, registration: Registration, now: float = 0.0, *, hands_back: bool = False) -> None:
+        """Stop admitting; what runs and waits is still answered, then :class:`RegistrationDrained` follows.
+
+        Args:
+            registration: The one that ends.
+            now: The time.
+            hands_back: Whether requests that wait are not to be executed here, for others can: another registration of this
+                node takes them, or else their callers are told to ask another member. Surveys wait for their turn.
+        """
+        if registration.closed:
+            return
+        registration.closed = True
+        registrations = self._registrations.get(registration.group, [])
+        if registration in registrations:
+            registrations.remove(registration)
+            if not registrations:
+                del self._registrations[registration.group]
+        self._draining.append(registration)
+        if hands_back:
+            self._hand_back(registration, now)
+        self._maybe_drained(registration)
+
+    def abandon(self, registration: Registration, now: float) -> None:
+        """Let nothing more begin at a closed registration, for it took too long: whatever waits is turned away."""
+        waiting = list(registration.queue)
+        registration.remove(waiting)
+        for execution in waiting:
+            self._turn_away(execution, packets.Rejection.NOT_A_MEMBER, now)
+        self._maybe_drained(registration)
+
+    def owes(self, peer: Peer) -> bool:
+        """Tell whether a peer waits for an answer."""
+        return (
+            any(key[0] is peer for key in (*self._executions, *self._surveys))
+            or any(to is peer for _group, to, *_message in self.out)
+            or any(queued.peer is peer for registration in self._each_registration() for queued in registration.queue)
+            or self.repetitions.owes(peer)
+        )
+
+    def serves(self, group: Group) -> bool:
+        """Tell whether there is a registration of the cluster."""
+        return group in self._registrations
+
+    def reply(self, execution: Execution, payload: bytes, now: float) -> None:
+        """Answer a started request."""
+        registration = execution.registration
+        if not execution.identity:
+            self._finish(execution, packets.REPLY, payload, now)
+            return
+        # The hot path of idempotent requests: as _finish, but a reply needs less.
+        registration.running -= 1
+        group = registration.group
+        for peer, request_id in self.repetitions.finish(execution.identity, payload, now):
+            self.out.append((group, peer, packets.REPLY, request_id, 0, payload, NO_HEADERS))
+        if registration.queue or registration.closed:
+            self._start_waiting(registration, now)
+
+    def reply_many(self, registration: Registration, answered: Sequence[tuple[Execution, bytes]], now: float) -> None:
+        """Answer several started requests of one registration, as :meth:`reply` does each."""
+        once = []
+        for execution, payload in answered:
+            if execution.identity:
+                once.append((execution.identity, payload))
+            else:
+                self._finish(execution, packets.REPLY, payload, now)
+        registration.running -= len(once)
+        group = registration.group
+        self.out += [
+            (group, peer, packets.REPLY, request_id, 0, payload, NO_HEADERS)
+            for (peer, request_id), payload in self.repetitions.finish_many(once, now)
+        ]
+        if registration.queue or registration.closed:
+            self._start_waiting(registration, now)
+
+    def fail(self, execution: Execution, error: BaseException, now: float) -> None:
+        """Say that the handler of a started request raised."""
+        self._finish(execution, packets.FAILURE, packets.encode_failure(error), now)
+
+    def decline(self, execution: Execution, now: float) -> None:
+        """Say that the handler of a started survey has nothing to say."""
+        self._finish(execution, packets.DECLINE, b"", now)
+
+    # -- tunnels
+
+    def admit_tunnel(self, group: Group) -> Registration | packets.Rejection:
+        """Return the registration that is to serve another tunnel, or why none is."""
+        registrations = self._registrations.get(group)
+        if not registrations:
+            return self._count_rejection(packets.Rejection.NOT_A_MEMBER)
+        serving = [registration for registration in registrations if registration.tunnels]
+        if not serving:
+            return self._count_rejection(packets.Rejection.NO_TUNNELS)
+        registration = min(serving, key=lambda each: each.tunnels_open / each.tunnels)
+        if registration.tunnels_open >= registration.tunnels:
+            return self._count_rejection(packets.Rejection.OVERLOADED)
+        return registration
+
+    def tunnel_begun(self, registration: Registration) -> None:
+        """A registration serves one more."""
+        registration.tunnels_open += 1
+
+    def tunnel_over(self, registration: Registration) -> None:
+        """A registration serves one less."""
+        registration.tunnels_open -= 1
+        self._maybe_drained(registration)
+
+    # -- in
+
+    def receive_request(
+        self,
+        group: Group,
+        peer: Peer,
+        request_id: int,
+        time_left_ms: int,
+        payload: bytes,
+        now: float,
+        headers: Headers = NO_HEADERS,
+    ) -> None:
+        """Admit a request to the least loaded registration, queue it, or reject it."""
+        registration = self._choose(group, peer, request_id, len(payload) + len(headers.encoded))
+        if registration is not None:
+            self._admit(Execution(registration, peer, request_id, payload, now + time_left_ms / 1000, headers=headers), now)
+
+    def receive_request_once(
+        self,
+        group: Group,
+        peer: Peer,
+        request_id: int,
+        time_left_ms: int,
+        identity: bytes,
+        payload: bytes,
+        now: float,
+        headers: Headers = NO_HEADERS,
+    ) -> None:
+        """Take an idempotent request: one that was executed is answered, one that runs is waited for, others are admitted."""
+        registration = self._choose(group, peer, request_id, len(payload) + len(headers.encoded))
+        if registration is None:
+            return
+        key, caller, deadline = group.id + identity, (peer, request_id), now + time_left_ms / 1000
+        reply = self.repetitions.reply_to(key, now)
+        if reply is not None:
+            self.out.append((group, peer, packets.REPLY, request_id, 0, reply, NO_HEADERS))
+            return
+        execution = self.repetitions.underway(key)
+        if execution is None:
+            execution = Execution(registration, peer, request_id, payload, deadline, identity=key, headers=headers)
+            self.repetitions.begin(key, execution, caller)
+            self._admit(execution, now)
+        elif self.repetitions.attach(key, caller):
+            execution.deadline = max(execution.deadline, deadline)
+        else:
+            self._reject(group, peer, request_id, packets.Rejection.OVERLOADED)
+
+    def receive_requests_once(
+        self, group: Group, peer: Peer, requests: Sequence[tuple[int, int, bytes, bytes, Headers]], now: float
+    ) -> None:
+        """Take idempotent requests that came together: (id, time left, identity, payload, headers) of each.
+
+        As :meth:`receive_request_once` does; what is the same for all of them is worked out once.
+        """
+        registrations = self._registrations.get(group, ())
+        if len(registrations) != 1:  # each goes to the one that is the least loaded then
+            for request_id, time_left_ms, identity, payload, headers in requests:
+                self.receive_request_once(group, peer, request_id, time_left_ms, identity, payload, now, headers)
+            return
+        (registration,) = registrations
+        group_id, repetitions, early_cancels = group.id, self.repetitions, self._early_cancels
+        started: list[Execution] = []
+        for request_id, time_left_ms, identity, payload, headers in requests:
+            caller = peer, request_id
+            if time_left_ms and registration.running < registration.concurrency and caller not in early_cancels:
+                key = group_id + identity
+                execution = Execution(registration, peer, request_id, payload, now + time_left_ms / 1000, 0, key, headers)
+                if repetitions.begin(key, execution, caller):
+                    registration.running += 1
+                    started.append(execution)
+                    continue
+            self.receive_request_once(group, peer, request_id, time_left_ms, identity, payload, now, headers)
+        if started:
+            self.executed += len(started)
+            self.events.append(RequestsStarted(registration, started))
+
+    def receive_survey(
+        self,
+        group: Group,
+        peer: Peer,
+        survey_id: int,
+        time_left_ms: int,
+        payload: bytes,
+        now: float,
+        headers: Headers = NO_HEADERS,
+    ) -> None:
+        """Admit a survey to every registration, within the bounds of each."""
+        registrations = self._registrations.get(group, [])[: packets.SURVEYED_REGISTRATIONS_MAX]
+        if not registrations:
+            self._reject(group, peer, survey_id, packets.Rejection.NOT_A_MEMBER, 1)
+            return
+        if self._early_cancels and (peer, survey_id) in self._early_cancels:
+            del self._early_cancels[peer, survey_id]
+            return
+        deadline = now + time_left_ms / 1000
+        for registration in registrations:
+            self._admit(Execution(registration, peer, survey_id, payload, deadline, len(registrations), headers=headers), now)
+
+    def receive_cancel(self, peer: Peer, request_id: int) -> None:
+        """The caller gave up."""
+        if request_id >= packets.SURVEY_IDS:
+            self._cancel_survey(peer, request_id)
+            return
+        execution = self._executions.pop((peer, request_id), None)
+        if execution is not None:
+            self.events.append(RequestCancelled(execution))
+            return
+        if self.repetitions.is_waiting((peer, request_id)):
+            self._cancel_once(self.repetitions.detach((peer, request_id)))
+            return
+        for registration in list(self._each_registration()):
+            for queued in registration.queue:
+                if queued.id == request_id and queued.peer is peer and not queued.identity:
+                    registration.remove([queued])
+                    self._maybe_drained(registration)
+                    return
+        self._remember_cancel(peer, request_id)
+
+    def receive_broadcast(self, group: Group, peer: Peer, sequence: int, payload: bytes, headers: Headers = NO_HEADERS) -> None:
+        """Hand a broadcast to every registration of the cluster."""
+        for registration in self._registrations.get(group, ()):
+            self.events.append(BroadcastReceived(registration, peer, sequence, payload, headers))
+
+    def peer_lost(self, peer: Peer) -> None:
+        """A caller is gone: drop what it queued and cancel what runs for it."""
+        for key in [key for key in self._executions if key[0] is peer]:
+            self.events.append(RequestCancelled(self._executions.pop(key)))
+        for key in [key for key in self._surveys if key[0] is peer]:
+            self.events += map(RequestCancelled, self._surveys.pop(key))
+        for execution in self.repetitions.detach_peer(peer):
+            self._cancel_once(execution)
+        for key in [key for key in self._early_cancels if key[0] is peer]:
+            del self._early_cancels[key]
+        for registration in list(self._each_registration()):
+            gone = [queued for queued in registration.queue if queued.peer is peer and not queued.identity]
+            if gone:
+                registration.remove(gone)
+                self._maybe_drained(registration)
+
+    # -- out
+
+    def messages_to_send(self) -> list[Outgoing]:
+        """Take what is to be sent, in order."""
+        out, self.out = self.out, []
+        return out
+
+    def events_received(self) -> list[ServiceEvent]:
+        """Take what happened, in order."""
+        events, self.events = self.events, []
+        return events
+
+    # --
+
+    def _choose(self, group: Group, peer: Peer, request_id: int, size: int) -> Registration | None:
+        """Return the registration for a request; None if there is none, which is said, or nobody waits for it."""
+        registrations = self._registrations.get(group)
+        if not registrations:
+            self._reject(group, peer, request_id, packets.Rejection.NOT_A_MEMBER)
+            return None
+        if self._early_cancels and (peer, request_id) in self._early_cancels:
+            del self._early_cancels[peer, request_id]
+            return None
+        return registrations[0] if len(registrations) == 1 else least_loaded(registrations, size)
+
+    def _admit(self, execution: Execution, now: float) -> None:
+        registration = execution.registration
+        if execution.deadline <= now:  # it may have waited, at another registration
+            self._turn_away(execution, packets.Rejection.EXPIRED, now)
+        elif registration.running < registration.concurrency:
+            self._start(execution)
+        elif registration.has_room(execution.size):
+            registration.add(execution)
+        else:
+            self._turn_away(execution, packets.Rejection.OVERLOADED, now)
+
+    def _start(self, execution: Execution) -> None:
+        execution.registration.running += 1
+        self.executed += 1
+        if execution.surveyed:
+            self._surveys.setdefault((execution.peer, execution.id), []).append(execution)
+        elif not execution.identity:
+            self._executions[execution.peer, execution.id] = execution
+        last = self.events[-1] if self.events else None
+        if isinstance(last, RequestsStarted) and last.registration is execution.registration:
+            last.executions.append(execution)
+        else:
+            self.events.append(RequestsStarted(execution.registration, [execution]))
+
+    def _forget(self, execution: Execution) -> bool:
+        """Take an execution that ended from the table; returns whether somebody waits for its answer."""
+        key = (execution.peer, execution.id)
+        if not execution.surveyed:
+            return self._executions.pop(key, None) is not None
+        started = self._surveys.get(key, [])
+        if execution not in started:
+            return False
+        started.remove(execution)
+        if not started:
+            del self._surveys[key]
+        return True
+
+    def _cancel_survey(self, peer: Peer, survey_id: int) -> None:
+        """Cancel what runs of a survey, and forget what waits."""
+        started = self._surveys.pop((peer, survey_id), [])
+        self.events += map(RequestCancelled, started)
+        is_known = bool(started)
+        for registration in list(self._each_registration()):
+            queued = [each for each in registration.queue if each.id == survey_id and each.peer is peer]
+            if queued:
+                is_known = True
+                registration.remove(queued)
+                self._maybe_drained(registration)
+        if not is_known:
+            self._remember_cancel(peer, survey_id)
+
+    def _remember_cancel(self, peer: Peer, request_id: int) -> None:
+        self._early_cancels[peer, request_id] = None
+        if len(self._early_cancels) > EARLY_CANCELS_MAX:
+            del self._early_cancels[next(iter(self._early_cancels))]
+
+    def _finish(self, execution: Execution, kind: int, payload: bytes, now: float) -> None:
+        registration = execution.registration
+        registration.running -= 1
+        # A cancelled execution is no longer in the table: its handler ended, and nobody waits for what it says.
+        if execution.identity:
+            self._fail_once(execution, kind, payload, now)
+        elif self._forget(execution):
+            argument = packets.encode_answer(execution.surveyed)
+            self.out.append((registration.group, execution.peer, kind, execution.id, argument, payload, NO_HEADERS))
+        self._start_waiting(registration, now)
+
+    def _fail_once(self, execution: Execution, kind: int, payload: bytes, now: float) -> None:
+        """Tell everybody who waits for an idempotent request that it was not done."""
+        group = execution.registration.group
+        callers = self.repetitions.finish(execution.identity, None, now)
+        if callers and execution.is_cancelled:
+            # It was cancelled when nobody waited, and these came before it had ended: for them it is done anew.
+            self._execute_again(execution, callers, now)
+            return
+        for peer, request_id in callers:
+            self.out.append((group, peer, kind, request_id, 0, payload, NO_HEADERS))
+
+    def _start_waiting(self, registration: Registration, now: float) -> None:
+        """There is room: start what has waited for longest."""
+        while registration.queue and registration.running < registration.concurrency:
+            waiting = registration.take()
+            if waiting.deadline <= now:
+                self._turn_away(waiting, packets.Rejection.EXPIRED, now)
+            else:
+                self._start(waiting)
+        self._maybe_drained(registration)
+
+    def _execute_again(self, execution: Execution, callers: list[Caller], now: float) -> None:
+        group, (peer, request_id) = execution.registration.group, callers[0]
+        registrations = self._registrations.get(group)
+        if not registrations:
+            for each, id_ in callers:
+                self._reject(group, each, id_, packets.Rejection.NOT_A_MEMBER)
+            return
+        registration = least_loaded(registrations, execution.size)
+        again = Execution(
+            registration,
+            peer,
+            request_id,
+            execution.payload,
+            execution.deadline,
+            identity=execution.identity,
+            headers=execution.headers,
+        )
+        self.repetitions.begin(again.identity, again, callers[0])
+        for caller in callers[1:]:
+            self.repetitions.attach(again.identity, caller)
+        self._admit(again, now)
+
+    def _cancel_once(self, execution: Execution | None) -> None:
+        """Cancel an idempotent request, or let it wait no longer, if nobody waits for it any more."""
+        if execution is None or execution.is_cancelled:
+            return
+        registration = execution.registration
+        if execution in registration.queue:
+            registration.remove([execution])
+            self.repetitions.finish(execution.identity, None, 0.0)
+            self._maybe_drained(registration)
+        else:
+            execution.is_cancelled = True
+            self.events.append(RequestCancelled(execution))
+
+    def _hand_back(self, registration: Registration, now: float) -> None:
+        waiting = [execution for execution in registration.queue if not execution.surveyed]
+        registration.remove(waiting)
+        others = self._registrations.get(registration.group)
+        for execution in waiting:
+            if others:
+                execution.registration = least_loaded(others, execution.size)
+                self._admit(execution, now)
+            else:
+                self._turn_away(execution, packets.Rejection.NOT_A_MEMBER, now)
+
+    def _turn_away(self, execution: Execution, reason: packets.Rejection, now: float) -> None:
+        """Reject what is not executed, to everybody who waits for it."""
+        group = execution.registration.group
+        if execution.identity:
+            for peer, request_id in self.repetitions.finish(execution.identity, None, now):
+                self._reject(group, peer, request_id, reason)
+        else:
+            self._reject(group, execution.peer, execution.id, reason, execution.surveyed)
+
+    def _maybe_drained(self, registration: Registration) -> None:
+        if registration.closed and registration.is_idle and registration in self._draining:
+            self._draining.remove(registration)
+            self.events.append(RegistrationDrained(registration))
+
+    def _each_registration(self) -> Iterator[Registration]:
+        for registrations in self._registrations.values():
+            yield from registrations
+        yield from self._draining
+
+    def _reject(self, group: Group, peer: Peer, request_id: int, reason: packets.Rejection, surveyed: int = 0) -> None:
+        self._count_rejection(reason)
+        argument = packets.encode_answer(surveyed, reason)
+        self.out.append((group, peer, packets.REJECTION, request_id, argument, b"", NO_HEADERS))
+
+    def _count_rejection(self, reason: packets.Rejection) -> packets.Rejection:
+        name = reason.name.lower()
+        self.rejected[name] = self.rejected.get(name, 0) + 1
+        return reason

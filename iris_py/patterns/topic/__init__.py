@@ -1,0 +1,1 @@
+"""Publish and subscribe: names of topics, publishers, subscriptions."""

@@ -1,0 +1,281 @@
+"""Publications on their way in: which are late, repeated or missing, and who gets the rest (docs/design.md 8.2-8.5).
+
+What follows one another to one topic is a *run*: looked at once, and handed to each subscription at once.
+"""
+
+from __future__ import annotations
+
+from itertools import count, repeat
+from typing import TYPE_CHECKING
+
+from iris_py.patterns.messages import Message
+from iris_py.patterns.topic.events import RoomMade, SubscriptionReady
+from iris_py.patterns.topic.names import Tokens, TopicTrie, group_name, parse_topic, prefixes
+from iris_py.wire import packets
+from iris_py.wire.headers import NO_HEADERS, decode_headers
+from iris_py.wire.packets import HEADED, NUMBERED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_overlay.ids import NodeId
+    from iris_py.patterns.topic.events import TopicEvent
+    from iris_py.patterns.topic.queue import SubscriptionQueue
+    from iris_py.peers.group import Group
+    from iris_py.peers.outbound import Outbound
+    from iris_py.peers.peer import Peer
+    from iris_py.wire.headers import Headers
+
+#: Topics whose subscriptions are remembered. Forgetting one costs looking them up again.
+TOPICS_MAX = 4096
+#: Publishers of which it is remembered how much of a group was missed. Forgetting them costs gaps that are not reported.
+MISSED_MAX = 4096
+#: Numbered publications that are remembered, of all publishers together: as many as arrive while a node changes its groups.
+NUMBERS_MAX = 8192
+#: How often a publisher is asked again to wait. A few times before it goes on by itself.
+PAUSE_AGAIN_S = 1.0
+
+
+class Deliveries:
+    """What one node receives for its subscriptions.
+
+    Args:
+        outbound: Asks publishers to wait.
+        local: The node.
+        count_drop: Counts what is dropped, by reason.
+        events: Where to put what happened.
+
+    Attributes:
+        received: Publications of others that were taken.
+    """
+
+    def __init__(self, outbound: Outbound, local: Peer, count_drop: Callable[..., int], events: list[TopicEvent]) -> None:
+        self.received = 0
+        self._outbound = outbound
+        self._local = local
+        self._count_drop = count_drop
+        self._events = events
+        self._trie: TopicTrie[SubscriptionQueue] = TopicTrie()
+        self._matches: dict[bytes, tuple[str, list[SubscriptionQueue]]] = {}
+        self._blocked: dict[tuple[Group, Peer], dict[SubscriptionQueue, None]] = {}  # publishers that wait for them
+        self._pause_again_at: float | None = None
+        self._numbers: dict[tuple[NodeId, bytes], None] = {}
+        self._missed: dict[tuple[Group, NodeId], int] = {}
+
+    # -- subscriptions
+
+    def add(self, queue: SubscriptionQueue) -> None:
+        """Begin a subscription."""
+        self._trie.add(queue.pattern, queue)
+        self._matches.clear()
+        if self._missed:
+            names = {group_name(each) for each in prefixes(queue.prefix)}
+            queue.missed = {key: missed for key, missed in self._missed.items() if key[0].name in names}
+
+    def remove(self, queue: SubscriptionQueue, now: float) -> bool:
+        """End a subscription; returns whether there was one."""
+        if not self._trie.remove(queue.pattern, queue):
+            return False
+        self._matches.clear()
+        self.drained(queue, now)
+        return True
+
+    def match(self, topic: Tokens) -> list[SubscriptionQueue]:
+        """Return the subscriptions that a topic is for."""
+        return self._trie.match(topic)
+
+    def drained(self, queue: SubscriptionQueue, now: float) -> None:
+        """A subscription has room again: its publishers go on."""
+        blocked, queue.blocked = queue.blocked, {}
+        for group, peer in blocked:
+            queues = self._blocked[group, peer]
+            del queues[queue]
+            if queues:
+                continue
+            del self._blocked[group, peer]
+            if peer is self._local:
+                self._events.append(RoomMade())
+            else:
+                self._outbound.gather(group, peer, packets.RESUME, 0, 0, b"", now)
+
+    def memberships_changed(self, covers: Callable[[Tokens], list[Group]], now: float) -> None:
+        """The node begins or ends memberships: publishers that wait go on waiting under those that they will send to.
+
+        Args:
+            covers: Finds the groups of the memberships that cover a prefix.
+            now: The time.
+        """
+        for (_, peer), queues in list(self._blocked.items()):
+            for queue in list(queues):
+                for group in covers(queue.prefix):
+                    self._block(queue, group, peer, now)
+
+    # -- in
+
+    def receive(
+        self,
+        group: Group,
+        peer: Peer,
+        flags: int,
+        sequence: int,
+        ordinal: int,
+        head: bytes,
+        payloads: list[bytes],
+        now: float,
+    ) -> None:
+        """Take publications to one topic that follow one another. The hot path.
+
+        Args:
+            group: Under which they came.
+            peer: Who published them.
+            flags: Those of the message.
+            sequence: The number of the first.
+            ordinal: Its number since the publisher uses the group.
+            head: The headers: the topic, and what the flags say.
+            payloads: What was published; at least one.
+            now: The time.
+        """
+        last = group.last_sequence(peer.id)
+        if sequence <= abs(last):
+            late = abs(last) + 1 - sequence
+            self._count_drop("late_publication", min(late, len(payloads)))
+            payloads = payloads[late:]
+            if not payloads:
+                return
+            sequence += late
+        elif last > 0 and sequence != last + 1:
+            self._note_gap(group, peer.id, min(sequence - last - 1, max(0, ordinal - 1)))
+        group.note_sequence(peer.id, sequence + len(payloads) - 1)
+        if flags & NUMBERED:
+            number, head = head[: packets.NUMBER.size], head[packets.NUMBER.size :]
+            if self._is_repeated(peer.id, number):
+                return
+        headers = NO_HEADERS
+        if flags & HEADED:
+            split = _take_headers(head)
+            if split is None:
+                self._count_drop("malformed_headers", len(payloads))
+                return
+            headers, head = split
+        match = self._matches.get(head) or self._match(head)
+        if match is None:
+            self._count_drop("malformed", len(payloads))
+            return
+        topic, queues = match
+        if not queues:
+            self._count_drop("publication_unwanted", len(payloads))
+            return
+        self.received += len(payloads)
+        source = peer.name
+        if headers is NO_HEADERS:
+            run = list(map(Message, payloads, repeat(source), count(sequence), repeat(""), repeat(topic)))
+        else:
+            run = [Message(payload, source, number, "", topic, 0, headers) for number, payload in enumerate(payloads, sequence)]
+        self.hand_out(run, sum(map(len, payloads)), queues, group, peer, now)
+
+    def hand_out(
+        self, run: list[Message], size: int, queues: list[SubscriptionQueue], group: Group, peer: Peer, now: float
+    ) -> None:
+        """Give messages of one publisher to subscriptions.
+
+        Args:
+            run: The messages, in order; at least one.
+            size: Of their payloads together, in bytes.
+            queues: The subscriptions.
+            group: Under which they came.
+            peer: Who published them; maybe this node.
+            now: The time.
+        """
+        missed = self._missed.get((group, peer.id), 0) if self._missed else 0
+        for queue in queues:
+            if queue.is_cut:
+                continue
+            own = run
+            if missed and queue.missed.get((group, peer.id), 0) != missed:
+                first = run[0]
+                gap = max(0, missed - queue.missed.get((group, peer.id), 0))
+                queue.missed[group, peer.id] = missed
+                first = Message(first.payload, first.source, first.sequence, "", first.topic, gap, first.headers)
+                own = [first, *run[1:]]
+            dropped = queue.put_all(own, size)
+            if dropped:
+                self._count_drop(f"subscription_{queue.policy}", dropped)
+            if not queue.is_ready:
+                queue.is_ready = True
+                self._events.append(SubscriptionReady(queue))
+            if queue.is_blocking and queue.is_full:
+                self._block(queue, group, peer, now)
+
+    def forget(self, group: Group) -> None:
+        """A group was forgotten."""
+        for key in [key for key in self._missed if key[0] is group]:
+            del self._missed[key]
+
+    def peer_lost(self, peer: Peer) -> None:
+        """The link to a peer is gone, or it is dead: if it comes back and publishes on, it is asked to wait anew."""
+        for key in [key for key in self._blocked if key[1] is peer]:
+            for queue in self._blocked.pop(key):
+                del queue.blocked[key]
+
+    def handle_timeout(self, now: float) -> None:
+        """Ask publishers to wait still; harmless if early."""
+        if self._pause_again_at is not None and now >= self._pause_again_at:
+            self._pause_again_at = None
+            for group, peer in self._blocked:
+                self._send_pause(group, peer, now)
+
+    def deadline(self) -> float | None:
+        """Return the earliest time at which to call :meth:`handle_timeout`."""
+        return self._pause_again_at
+
+    # --
+
+    def _match(self, head: bytes) -> tuple[str, list[SubscriptionQueue]] | None:
+        try:
+            topic = head.decode()
+            tokens = parse_topic(topic)
+        except ValueError:
+            return None
+        if len(self._matches) >= TOPICS_MAX:
+            self._matches.clear()
+        match = self._matches[head] = (topic, self._trie.match(tokens))
+        return match
+
+    def _block(self, queue: SubscriptionQueue, group: Group, peer: Peer, now: float) -> None:
+        """Let a publisher wait for a subscription, if it does not yet."""
+        if (group, peer) not in queue.blocked:
+            queue.blocked[group, peer] = None
+            self._blocked.setdefault((group, peer), {})[queue] = None
+            self._send_pause(group, peer, now)
+
+    def _send_pause(self, group: Group, peer: Peer, now: float) -> None:
+        if peer is not self._local:
+            self._outbound.gather(group, peer, packets.PAUSE, 0, 0, b"", now)
+        self._pause_again_at = now + PAUSE_AGAIN_S
+        self._outbound.has_news = True  # the deadline has changed
+
+    def _note_gap(self, group: Group, sender: NodeId, gap: int) -> None:
+        missed = self._missed
+        key = (group, sender)
+        if key not in missed and len(missed) >= MISSED_MAX:
+            missed.clear()
+        missed[key] = missed.get(key, 0) + gap
+
+    def _is_repeated(self, sender: NodeId, number: bytes) -> bool:
+        numbers = self._numbers
+        if (sender, number) in numbers:
+            return True
+        if len(numbers) >= NUMBERS_MAX:
+            del numbers[next(iter(numbers))]
+        numbers[sender, number] = None
+        return False
+
+
+def _take_headers(head: bytes) -> tuple[Headers, bytes] | None:
+    """Split a head that begins with headers of the application into these and the rest; None if it is malformed."""
+    start = packets.HEAD_SIZE.size
+    if len(head) < start:
+        return None
+    stop = start + packets.HEAD_SIZE.unpack_from(head)[0]
+    headers = decode_headers(head[start:stop]) if stop <= len(head) else None
+    return None if headers is None else (headers, head[stop:])

@@ -1,0 +1,293 @@
+"""Publications on their way out: where each topic goes, and whether there is room (docs/design.md 8.2, 8.5, 8.6).
+
+Theory of operation. Where publications to a topic go is a *route*, worked out when it is first used and again when views or
+memberships have changed. :meth:`Publisher.publish` looks whether there is room everywhere, and begins a *run*. Nothing leaves
+before the run ends (:class:`~iris_py.peers.group.Run`), so until then :meth:`Publisher.add` only appends.
+
+A message has a number in the group of each prefix of its topic, also in those that it is not sent under because nobody is
+there whom no wider group reaches: who was there a moment ago, and comes back, sees from the next number what it has missed.
+Within one version of the views a group is either sent under or only counted, whatever the topic, and before a view changes or a
+group is forgotten every run is ended: so the numbers of each group are in order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_overlay.timers import DeadlineTable
+from iris_py.patterns.messages import Message
+from iris_py.patterns.topic.events import RoomMade
+from iris_py.patterns.topic.names import Tokens, parse_topic, prefixes
+from iris_py.wire import packets
+from iris_py.wire.headers import NO_HEADERS
+from iris_py.wire.packets import RUN_MESSAGE_COST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_overlay.ids import NodeId
+    from iris_overlay.overlay import Overlay
+    from iris_py.patterns.topic.deliveries import Deliveries
+    from iris_py.patterns.topic.events import TopicEvent
+    from iris_py.patterns.topic.queue import SubscriptionQueue
+    from iris_py.peers.group import Group, Run
+    from iris_py.peers.outbound import Outbound
+    from iris_py.peers.peer import Peer
+    from iris_py.wire.headers import Headers
+
+#: Topics whose routes are remembered. Forgetting one costs working it out again.
+TOPICS_MAX = 4096
+#: A publisher that was asked to wait goes on after this time (seconds) unless it is asked again: who asked may be gone. Too
+#: small: a stall of the subscriber looks like its end, and messages are dropped there; too large: publishers wait for the dead.
+PAUSE_S = 4.0
+
+
+class _Route:
+    """Where publications to one topic go.
+
+    Attributes:
+        groups: Those of all prefixes of the topic, the widest first.
+        version: That of the views and memberships that the rest was worked out from.
+        sends: The groups that it is sent under.
+        counted: The others, in which it has a number all the same.
+        casts: Those of them that are cast to.
+        peers: Who gets it directly.
+        local: The subscriptions of this node.
+        count: How many nodes get it.
+    """
+
+    __slots__ = ("casts", "count", "counted", "groups", "head", "local", "peers", "sends", "tokens", "topic", "version")
+
+    def __init__(self, topic: str, tokens: Tokens) -> None:
+        self.topic = topic
+        self.tokens = tokens
+        self.head = topic.encode()
+        self.groups: list[Group] = []
+        self.version = -1
+        self.sends: list[Group] = []
+        self.counted: list[Group] = []
+        self.casts: set[Group] = set()
+        self.peers: list[Peer] = []
+        self.local: list[SubscriptionQueue] = []
+        self.count = 0
+
+
+class Publisher:
+    """The publications of one node.
+
+    Args:
+        overlay: Told which groups to watch.
+        outbound: Sends.
+        local: The node.
+        deliveries: Takes what the node itself subscribed to.
+        group_of: Finds the group of a prefix, or makes it: (prefix, now).
+        is_member: Tells whether the node itself is in a group.
+        events: Where to put what happened.
+
+    Attributes:
+        max_message_bytes: The largest payload that is published; the owner sets it.
+    """
+
+    def __init__(
+        self,
+        overlay: Overlay,
+        outbound: Outbound,
+        local: Peer,
+        deliveries: Deliveries,
+        group_of: Callable[[Tokens, float], Group],
+        is_member: Callable[[Group], bool],
+        events: list[TopicEvent],
+    ) -> None:
+        self.max_message_bytes = packets.MAX_MESSAGE_BYTES
+        self._overlay = overlay
+        self._outbound = outbound
+        self._local = local
+        self._deliveries = deliveries
+        self._group_of = group_of
+        self._is_member = is_member
+        self._events = events
+        self._version = 0
+        self._last_number = 0  # of those that may arrive twice
+        self._routes: dict[str, _Route] = {}
+        self._runs: dict[str, Run] = {}  # of some topics the last one, which may have ended
+        self._watched: set[Group] = set()
+        self._paused: dict[Group, dict[NodeId, bool]] = {}  # publications to it wait; for whom, and whether it was a member
+        self._pauses: DeadlineTable[tuple[Group, NodeId]] = DeadlineTable()
+
+    def add(self, topic: str, payload: bytes) -> int | None:
+        """Send together with what was just sent to the same topic; returns to how many nodes.
+
+        The hot path, for messages without headers. Returns None, and sends nothing, if there is no such run, or no room in it,
+        or the payload is too large: then :meth:`publish`.
+        """
+        run = self._runs.get(topic)
+        if run is None:
+            return None
+        room = run.room - RUN_MESSAGE_COST - len(payload)
+        if room < 0 or len(payload) > self.max_message_bytes:
+            return None
+        run.room = room
+        run.payloads.append(payload)
+        return run.count
+
+    def publish(self, topic: str, payload: bytes, now: float, headers: Headers = NO_HEADERS) -> int | None:
+        """Send to every subscriber's node; returns to how many. What has headers goes by itself, in no run.
+
+        Returns None, and sends nothing, while there is no room on the way to one of them, one asks to wait, or a view is not
+        yet known: after ``RoomMade`` or ``ViewKnown`` it may go.
+
+        Raises:
+            ValueError: The topic is not valid.
+            MessageTooLarge: The payload is over ``max_message_bytes``.
+            overlay.OverlayError: More groups are in use than the overlay watches.
+        """
+        packets.check_size(payload, self.max_message_bytes)
+        route = self._routes.get(topic)
+        if route is None:
+            route = self._make_route(topic, now)
+        if (route.version != self._version or route.casts) and not self._refresh(route, now):
+            return None
+        if not self._has_room(route):
+            return None
+        for group in route.groups:
+            group.last_used = now
+        if len(route.sends) == 1 and not (route.local or route.casts or headers.encoded):
+            run = self._outbound.begin_run(route.sends[0], route.head, payload, route.count, now)
+            run.counted = route.counted
+            self._runs[topic] = run
+        else:
+            self._publish_alone(route, payload, now, headers)
+        return route.count
+
+    def routes_changed(self) -> None:
+        """Views, memberships or subscriptions are others."""
+        self._version += 1
+        self._runs.clear()
+
+    def view_changed(self, group: Group) -> None:
+        """The view of a group is another one."""
+        self.routes_changed()
+        paused = self._paused.get(group)
+        if paused is not None and group.size == len(group.members or ()):
+            members = {member.peer.id for member in group.members or ()}
+            for peer_id, was_member in list(paused.items()):
+                if peer_id in members:
+                    paused[peer_id] = True
+                elif was_member:  # otherwise the pause came before the view that it is in
+                    self._go_on(group, peer_id)
+
+    def forget(self, group: Group) -> None:
+        """A group was forgotten."""
+        self.routes_changed()
+        self._routes.clear()
+        self._watched.discard(group)
+        for peer_id in list(self._paused.get(group, ())):
+            self._go_on(group, peer_id)
+
+    def receive_pause(self, group: Group, peer: Peer, now: float) -> None:
+        """A subscriber asks to wait."""
+        self._runs.clear()
+        is_member = any(member.peer is peer for member in group.members or ())
+        self._paused.setdefault(group, {})[peer.id] = is_member
+        self._pauses.set((group, peer.id), now + PAUSE_S)
+        self._outbound.has_news = True
+
+    def receive_resume(self, group: Group, peer: Peer) -> None:
+        """A subscriber has room again."""
+        if peer.id in self._paused.get(group, ()):
+            self._go_on(group, peer.id)
+
+    def handle_timeout(self, now: float) -> None:
+        """Go on where nobody asked again."""
+        for group, peer_id in self._pauses.expired(now):
+            self._go_on(group, peer_id)
+
+    def deadline(self) -> float | None:
+        """Return the earliest time at which to call :meth:`handle_timeout`."""
+        return self._pauses.deadline()
+
+    # --
+
+    def _publish_alone(self, route: _Route, payload: bytes, now: float, headers: Headers) -> None:
+        """Send a message by itself: it has a number or headers of its own, or the number is needed at once."""
+        head, flags = route.head, 0
+        if headers.encoded:
+            head = packets.HEAD_SIZE.pack(len(headers.encoded)) + headers.encoded + head
+            flags |= packets.HEADED
+        if route.casts:
+            self._last_number += 1
+            head = packets.NUMBER.pack(self._last_number) + head
+            flags |= packets.NUMBERED
+        local = route.local
+        for group in route.counted:
+            group.sequence += 1
+        for group in route.sends:
+            group.end_run()
+            group.sequence = sequence = group.sequence + 1
+            if local:
+                message = Message(payload, self._local.name, sequence, "", route.topic, 0, headers)
+                self._deliveries.hand_out([message], len(payload), local, group, self._local, now)
+                local = []
+            if group.targets or group in route.casts:
+                ordinal = min(packets.ORDINAL_MAX, sequence - group.first_sequence)
+                header = packets.MESSAGE.pack(packets.PUBLICATION, flags, len(head), len(payload), sequence, ordinal)
+                self._outbound.add_broadcast(group, header + head, payload, now)
+
+    def _make_route(self, topic: str, now: float) -> _Route:
+        if len(self._routes) >= TOPICS_MAX:
+            self._routes.clear()
+            self._runs.clear()
+        route = _Route(topic, parse_topic(topic))
+        for prefix in prefixes(route.tokens):
+            group = self._group_of(prefix, now)
+            if group not in self._watched:
+                self._overlay.watch_group(group.id, now)
+                self._watched.add(group)
+            route.groups.append(group)
+        self._routes[topic] = route
+        return route
+
+    def _refresh(self, route: _Route, now: float) -> bool:
+        """Work out where publications go; returns whether that is known."""
+        for group in route.groups:
+            if group.members is None:
+                return False
+            if not group.is_watched:
+                self._overlay.use_group(group.id, now)
+        route.local = self._deliveries.match(route.tokens)
+        covered = {self._local.id}
+        route.sends, route.counted, route.casts, route.peers, route.count = [], [], set(), [], int(bool(route.local))
+        for group in route.groups:
+            members = group.members or []
+            group.targets = [member for member in members if member.peer.id not in covered]
+            covered.update(member.peer.id for member in members)
+            if group.is_cast(now):
+                route.casts.add(group)
+                route.sends.append(group)
+                route.count += group.size - self._is_member(group)
+                continue
+            route.peers += [member.peer for member in group.targets]
+            route.count += len(group.targets)
+            (route.sends if group.targets else route.counted).append(group)
+        if route.local and not route.sends:
+            route.sends.append(route.counted.pop())
+        route.version = self._version
+        return True
+
+    def _has_room(self, route: _Route) -> bool:
+        for peer in route.peers:
+            if peer.is_congested:
+                return False
+        if route.casts and self._outbound.is_control_full():
+            return False
+        if self._paused and any(group in self._paused for group in route.groups):
+            return False
+        return not any(queue.is_blocking and queue.is_full for queue in route.local)
+
+    def _go_on(self, group: Group, peer_id: NodeId) -> None:
+        paused = self._paused[group]
+        del paused[peer_id]
+        self._pauses.cancel((group, peer_id))
+        if not paused:
+            del self._paused[group]
+            self._events.append(RoomMade())

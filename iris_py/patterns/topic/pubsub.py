@@ -1,0 +1,223 @@
+"""Publish and subscribe, on both sides (docs/design.md section 8).
+
+Theory of operation. Every prefix of a topic has a group, the empty one too. A subscription is covered by a membership in the
+group of its literal prefix or of a shorter one (:mod:`iris_py.patterns.topic.coverage`). A publisher watches the groups of all
+prefixes of its topic. It sends a message to the members of the widest group, and to those of each narrower one who are in no
+wider one: so everything under a prefix reaches a node under one and the same group, numbered without gaps, and once.
+
+Of a group that is cast to the members are not all known. Only then may a node that is in two groups get a message twice, while
+it changes from one to the other; such messages carry a number by which the second is dropped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_overlay.errors import OverlayError
+from iris_py.patterns.topic.coverage import Coverage
+from iris_py.patterns.topic.deliveries import Deliveries
+from iris_py.patterns.topic.events import SubscriptionReady, SubscriptionTold
+from iris_py.patterns.topic.names import Tokens, group_name, prefixes
+from iris_py.patterns.topic.publisher import Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_overlay.ids import GroupId
+    from iris_overlay.overlay import Overlay
+    from iris_py.patterns.topic.events import TopicEvent
+    from iris_py.patterns.topic.queue import SubscriptionQueue
+    from iris_py.peers.group import Group
+    from iris_py.peers.groups import Groups
+    from iris_py.peers.outbound import Outbound
+    from iris_py.peers.peer import Peer
+
+
+class PubSub:
+    """The topics of one node: its memberships, and the two sides that they are for.
+
+    Args:
+        groups: The groups in use.
+        overlay: Told of memberships and watches.
+        outbound: Sends.
+        local: The node.
+        count_drop: Counts what is dropped, by reason.
+        make_room: Called before a group is added.
+
+    Attributes:
+        publisher: What this node publishes.
+        deliveries: What it subscribed to.
+        events: What :meth:`events_received` takes.
+    """
+
+    def __init__(
+        self,
+        groups: Groups,
+        overlay: Overlay,
+        outbound: Outbound,
+        local: Peer,
+        count_drop: Callable[..., int],
+        make_room: Callable[[float], None],
+    ) -> None:
+        self._groups = groups
+        self._overlay = overlay
+        self._local = local
+        self._make_room = make_room
+        self._coverage = Coverage()
+        self._prefixes: dict[bytes, Tokens] = {}  # of the groups that a join or leave is under way for
+        self._pending: dict[bytes, int] = {}  # joins that the overlay has not reported
+        self._told: dict[Tokens, dict[SubscriptionQueue, None]] = {}  # who waits for which membership
+        self.events: list[TopicEvent] = []
+        self.deliveries = Deliveries(outbound, local, count_drop, self.events)
+        self.publisher = Publisher(overlay, outbound, local, self.deliveries, self._group, self._is_member, self.events)
+
+    def view_changed(self, group: Group) -> None:
+        """The view of a group is another one."""
+        self.publisher.view_changed(group)
+
+    def groups_joined(self) -> set[Group]:
+        """Return the groups that must not be forgotten, for the node is part of them."""
+        return {self._groups.by_id[each] for each in self._prefixes}
+
+    def forget(self, group: Group) -> None:
+        """A group was forgotten."""
+        if group.is_topic:
+            self.publisher.forget(group)
+            self.deliveries.forget(group)
+
+    def peer_lost(self, peer: Peer) -> None:
+        """The link to a peer is gone, or it is dead."""
+        self.deliveries.peer_lost(peer)
+
+    # -- subscribing
+
+    def subscribe(self, queue: SubscriptionQueue, now: float) -> bool:
+        """Begin a subscription; returns whether ``SubscriptionTold`` will follow, for not every publisher knows yet.
+
+        Raises:
+            overlay.OverlayError: Too many groups, or the node is leaving.
+        """
+        cover = self._coverage.add(queue.prefix)
+        try:
+            self._change_memberships(now)
+        except OverlayError:
+            self._coverage.remove(queue.prefix)
+            self._change_memberships(now)
+            raise
+        self.deliveries.add(queue)
+        self.publisher.routes_changed()
+        if self._coverage.is_known(queue.prefix):
+            return False
+        self._told.setdefault(cover, {})[queue] = None
+        return True
+
+    def unsubscribe(self, queue: SubscriptionQueue, now: float) -> list[GroupId]:
+        """End a subscription; returns the groups that the node leaves, for each of which ``GroupLeft`` will follow."""
+        if not self.deliveries.remove(queue, now):
+            return []
+        self.publisher.routes_changed()
+        for waiting in self._told.values():
+            waiting.pop(queue, None)
+        self._coverage.remove(queue.prefix)
+        return self._change_memberships(now)
+
+    def joined(self, group_id: GroupId, now: float) -> None:
+        """Every publisher knows of a membership."""
+        self._pending[group_id] -= 1
+        if self._pending[group_id]:
+            return
+        del self._pending[group_id]
+        self._coverage.joined(self._prefixes[group_id])
+        self._change_memberships(now)
+
+    def left(self, group_id: GroupId) -> None:
+        """Every publisher knows of the end of a membership."""
+        prefix = self._prefixes.get(group_id)
+        if prefix is not None and prefix not in self._coverage.members and group_id not in self._pending:
+            del self._prefixes[group_id]
+
+    def is_topic(self, group_id: GroupId) -> bool:
+        """Tell whether the overlay reports a membership of this class."""
+        return group_id in self._prefixes
+
+    # -- time, and what happened
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due; harmless if early."""
+        self.publisher.handle_timeout(now)
+        self.deliveries.handle_timeout(now)
+
+    def deadline(self) -> float | None:
+        """Return the earliest time at which to call :meth:`handle_timeout`."""
+        expiry, again = self.publisher.deadline(), self.deliveries.deadline()
+        return expiry if again is None or (expiry is not None and expiry < again) else again
+
+    def events_received(self) -> list[TopicEvent]:
+        """Take what happened, in order."""
+        events = self.events.copy()
+        self.events.clear()
+        for event in events:
+            if isinstance(event, SubscriptionReady):
+                event.queue.is_ready = False
+        return events
+
+    # -- groups
+
+    def _group(self, prefix: Tokens, now: float) -> Group:
+        name = group_name(prefix)
+        group = self._groups.find_topic(name)
+        if group is None:
+            if self._groups.is_full:
+                self._make_room(now)
+            group = self._groups.make(name, is_topic=True)
+            self._groups.add(group)
+        group.last_used = now
+        return group
+
+    def _is_member(self, group: Group) -> bool:
+        return group.id in self._prefixes
+
+    def _covers(self, prefix: Tokens) -> list[Group]:
+        """Return the groups of the memberships that a subscription to a prefix is covered by."""
+        names = [group_name(each) for each in prefixes(prefix) if each in self._coverage.members]
+        return [group for group in map(self._groups.find_topic, names) if group is not None]
+
+    def _change_memberships(self, now: float) -> list[GroupId]:
+        coverage = self._coverage
+        joins, coverage.joins = coverage.joins, []
+        leaves, coverage.leaves = coverage.leaves, []
+        settled, coverage.settled = coverage.settled, []
+        if not (joins or leaves or settled):
+            return []
+        self.publisher.routes_changed()
+        for index, prefix in enumerate(joins):
+            group = self._group(prefix, now)
+            group.forget_baselines()
+            try:
+                self._overlay.join_group(group.id, group.keys.proof(self._local.id), now)
+            except OverlayError:
+                coverage.leaves += leaves
+                coverage.settled += settled
+                coverage.failed(joins[index:])
+                raise
+            self._prefixes[group.id] = prefix
+            self._pending[group.id] = self._pending.get(group.id, 0) + 1
+        left = []
+        for prefix in leaves:
+            for member in coverage.members:  # what came with the wide one comes with them from now on
+                if member[: len(prefix)] == prefix:
+                    self._group(member, now).forget_baselines()
+            group = self._group(prefix, now)
+            self._overlay.leave_group(group.id, now)
+            left.append(group.id)
+        if joins or leaves:
+            self.deliveries.memberships_changed(self._covers, now)
+        for prefix in (*settled, *leaves):
+            for queue in self._told.pop(prefix, ()):
+                if coverage.is_known(queue.prefix):
+                    self.events.append(SubscriptionTold(queue))
+                else:
+                    cover = coverage.cover(queue.prefix)
+                    assert cover is not None
+                    self._told.setdefault(cover, {})[queue] = None
+        return left

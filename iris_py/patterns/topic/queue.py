@@ -1,0 +1,229 @@
+"""One subscription of a node: its pattern, and the queue of what it has not yet taken (docs/design.md 8.5)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from iris_py.patterns.messages import Message
+from iris_py.peers.group import SENDERS_MAX
+from iris_py.wire.headers import NO_HEADERS, Headers
+
+if TYPE_CHECKING:
+    from iris_overlay.ids import NodeId
+    from iris_py.patterns.topic.names import Tokens
+    from iris_py.peers.group import Group
+    from iris_py.peers.peer import Peer
+
+#: What a subscription queues unless it is told otherwise. One read of tiny messages from each of a few publishers fits.
+QUEUE_MESSAGES: Final = 65_536
+QUEUE_BYTES: Final = 64 * 1024 * 1024
+#: What a queue that blocks takes beyond its bounds: what its publishers had sent before they heard that they shall wait. As
+#: much as the sockets and the queue of a link hold, for a few publishers at once.
+BLOCK_SLACK_BYTES: Final = 64 * 1024 * 1024
+#: Counted for each message beyond the bounds, besides its bytes: what it costs to hold an empty one.
+BLOCK_MESSAGE_BYTES: Final = 256
+
+POLICIES: Final = ("drop_oldest", "drop_newest", "block", "disconnect")
+
+
+class SubscriptionQueue:
+    """What one subscription has received and not yet taken.
+
+    A single message that is larger than the bound is taken by an empty queue: it could never be received otherwise.
+
+    Args:
+        pattern: The tokens of the pattern.
+        name: The pattern as the application wrote it.
+        policy: One of ``POLICIES``: what happens when it is full.
+        messages_max: How many messages it holds.
+        bytes_max: How many bytes of payload and headers it holds.
+
+    Attributes:
+        waiting: The messages, the oldest first.
+        bytes: The size of their payloads and headers.
+        headed_bytes: What of that are headers. Most often none, and then nobody has to look for them.
+        dropped: What was dropped, by reason.
+        is_blocking: Whether its publishers wait when it is full.
+        is_cut: Whether it was cut off because it was too slow: nothing comes any more.
+        is_ready: Whether the owner is about to be told that something is there.
+        blocked: The publishers that were asked to wait, and under which group.
+        missed: By group and publisher, how many missed messages it knows of (:class:`~iris_py.patterns.topic.pubsub.PubSub`).
+        prefix: The literal prefix of the pattern.
+    """
+
+    __slots__ = (
+        "blocked",
+        "bytes",
+        "bytes_max",
+        "dropped",
+        "headed_bytes",
+        "is_blocking",
+        "is_cut",
+        "is_ready",
+        "lost",
+        "messages_max",
+        "missed",
+        "name",
+        "pattern",
+        "policy",
+        "prefix",
+        "waiting",
+    )
+
+    def __init__(self, pattern: Tokens, prefix: Tokens, name: str, policy: str, messages_max: int, bytes_max: int) -> None:
+        self.pattern = pattern
+        self.prefix = prefix
+        self.name = name
+        self.policy = policy
+        self.is_blocking = policy == "block"
+        self.messages_max = messages_max
+        self.bytes_max = bytes_max
+        self.waiting: deque[Message] = deque()
+        self.bytes = 0
+        self.dropped: dict[str, int] = {}
+        self.is_cut = False
+        self.is_ready = False
+        self.blocked: dict[tuple[Group, Peer], None] = {}
+        self.missed: dict[tuple[Group, NodeId], int] = {}
+        self.headed_bytes = 0
+        self.lost: dict[str, int] = {}  # dropped from here since the last message that was kept or taken, by source
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the bounds are reached: a queue that blocks makes its publishers wait."""
+        return len(self.waiting) >= self.messages_max or self.bytes >= self.bytes_max
+
+    @property
+    def is_low(self) -> bool:
+        """Whether there is so much room again that publishers need not wait."""
+        return len(self.waiting) * 4 <= self.messages_max and self.bytes * 4 <= self.bytes_max
+
+    def put(self, message: Message) -> int:
+        """Take a message; returns how many were dropped for it, itself included."""
+        waiting = self.waiting
+        size = size_of(message)
+        if waiting and (len(waiting) >= self.messages_max or self.bytes + size > self.bytes_max):
+            return self._put_full(message, size)
+        if self.lost and self.policy != "drop_oldest":
+            message = self._with_lost(message)
+        self._append(message, size)
+        return 0
+
+    def put_all(self, messages: list[Message], size: int) -> int:
+        """Take messages, in order; returns how many were dropped for them. Once it is cut off nothing is taken, nor counted.
+
+        Args:
+            messages: What arrived.
+            size: Of their payloads together, in bytes.
+        """
+        waiting = self.waiting
+        if (
+            not self.lost
+            and messages[0].headers is NO_HEADERS  # what comes as one run has the same
+            and len(waiting) + len(messages) <= self.messages_max
+            and self.bytes + size <= self.bytes_max
+        ):
+            waiting += messages
+            self.bytes += size
+            return 0
+        dropped = 0
+        for message in messages:
+            if self.is_cut:
+                break
+            dropped += self.put(message)
+        return dropped
+
+    def pop(self) -> Message:
+        """Take the oldest message, which is there."""
+        message = self.waiting.popleft()
+        self.bytes -= len(message.payload)
+        if self.headed_bytes:
+            self._forget_headers(message)
+        return self._with_lost(message) if self.lost and self.policy == "drop_oldest" else message
+
+    def take(self) -> list[Message]:
+        """Take all messages."""
+        messages = list(self.waiting)
+        self.waiting.clear()
+        self.bytes = self.headed_bytes = 0
+        if self.lost and self.policy == "drop_oldest":
+            for index, message in enumerate(messages):
+                messages[index] = self._with_lost(message)
+                if not self.lost:
+                    break
+        return messages
+
+    def clear(self, reason: str) -> int:
+        """Drop everything; returns how many messages that were."""
+        count = len(self.waiting)
+        self.waiting.clear()
+        self.bytes = self.headed_bytes = 0
+        self.lost.clear()
+        if count:
+            self._count(reason, count)
+        return count
+
+    # --
+
+    def _put_full(self, message: Message, size: int) -> int:
+        waiting = self.waiting
+        if self.policy == "drop_oldest":
+            count = 0
+            while waiting and (len(waiting) >= self.messages_max or self.bytes + size > self.bytes_max):
+                oldest = waiting.popleft()
+                self.bytes -= len(oldest.payload)
+                self._forget_headers(oldest)
+                self._lose(oldest)
+                count += 1
+            self._append(message, size)
+            self._count("oldest", count)
+            return count
+        if self.policy == "block":
+            over = max(0, self.bytes - self.bytes_max) + max(0, len(waiting) - self.messages_max) * BLOCK_MESSAGE_BYTES
+            if over + size <= BLOCK_SLACK_BYTES:
+                self._append(self._with_lost(message) if self.lost else message, size)
+                return 0
+            reason = "over_block"
+        elif self.policy == "disconnect":
+            self.is_cut = True
+            reason = "cut_off"
+        else:
+            reason = "newest"
+        self._lose(message)
+        self._count(reason, 1)
+        return 1
+
+    def _append(self, message: Message, size: int) -> None:
+        self.waiting.append(message)
+        self.bytes += size
+        self.headed_bytes += size - len(message.payload)
+
+    def _forget_headers(self, message: Message) -> None:
+        """The headers of a message are not here any more."""
+        size = size_of(message) - len(message.payload)
+        self.bytes -= size
+        self.headed_bytes -= size
+
+    def _lose(self, message: Message) -> None:
+        lost = self.lost
+        if message.source not in lost and len(lost) >= SENDERS_MAX:
+            del lost[next(iter(lost))]
+        lost[message.source] = lost.get(message.source, 0) + 1 + message.gap
+
+    def _with_lost(self, message: Message) -> Message:
+        lost = self.lost.pop(message.source, 0)
+        if not lost:
+            return message
+        return Message(
+            message.payload, message.source, message.sequence, "", message.topic, message.gap + lost, message.headers
+        )
+
+    def _count(self, reason: str, times: int) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + times
+
+
+def size_of(message: Message) -> int:
+    """Return how many bytes of payload and headers a message has."""
+    headers = message.headers
+    return len(message.payload) + (len(headers.encoded) if isinstance(headers, Headers) else 0)

@@ -1,0 +1,1 @@
+"""Tunnels: streams of messages between two nodes, in order and under credit."""

@@ -1,0 +1,154 @@
+"""The way of a tunnel through the ring, for two nodes that can have no link: chunks are numbered, acknowledged and repeated.
+
+Packets through the ring may be lost, repeated and reordered. Each has a header in clear: whose tunnel, the number of its chunk,
+and which chunk of the other side is expected next, which acknowledges all before that. A relay that forges a header can stop
+the tunnel, as it could by dropping packets; chunks are sealed, in order, so it can neither change nor hide anything.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from iris_py.link.lanes import TUNNEL
+from iris_py.patterns.tunnel.end import Failure, Way
+from iris_security import AuthenticationError
+
+if TYPE_CHECKING:
+    from iris_py.patterns.tunnel.end import TunnelEnd
+
+#: kind, tunnel, number of the chunk, number of the chunk that is expected next
+HEADER = struct.Struct(">BQQQ")
+#: In place of the number of a chunk: there is none, the packet only acknowledges; or it asks to be acknowledged.
+NONE, PROBE = 0, (1 << 64) - 1
+
+#: Chunks under way. Relays carry them in their control lane, so they have to be few; each is 31 KiB at most.
+CHUNKS_MAX = 8
+#: When the first chunk that was not acknowledged is sent again (seconds), doubling up to the second value. Too small: what was
+#: only slow goes twice; too large: each loss costs as much.
+RESEND_S = 0.5
+RESEND_S_MAX = 4.0
+#: Acknowledgements without progress after which the first chunk is sent again at once: two may be reordering.
+REPEATED_ACKS = 3
+#: Silence after which the other side is asked whether it is there (seconds).
+PROBE_S = 3.0
+#: Without a word from the other side, or progress while there is something to acknowledge, the tunnel breaks after this time
+#: (seconds). Longer than a ring needs to find its way around a dead relay.
+SILENCE_S = 10.0
+#: A way whose tunnel has ended stays for this long (seconds), to repeat what the other side may have missed.
+LINGER_S = 10.0
+
+
+class RingWay(Way):
+    """The way of one end through the ring.
+
+    Args:
+        ready_ways: Where it notes that it has something to send.
+        now: The time.
+
+    Attributes:
+        end: The end; set once, by the owner.
+        linger_until: Of one whose tunnel has ended: how long it goes on to repeat what the other side may have missed.
+    """
+
+    end: TunnelEnd
+
+    def __init__(self, ready_ways: dict[Way, None], now: float) -> None:
+        super().__init__(ready_ways)
+        self.linger_until: float | None = None
+        self._sent = 0  # the number of the last chunk
+        self._unacknowledged: dict[int, bytes] = {}  # in order
+        self._expected = 1
+        self._early: dict[int, bytes] = {}  # what came before its turn
+        self._resend_s = RESEND_S
+        self._resend_at: float | None = None
+        self._progress_at = now  # since when the first of them waits
+        self._heard_at = self._probed_at = now
+        self._repeated_acks = 0
+        self._is_ack_due = self._is_resend_due = self._is_probe_due = False
+
+    @property
+    def has_output(self) -> bool:
+        """Whether :meth:`packets_to_send` would return something."""
+        has_chunk = bool(self.ready) and len(self._unacknowledged) < CHUNKS_MAX
+        return has_chunk or self._is_ack_due or self._is_resend_due or self._is_probe_due
+
+    def packets_to_send(self, now: float) -> list[bytes]:
+        """Take the packets to send."""
+        end, packets = self.end, []
+        if self._is_resend_due and self._unacknowledged:
+            number = next(iter(self._unacknowledged))
+            packets.append(self._header(number) + self._unacknowledged[number])
+        while self.ready and len(self._unacknowledged) < CHUNKS_MAX:
+            if not self._unacknowledged:
+                self._progress_at = now
+                self._resend_at = now + self._resend_s
+            self._sent += 1
+            sealed = self._unacknowledged[self._sent] = end.next_chunk()
+            if not end.is_ready:
+                self.ready.clear()
+            packets.append(self._header(self._sent) + sealed)
+        if self._is_probe_due:
+            packets.append(self._header(PROBE))
+        elif self._is_ack_due and not packets:
+            packets.append(self._header(NONE))
+        self._is_ack_due = self._is_resend_due = self._is_probe_due = False
+        return packets
+
+    def receive(self, number: int, expected: int, sealed: bytes, now: float) -> bool:
+        """Take a packet of the other side; returns whether all that was opened is authentic."""
+        self._heard_at = now
+        self._receive_acknowledgement(expected, number, now)
+        if number == PROBE:
+            self._is_ack_due = True
+        if number in (NONE, PROBE):
+            return True
+        self._is_ack_due = True
+        if not self._expected <= number < self._expected + CHUNKS_MAX:
+            return True  # a repetition, or more than can be under way
+        self._early[number] = sealed
+        while self._expected in self._early:
+            try:
+                self.end.receive_chunk(self._early.pop(self._expected))
+            except AuthenticationError:
+                return False  # forged on the way: the true one comes again
+            self._expected += 1
+        return True
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due; harmless if early."""
+        silent_since = self._progress_at if self._unacknowledged else self._heard_at
+        if now >= silent_since + SILENCE_S and self.linger_until is None:
+            self.end.fail(Failure(f"no progress through the ring for {SILENCE_S:g} s"), is_told=False)
+            return
+        if self._resend_at is not None and now >= self._resend_at:
+            self._is_resend_due = True
+            self._resend_s = min(RESEND_S_MAX, 2 * self._resend_s)
+            self._resend_at = now + self._resend_s
+        if self.linger_until is None and now >= max(self._heard_at, self._probed_at) + PROBE_S:
+            self._probed_at = now
+            self._is_probe_due = True
+
+    def deadline(self) -> float:
+        """Return when to call :meth:`handle_timeout`."""
+        silent_since = self._progress_at if self._unacknowledged else self._heard_at
+        times = [silent_since + SILENCE_S, max(self._heard_at, self._probed_at) + PROBE_S]
+        if self.linger_until is not None:
+            times = [self.linger_until]
+        return min(times) if self._resend_at is None else min(*times, self._resend_at)
+
+    def _receive_acknowledgement(self, expected: int, number: int, now: float) -> None:
+        acknowledged = [each for each in self._unacknowledged if each < expected <= self._sent + 1]
+        for each in acknowledged:
+            del self._unacknowledged[each]
+        if acknowledged:
+            self._progress_at = now
+            self._resend_s, self._repeated_acks = RESEND_S, 0
+            self._resend_at = now + self._resend_s if self._unacknowledged else None
+        elif number == NONE and self._unacknowledged and expected == next(iter(self._unacknowledged)):
+            self._repeated_acks += 1
+            if self._repeated_acks == REPEATED_ACKS:
+                self._is_resend_due = True
+
+    def _header(self, number: int) -> bytes:
+        return HEADER.pack(TUNNEL, self.end.id, number, self._expected)

@@ -1,0 +1,487 @@
+"""The tunnels of one node: opening them, at the caller and at the member; their ways; their end (docs/design.md section 11).
+
+A tunnel is opened like a request: the caller's :class:`~iris_py.patterns.request.requester.Requester` gives a TUNNEL_OPEN to
+one member, and to another one if that rejects it or is lost. The member answers with TUNNEL_ACCEPT, and starts its handler when
+the first chunk of the caller shows that the caller has taken the offer; so an opening that came to nothing was surely not
+executed.
+
+A tunnel lives on the link over which it was opened, and breaks with it; between two nodes that can have no link it goes
+through the ring (:mod:`iris_py.patterns.tunnel.ring_way`). All tunnels of a link take turns, a chunk each, and only while the
+link has room: what cannot leave waits at its end, where it costs the credit of its own tunnel and delays nobody else.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from iris_overlay.timers import DeadlineTable
+from iris_py.link.link import NO_LINK
+from iris_py.patterns.tunnel.end import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, Failure, TunnelEnd, Way
+from iris_py.patterns.tunnel.offer import FROM_MEMBER, OPEN, Offer, make_handshake, prologue_of
+from iris_py.patterns.tunnel.ring_way import HEADER, LINGER_S, RingWay
+from iris_py.wire import packets
+from iris_py.wire.headers import NO_HEADERS
+from iris_security import AuthenticationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_overlay.messages import NodeInfo
+    from iris_py.link.link import Link
+    from iris_py.patterns.request.requester import Requester
+    from iris_py.patterns.request.service import Service
+    from iris_py.peers.group import Group
+    from iris_py.peers.outgoing import Outgoing
+    from iris_py.peers.peer import Peer
+    from iris_py.wire.headers import Headers
+
+#: What is before the handshake message of an acceptance: the window of the member, and the link on which the tunnel will live;
+#: ``NO_LINK`` for the ring.
+_ACCEPT = struct.Struct(">Q8s")
+_ID = struct.Struct(">Q")
+#: What a tunnel may send over a link in its turn: more than a chunk. Counted in bytes (surplus round robin), for chunks are not
+#: always full.
+TURN_BYTES = 32 * 1024
+
+
+@dataclass(slots=True)
+class TunnelOpened:
+    """A member has accepted the tunnel that was asked for with this token."""
+
+    token: object
+    end: TunnelEnd
+
+
+@dataclass(slots=True)
+class TunnelStarted:
+    """Run the handler of the end's registration."""
+
+    end: TunnelEnd
+
+
+@dataclass(slots=True)
+class TunnelChanged:
+    """Something arrived, there is credit, or it ended."""
+
+    end: TunnelEnd
+
+
+TunnelEvent: TypeAlias = TunnelOpened | TunnelStarted | TunnelChanged
+
+
+class LinkWay(Way):
+    """Chunks go over a link."""
+
+    def __init__(self, ready_ways: dict[Way, None], link: Link) -> None:
+        super().__init__(ready_ways)
+        self.link = link
+        self.ends: dict[TunnelEnd, None] = {}
+
+
+class Tunnels:
+    """The tunnels of one node.
+
+    Args:
+        local: The node itself.
+        entropy: The source of ephemeral keys.
+        requester: Who finds members for those that are opened here.
+        service: Who has the registrations.
+        count_drop: Counts what is dropped, by reason.
+
+    Attributes:
+        is_rescheduled: Whether :meth:`deadline` may have changed; the owner takes it back.
+        is_used: Whether a tunnel was ever asked for, here or by others: before, there are no news to look for.
+    """
+
+    def __init__(
+        self,
+        local: NodeInfo,
+        entropy: Callable[[int], bytes],
+        requester: Requester,
+        service: Service,
+        count_drop: Callable[[str], object],
+    ) -> None:
+        self.is_rescheduled = False
+        self.is_used = False
+        self._local = local
+        self._entropy = entropy
+        self._requester = requester
+        self._service = service
+        self._count_drop = count_drop
+        self._ends: dict[tuple[Peer, int], TunnelEnd] = {}  # by what the peer's chunks carry
+        self._live: dict[TunnelEnd, None] = {}  # those that have not ended
+        self._running: dict[TunnelEnd, None] = {}  # those whose handler runs
+        self._ready_ways: dict[Way, None] = {}
+        self._within = Way(self._ready_ways)  # from this node to itself
+        self._links: dict[Link, LinkWay] = {}
+        self._deadlines: DeadlineTable[TunnelEnd] = DeadlineTable()
+        self._changed: dict[TunnelEnd, None] = {}
+        self._reported: dict[TunnelEnd, None] = {}  # since then they may have ended
+        self._out: list[Outgoing] = []
+        self._routed: list[tuple[NodeInfo, bytes]] = []
+        self._events: list[TunnelEvent] = []
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    # -- commands
+
+    def offer(self, group: Group, window_bytes: int, headers: Headers = NO_HEADERS) -> Offer:
+        """Return what a tunnel to a cluster is to be asked for with."""
+        self.is_used = True
+        return Offer(group, window_bytes, self._local, self._entropy, headers)
+
+    def close(self) -> None:
+        """Break every tunnel, for this node is closed."""
+        for end in list(self._live):
+            end.fail(Failure("this node was closed"), is_told=True, type="NodeClosed", text="the node was closed")
+
+    def groups(self) -> set[Group]:
+        """Return the groups with a tunnel."""
+        return {end.group for end in self._live}
+
+    # -- openings
+
+    def receive_open(
+        self,
+        group: Group,
+        peer: Peer,
+        tunnel_id: int,
+        time_left_ms: int,
+        payload: bytes,
+        now: float,
+        headers: Headers = NO_HEADERS,
+    ) -> None:
+        """Accept a tunnel, or reject it."""
+        self.is_used = True
+        registration = self._service.admit_tunnel(group)
+        link = peer.link
+        if link is not None and not link.is_open:
+            registration = packets.Rejection.NOT_A_MEMBER
+        if isinstance(registration, packets.Rejection):
+            argument = packets.encode_answer(0, registration)
+            self._out.append((group, peer, packets.REJECTION, tunnel_id, argument, b"", NO_HEADERS))
+            return
+        if len(payload) < OPEN.size or tunnel_id >= FROM_MEMBER:
+            self._count_drop("malformed")
+            return
+        if (peer, tunnel_id) in self._ends:
+            self._count_drop("repeated_tunnel")
+            return
+        (window_bytes,) = OPEN.unpack_from(payload)
+        prologue = prologue_of(group, peer.id, self._local.id, tunnel_id)
+        handshake = make_handshake(group, prologue, self._entropy, initiator=False)
+        try:
+            handshake.read_message(payload[OPEN.size :])
+        except AuthenticationError:
+            self._count_drop("unauthentic")
+            return
+        answer = _ACCEPT.pack(registration.window_bytes, link.id if link is not None else NO_LINK) + handshake.write_message()
+        end = TunnelEnd(
+            tunnel_id | FROM_MEMBER,
+            group,
+            peer,
+            handshake.split(),
+            window_bytes=registration.window_bytes,
+            credit_bytes=_sane(window_bytes),
+            way=self._way_to(peer, now),
+            changed=self._changed,
+            registration=registration,
+            headers=headers,
+        )
+        self._service.tunnel_begun(registration)
+        self._add(tunnel_id, end)
+        self._schedule(end, now + time_left_ms / 1000)
+        self._out.append((group, peer, packets.TUNNEL_ACCEPT, tunnel_id, 0, answer, NO_HEADERS))
+
+    def receive_accept(self, group: Group, peer: Peer, tunnel_id: int, payload: bytes, now: float) -> None:
+        """A member has accepted."""
+        offer = self._requester.offer_of(peer, tunnel_id)
+        if offer is None:
+            return
+        if len(payload) < _ACCEPT.size:
+            self._count_drop("malformed")
+            return
+        window_bytes, link_id = _ACCEPT.unpack_from(payload)
+        link = peer.link
+        if (link.id if link is not None and link.is_open else NO_LINK) != link_id:
+            # It lives on a link that is gone here, or of which only one side knows: so it does not live at all.
+            self._requester.give_back(tunnel_id, peer, now, is_tried=False)
+            return
+        assert offer.handshake is not None
+        try:
+            offer.handshake.read_message(payload[_ACCEPT.size :])
+        except AuthenticationError:  # it is repeated, or the member is not in order
+            self._count_drop("unauthentic")
+            self._requester.give_back(tunnel_id, peer, now, is_tried=True)
+            return
+        token = self._requester.take_offer(peer, tunnel_id, now)
+        end = TunnelEnd(
+            tunnel_id,
+            group,
+            peer,
+            offer.handshake.split(),
+            window_bytes=offer.window_bytes,
+            credit_bytes=_sane(window_bytes),
+            way=self._way_to(peer, now),
+            changed=self._changed,
+            headers=offer.headers,
+        )
+        self._add(tunnel_id | FROM_MEMBER, end)
+        end.confirm()
+        if isinstance(end.way, RingWay):
+            self._schedule(end, end.way.deadline())
+        self._events.append(TunnelOpened(token, end))
+
+    def receive_cancel(self, peer: Peer, tunnel_id: int) -> bool:
+        """The caller gave up before it took the offer; returns whether there is such a tunnel."""
+        end = self._ends.get((peer, tunnel_id))
+        if end is None or end.is_confirmed:
+            return False
+        end.fail(Failure("the caller gave up"), is_told=False)
+        self._retire(end)
+        return True
+
+    def handler_done(self, end: TunnelEnd) -> None:
+        """The handler of an end that was started has returned."""
+        if self._running.pop(end, end) is None and end not in self._live:
+            assert end.registration is not None
+            self._service.tunnel_over(end.registration)
+
+    # -- chunks
+
+    def receive_chunk(self, peer: Peer, tunnel_id: bytes, sealed: bytes | memoryview) -> None:
+        """Take a chunk that came over a link."""
+        end = self._ends.get((peer, *_ID.unpack(tunnel_id))) if len(tunnel_id) == _ID.size else None
+        if end is None or isinstance(end.way, RingWay):
+            self._count_drop("unknown_tunnel")  # most often it ended here while this was under way
+            return
+        was_confirmed = end.is_confirmed
+        try:
+            end.receive_chunk(sealed)
+        except AuthenticationError:
+            self._count_drop("unauthentic")
+            end.fail(Failure("a chunk could not be authenticated"), is_told=True, type="AuthenticationError")
+        if not was_confirmed:
+            self._handle_confirmed(end)
+
+    def receive_routed(self, peer: Peer, packet: bytes, now: float) -> None:
+        """Take a packet that came through the ring."""
+        if len(packet) < HEADER.size:
+            self._count_drop("malformed")
+            return
+        _kind, tunnel_id, number, expected = HEADER.unpack_from(packet)
+        end = self._ends.get((peer, tunnel_id))
+        if end is None or not isinstance(end.way, RingWay):
+            self._count_drop("unknown_tunnel")
+            return
+        was_confirmed = end.is_confirmed
+        if not end.way.receive(number, expected, packet[HEADER.size :], now):
+            self._count_drop("unauthentic")
+        if end.is_confirmed:
+            if not was_confirmed:
+                self._handle_confirmed(end)
+            self._ready_ways[end.way] = None
+            self._schedule(end, end.way.deadline())
+
+    def link_closed(self, link: Link, reason: str) -> None:
+        """A link is gone, and its tunnels with it."""
+        way = self._links.get(link)
+        for end in list(way.ends) if way is not None else ():
+            end.fail(Failure(f"the link to the other side ended: {reason}"), is_told=False)
+            self._retire(end)
+
+    def peer_died(self, peer: Peer) -> None:
+        """A peer is dead: tunnels to it through the ring break."""
+        for end in [end for end in self._live if end.peer is peer and isinstance(end.way, RingWay)]:
+            end.fail(Failure("the other side is dead"), is_told=False)
+            self._retire(end)
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due; harmless if early."""
+        for end in self._deadlines.expired(now):
+            way = end.way
+            if end in self._live and not end.is_confirmed:
+                end.fail(Failure("the caller did not take the offer"), is_told=True, type="TimeoutError", text="too late")
+            elif isinstance(way, RingWay):
+                if way.linger_until is not None and now >= way.linger_until:
+                    self._forget(end)
+                    continue
+                way.handle_timeout(now)
+                if end.failure is not None and end in self._live and not end.is_ready:
+                    self._retire(end)
+                    continue
+                self._ready_ways[way] = None
+                self._schedule(end, way.deadline())
+
+    # -- out
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to send that has room, or something to report."""
+        return bool(self._out or self._ready_ways or self._changed or self._reported or self._events)
+
+    @property
+    def has_events(self) -> bool:
+        """Whether there is something to report."""
+        return bool(self._changed or self._events)
+
+    def is_ready_for(self, link: Link) -> bool:
+        """Tell whether a link has room, and a tunnel something for it."""
+        way = self._links.get(link)
+        return way is not None and bool(way.ready) and link.has_tunnel_room
+
+    def messages_to_send(self) -> list[Outgoing]:
+        """Take the messages to send, in order."""
+        out, self._out = self._out, []
+        return out
+
+    def fill(self, now: float) -> list[Link]:
+        """Give chunks to the ways that have room; returns the links that got some."""
+        filled: list[Link] = []
+        for way in list(self._ready_ways):
+            if isinstance(way, LinkWay):
+                if self._fill_link(way, now):
+                    filled.append(way.link)
+                if way.ready:
+                    continue
+            elif isinstance(way, RingWay):
+                self._fill_ring(way, now)
+            else:
+                self._carry_within(way, now)
+            self._ready_ways.pop(way, None)
+        for end in (*self._changed, *self._reported):
+            self._maybe_retire(end, now)
+        self._reported.clear()
+        return filled
+
+    def packets_to_route(self) -> list[tuple[NodeInfo, bytes]]:
+        """Take the packets for the ring."""
+        routed, self._routed = self._routed, []
+        return routed
+
+    def events_received(self) -> list[TunnelEvent]:
+        """Take what happened, in order."""
+        events, self._events = self._events, []
+        events += map(TunnelChanged, self._changed)
+        self._reported |= self._changed
+        self._changed.clear()
+        return events
+
+    def deadline(self) -> float | None:
+        """Return the earliest time at which to call :meth:`handle_timeout`."""
+        return self._deadlines.deadline()
+
+    # --
+
+    def _schedule(self, end: TunnelEnd, deadline: float | None) -> None:
+        self.is_rescheduled = True
+        if deadline is None:
+            self._deadlines.cancel(end)
+        else:
+            self._deadlines.set(end, deadline)
+
+    def _add(self, chunks_id: int, end: TunnelEnd) -> None:
+        self._ends[end.peer, chunks_id] = end
+        self._live[end] = None
+        end.peer.awaited += 1
+        if isinstance(end.way, LinkWay):
+            end.way.ends[end] = None
+        elif isinstance(end.way, RingWay):
+            end.way.end = end
+
+    def _way_to(self, peer: Peer, now: float) -> Way:
+        link = peer.link
+        if peer.is_local:
+            return self._within
+        if link is None:
+            return RingWay(self._ready_ways, now)
+        way = self._links.get(link)
+        if way is None:
+            way = self._links[link] = LinkWay(self._ready_ways, link)
+        return way
+
+    def _handle_confirmed(self, end: TunnelEnd) -> None:
+        """The caller has taken the offer: the handler may begin."""
+        if end in self._live:
+            self._schedule(end, None)
+            self._running[end] = None
+            self._events.append(TunnelStarted(end))
+
+    def _fill_link(self, way: LinkWay, now: float) -> bool:
+        link, ready = way.link, way.ready
+        if not link.has_tunnel_room:
+            return False
+        while ready and link.has_tunnel_room:
+            end = next(iter(ready))
+            if end.allowance <= 0:
+                end.allowance += TURN_BYTES
+            chunk = end.next_chunk()
+            end.allowance -= len(chunk)
+            link.send_tunnel(_ID.pack(end.id), chunk, now)
+            if not end.is_ready:
+                del ready[end]
+                end.allowance = min(0, end.allowance)
+                self._maybe_retire(end, now)
+            elif end.allowance <= 0:
+                del ready[end]
+                ready[end] = None  # behind all others
+        return True
+
+    def _fill_ring(self, way: RingWay, now: float) -> None:
+        end = way.end
+        if end not in self._live and way.linger_until is None:
+            return  # it was forgotten
+        self._routed += [(end.peer.info, packet) for packet in way.packets_to_send(now)]
+        self._maybe_retire(end, now)
+        if end.is_confirmed or way.linger_until is not None:
+            self._schedule(end, way.deadline())
+
+    def _carry_within(self, way: Way, now: float) -> None:
+        while way.ready:
+            end = next(iter(way.ready))
+            del way.ready[end]
+            chunk, other = end.next_chunk(), self._ends.get((end.peer, end.id))
+            if end.is_ready:
+                way.ready[end] = None
+            if other is not None:
+                was_confirmed = other.is_confirmed
+                other.receive_chunk(chunk)
+                if not was_confirmed:
+                    self._handle_confirmed(other)
+            self._maybe_retire(end, now)
+
+    def _maybe_retire(self, end: TunnelEnd, now: float) -> None:
+        if end.is_finished and end in self._live:
+            if isinstance(end.way, RingWay):
+                end.way.linger_until = now + LINGER_S
+            self._retire(end)
+
+    def _retire(self, end: TunnelEnd) -> None:
+        """An end is over or broken: it holds up nobody any more."""
+        if self._live.pop(end, end) is not None:
+            return
+        end.peer.awaited -= 1
+        if end.registration is not None and end not in self._running:
+            self._service.tunnel_over(end.registration)
+        if not isinstance(end.way, RingWay) or end.way.linger_until is None:
+            self._forget(end)
+
+    def _forget(self, end: TunnelEnd) -> None:
+        way = end.way
+        self._ends.pop((end.peer, end.id ^ FROM_MEMBER), None)
+        self._schedule(end, None)
+        way.ready.pop(end, None)
+        if not way.ready:
+            self._ready_ways.pop(way, None)
+        if isinstance(way, LinkWay):
+            way.ends.pop(end, None)
+            if not way.ends:
+                self._links.pop(way.link, None)
+
+
+def _sane(window_bytes: int) -> int:
+    """Bound the window that a peer claims."""
+    return max(WINDOW_BYTES_MIN, min(window_bytes, WINDOW_BYTES_MAX))

@@ -1,0 +1,344 @@
+"""What a node holds of one name: its keys, its view of the members, and the messages on their way to each of them.
+
+Three ways lead to a peer: the link to it; the ring, if there can be no link; and for broadcasts to large groups the tree of the
+group. Bodies for the tree are sealed by a second sealer and opened by a second opener, for they take long: under one counter,
+what goes over links meanwhile would push them out of the replay window of the receivers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_overlay.ids import GroupId
+from iris_py.peers.balancer import by_distance, is_in_zone, zone_distance
+from iris_py.peers.hedging import Hedging
+from iris_py.peers.keyed import KeyedMembers, first_of, slot_of
+from iris_py.peers.member import Member, weigh
+from iris_py.wire import packets
+from iris_security import GroupOpener, GroupSealer, multicast_associated, unicast_associated
+from iris_security.keyring import PROOF_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iris_overlay.events import GroupMember
+    from iris_overlay.ids import NodeId
+    from iris_overlay.messages import NodeInfo
+    from iris_py.peers.member import Placement
+    from iris_py.peers.peer import Peer
+    from iris_security import GroupKeys
+
+#: A body is sealed when it has grown to this, so that packet and frame headers still fit one record of 64 KiB.
+BODY_BYTES = 62 * 1024
+#: What a run of publications has besides their topic, sizes and payloads.
+RUN_BYTES = packets.MESSAGE_BYTES + packets.RUN_COUNT.size
+#: Members of a group that a broadcast is sent to one by one; a larger group is cast to, down its tree. As many as a view shows,
+#: so all of them are known, and as many copies as a node of the tree sends.
+DIRECT_MEMBERS_MAX = 32
+#: How long after the last cast broadcasts still go down the tree, though the group has become small (seconds): a direct one
+#: would overtake those that are under way. Longer than a cast takes down a tree of which a part has just died.
+CAST_LINGER_S = 5.0
+#: Added to the epoch of the sealer for the tree: no nonce is used twice.
+CAST_EPOCHS = 1 << 31
+#: Appended to what is associated with bodies for the tree: a body of one kind does not open as the other, or it could be
+#: repeated there.
+CAST_LABEL = b"cast"
+#: Senders whose last broadcast is remembered, for one group. Forgetting one lets a late broadcast of it pass.
+SENDERS_MAX = 4096
+#: Placements of requests whose levels are kept until the view changes. Beyond it all are forgotten: it costs making them again.
+PLACEMENTS_MAX = 16
+
+
+class Channel:
+    """Messages to one peer under one group's key, gathered until the next flush and then sealed together."""
+
+    __slots__ = ("associated", "group", "parts", "parts_bytes", "peer")
+
+    def __init__(self, group: Group, peer: Peer, associated: bytes) -> None:
+        self.group = group
+        self.peer = peer
+        self.associated = associated
+        self.parts: list[bytes] = []
+        self.parts_bytes = 0
+
+
+class Run:
+    """Publications to one topic that follow one another: they go to the same nodes, with one header for all.
+
+    A run ends when its body is sealed, or when something else is put into that body; until then whoever holds it may append.
+
+    Attributes:
+        head: The topic.
+        payloads: What was published.
+        room: How many bytes it takes still; none when it has ended.
+        count: How many nodes it goes to.
+        counted: Groups that they are not sent under, and have a number in.
+    """
+
+    __slots__ = ("count", "counted", "head", "payloads", "room")
+
+    def __init__(self, head: bytes, payload: bytes, room: int, count: int) -> None:
+        self.head = head
+        self.payloads = [payload]
+        self.room = room
+        self.count = count
+        self.counted: list[Group] = []
+
+
+class Group:
+    """One name.
+
+    Attributes:
+        name: The name that the application uses.
+        id: The group id that the overlay knows.
+        is_topic: Whether it is a group of topics.
+        members: The view; None until the overlay has given the first one. Of a large group a sample.
+        targets: Who is sent what is for everybody: the members, and of a group of topics those whom no wider group reaches.
+        levels: The same by distance, as the balancer wants them.
+        keyed: Which of them has which keys.
+        hedging: When its idempotent requests are given to a second member.
+        size: How many members there are.
+        is_watched: Whether the overlay tells changes of the view by itself.
+        sequence: The number of the last broadcast or publication of this node, apart from those in ``run``.
+        first_sequence: The number before its first one.
+        channels: The channel to each peer that has a link.
+        broadcast_parts: Broadcasts gathered until the next flush, and sealed once for all members.
+        broadcast_bytes: Their size.
+        run: The publications that come behind those and to which more may be appended, if there is such a run.
+        last_used: When the application last used it (seconds); idle groups are forgotten.
+    """
+
+    def __init__(
+        self, name: str, keys: GroupKeys, local: NodeId, epoch: int, sequence: int = 0, *, is_topic: bool = False
+    ) -> None:
+        self.name = name
+        self.keys = keys
+        self.id = GroupId(keys.group_id)
+        self.is_topic = is_topic
+        self.levels: list[list[Member]] = []
+        self.keyed = KeyedMembers()
+        self.hedging = Hedging()
+        self.targets: list[Member] = []
+        self.size = 0
+        self.is_watched = True
+        self.sequence = self.first_sequence = sequence
+        self.channels: dict[NodeId, Channel] = {}
+        self.broadcast_parts: list[bytes] = []
+        self.broadcast_bytes = 0
+        self.run: Run | None = None
+        self.last_used = 0.0
+        self._members: list[Member] | None = None
+        self._placed: dict[Placement, list[list[Member]]] = {}
+        self._local = local
+        self._sealer = GroupSealer(keys, local, epoch)
+        self._opener = GroupOpener(keys)
+        self._cast_sealer = GroupSealer(keys, local, CAST_EPOCHS + epoch)
+        self._cast_opener = GroupOpener(keys)
+        self._cast_until = 0.0
+        self._multicast = multicast_associated(self.id, local)
+        self._unicast_from: dict[NodeId, bytes] = {}
+        self._sequences: dict[NodeId, int] = {}  # the last broadcast of each sender
+
+    @property
+    def members(self) -> list[Member] | None:
+        return self._members
+
+    @members.setter
+    def members(self, members: list[Member]) -> None:
+        self._members = members
+        self._placed.clear()
+        self.keyed.clear()
+        if not self.is_topic:  # of topics, who publishes works out the targets, and nobody asks for a member
+            self.levels, self.targets = by_distance(members), members
+
+    def candidates(self, placement: Placement | None) -> list[Member]:
+        """Return the members that a request may go to."""
+        members = self._members or []
+        if placement is None or not placement[1]:
+            return members
+        return [member for member in members if is_in_zone(member.peer.info.zone, placement[1])]
+
+    def placed_levels(self, placement: Placement) -> list[list[Member]]:
+        """Return the levels for a request that says where it wants to go; like ``levels``, which are for all others."""
+        levels = self._placed.get(placement)
+        if levels is None:
+            if len(self._placed) >= PLACEMENTS_MAX:
+                self._placed.clear()
+            levels = self._placed[placement] = self.order(self.candidates(placement), placement)
+        return levels
+
+    def order(self, members: list[Member], placement: Placement | None) -> list[list[Member]]:
+        """Order some members for a request: by distance to the zone that it prefers, or else to the own one."""
+        if placement is None or not placement[0]:
+            return by_distance(members)
+        preferred = placement[0]
+        return by_distance(members, lambda member: zone_distance(preferred, member.peer.info.zone))
+
+    def keyed_member(self, key: bytes, placement: Placement | None, tried: Sequence[Member] | None) -> Member | None:
+        """Return the member that a key chooses; None if everybody has been tried. The view must not be empty.
+
+        Args:
+            key: The identity that the key of the application gives the request.
+            placement: Where the request wants to go.
+            tried: The members that did not take it.
+        """
+        if tried:
+            untried = [member for member in self.candidates(placement) if member not in tried]
+            return first_of(self.order(untried, placement)[0], slot_of(key)) if untried else None
+        levels = self.levels if placement is None else self.placed_levels(placement)
+        return self.keyed.find(key, placement, levels[0])
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch that was sealed under; it grows by itself."""
+        return max(self._sealer.epoch, self._cast_sealer.epoch - CAST_EPOCHS)
+
+    def is_cast(self, now: float) -> bool:
+        """Tell whether a broadcast goes down the tree now, for not every member is known, or for it would overtake others."""
+        if self.size > DIRECT_MEMBERS_MAX or not self.is_watched:
+            self._cast_until = now + CAST_LINGER_S
+        return now < self._cast_until
+
+    def take_view(
+        self, view: dict[NodeId, GroupMember], peer_of: Callable[[NodeInfo], Peer], zone: str
+    ) -> tuple[list[Member], int]:
+        """Take a new view.
+
+        Args:
+            view: What the overlay reports.
+            peer_of: Finds the peer of a description.
+            zone: Where this node is.
+
+        Returns:
+            The members that are gone, and how many were left out because they proved nothing.
+        """
+        gone = {member.peer.id: member for member in self._members or ()}
+        members: list[Member] = []
+        for id_, reported in view.items():
+            member = gone.get(id_)
+            attributes = reported.attributes
+            if member is None or member.attributes != attributes:
+                if not self.keys.verify_proof(id_, attributes[:PROOF_BYTES], attributes[PROOF_BYTES:]):
+                    continue
+                if member is None:
+                    peer = peer_of(reported.info)
+                    member = Member(peer, zone_distance(zone, peer.info.zone))
+                member.attributes = attributes
+            gone.pop(id_, None)
+            members.append(member)
+        weigh(members)
+        self.members = members
+        return list(gone.values()), len(view) - len(members)
+
+    def channel(self, peer: Peer) -> Channel:
+        """Return the channel to a peer, made when it is first used."""
+        channel = self.channels.get(peer.id)
+        if channel is None or channel.peer is not peer:
+            channel = self.channels[peer.id] = self.new_channel(peer)
+        return channel
+
+    def new_channel(self, peer: Peer) -> Channel:
+        """Return a channel that is not kept, for a peer without a link."""
+        return Channel(self, peer, unicast_associated(self.id, self._local, peer.id))
+
+    def seal(self, channel: Channel) -> tuple[bytes, bytes]:
+        """Take what a channel gathered and seal it for its peer: (nonce, sealed body)."""
+        parts, channel.parts, channel.parts_bytes = channel.parts, [], 0
+        return self._sealer.seal(b"".join(parts), channel.associated)
+
+    def seal_broadcasts(self) -> tuple[bytes, bytes]:
+        """Take the gathered broadcasts and seal them for every member: (nonce, sealed body)."""
+        return self._sealer.seal(self._take_broadcasts(), self._multicast)
+
+    def seal_cast(self) -> tuple[bytes, bytes]:
+        """Take the gathered broadcasts and seal them for the tree: (nonce, sealed body)."""
+        return self._cast_sealer.seal(self._take_broadcasts(), self._multicast + CAST_LABEL)
+
+    def seal_multicast(self, body: bytes, *, is_cast: bool) -> tuple[bytes, bytes]:
+        """Seal a body for every member, over links or for the tree: (nonce, sealed body)."""
+        if is_cast:
+            return self._cast_sealer.seal(body, self._multicast + CAST_LABEL)
+        return self._sealer.seal(body, self._multicast)
+
+    def begin_run(self, head: bytes, payload: bytes, count: int) -> Run:
+        """Gather a publication to which more to the same topic may be appended. The run before has to be ended.
+
+        Args:
+            head: The topic.
+            payload: What is published.
+            count: How many nodes it goes to.
+        """
+        self.broadcast_bytes += RUN_BYTES + len(head) + packets.RUN_MESSAGE_COST + len(payload)
+        run = self.run = Run(head, payload, BODY_BYTES - self.broadcast_bytes, count)
+        return run
+
+    def end_run(self) -> None:
+        """Put the run, if there is one, behind what is gathered: nothing is appended to it any more."""
+        run = self.run
+        if run is None:
+            return
+        self.run = None
+        first = self.sequence + 1
+        self.sequence += len(run.payloads)
+        for group in run.counted:
+            group.sequence += len(run.payloads)
+        ordinal = min(packets.ORDINAL_MAX, first - self.first_sequence)
+        self.broadcast_parts += packets.encode_run(run.head, run.payloads, first, ordinal)
+        self.broadcast_bytes = BODY_BYTES - run.room
+        run.room = 0
+
+    def _take_broadcasts(self) -> bytes:
+        parts, self.broadcast_parts, self.broadcast_bytes = self.broadcast_parts, [], 0
+        return b"".join(parts)
+
+    def open_unicast(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
+        """Open a body that was sealed for this node.
+
+        Raises:
+            AuthenticationError: It was not, or not by that sender.
+            ReplayError: It was opened before.
+        """
+        associated = self._unicast_from.get(sender)
+        if associated is None:
+            associated = self._unicast_from[sender] = unicast_associated(self.id, sender, self._local)
+        return self._opener.open(sender, nonce, sealed, associated)
+
+    def open_multicast(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
+        """Open a body that was sealed for every member. Raises as :meth:`open_unicast` does."""
+        return self._opener.open(sender, nonce, sealed, multicast_associated(self.id, sender))
+
+    def open_routed(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
+        """Open a body that was sealed for this node and came without a link. Raises as :meth:`open_unicast` does."""
+        return self._opener.open(sender, nonce, sealed, unicast_associated(self.id, sender, self._local))
+
+    def open_cast(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
+        """Open a body that came down the tree. Raises as :meth:`open_unicast` does."""
+        return self._cast_opener.open(sender, nonce, sealed, multicast_associated(self.id, sender) + CAST_LABEL)
+
+    def is_late(self, sender: NodeId, sequence: int) -> bool:
+        """Tell whether a later broadcast of a sender was here before; otherwise this one is the last from now on."""
+        if sequence <= self._sequences.get(sender, -1):
+            return True
+        self.note_sequence(sender, sequence)
+        return False
+
+    def last_sequence(self, sender: NodeId) -> int:
+        """Return the number of the last message of a sender: 0 if there was none, negative after :meth:`forget_baselines`."""
+        return self._sequences.get(sender, 0)
+
+    def note_sequence(self, sender: NodeId, sequence: int) -> None:
+        """Take this for the last message of a sender from now on."""
+        sequences = self._sequences
+        if sender not in sequences and len(sequences) >= SENDERS_MAX:
+            del sequences[next(iter(sequences))]
+        sequences[sender] = sequence
+
+    def forget_baselines(self) -> None:
+        """Take the next message of each sender for the first: those before it went another way, or nowhere."""
+        for sender, last in self._sequences.items():
+            self._sequences[sender] = -abs(last)
+
+    def forget_peer(self, peer: NodeId) -> None:
+        """Drop what was cached for a peer that is gone; its replay window stays."""
+        self.channels.pop(peer, None)
+        self._unicast_from.pop(peer, None)

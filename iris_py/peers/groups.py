@@ -1,0 +1,91 @@
+"""The names that the application uses, and what must outlive a name that is forgotten and used again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_py.peers.group import Group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_overlay.ids import NodeId
+    from iris_security import Keyring
+
+#: Names that the application used and that nothing is registered under are forgotten beyond this number, the longest unused
+#: first. Each costs a few KiB; forgetting one in use costs deriving its keys again.
+GROUPS_MAX = 2048
+#: Forgotten names of which it is remembered how many messages they had, the last forgotten ones. Beyond it, what a receiver
+#: missed before the name was forgotten is in no gap. Each costs a few hundred bytes, a tenth of a group.
+NUMBERS_MAX = 16_384
+
+
+class Groups:
+    """The groups of one node.
+
+    Args:
+        local: The node.
+        keyring: The secrets of the network.
+
+    Attributes:
+        by_id: Those in use, by group id.
+    """
+
+    def __init__(self, local: NodeId, keyring: Keyring) -> None:
+        self.by_id: dict[bytes, Group] = {}
+        self._by_name: dict[str, Group] = {}
+        self._topics: dict[str, Group] = {}
+        self._local = local
+        self._keyring = keyring
+        self._last_epoch = 0
+        self._last_sequence = 0
+        self._numbers: dict[tuple[bool, str], tuple[int, int]] = {}  # of those forgotten: the first and the last one
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one should be forgotten before another one is added."""
+        return len(self.by_id) >= GROUPS_MAX
+
+    def find(self, name: str) -> Group | None:
+        """Return the group of a cluster, if it is in use."""
+        return self._by_name.get(name)
+
+    def find_topic(self, name: str) -> Group | None:
+        """Return the group of topics of that name, if it is in use."""
+        return self._topics.get(name)
+
+    def make(self, name: str, *, is_topic: bool = False) -> Group:
+        """Return a new group.
+
+        Raises:
+            ValueError: The name is empty or too long.
+        """
+        # No epoch is used twice, so a group that is forgotten and made again never repeats a nonce. Its numbers go on where
+        # they were, so that what was missed shows; if that is not known, beyond all others, or they would be taken for late.
+        self._last_epoch += 1
+        keys = self._keyring.topic(name) if is_topic else self._keyring.cluster(name)
+        first, last = self._numbers.get((is_topic, name), (self._last_sequence, self._last_sequence))
+        group = Group(name, keys, self._local, self._last_epoch, first, is_topic=is_topic)
+        group.sequence = last
+        return group
+
+    def add(self, group: Group) -> None:
+        """Use a group from now on."""
+        names = self._topics if group.is_topic else self._by_name
+        names[group.name] = self.by_id[group.id] = group
+        self._numbers.pop((group.is_topic, group.name), None)
+
+    def oldest(self, is_idle: Callable[[Group], bool]) -> Group | None:
+        """Return the idle group that was not used for the longest time, if one is idle."""
+        return min(filter(is_idle, self.by_id.values()), key=lambda group: group.last_used, default=None)
+
+    def forget(self, group: Group) -> None:
+        """Do not use a group any more."""
+        self._last_epoch = max(self._last_epoch, group.epoch)
+        group.end_run()
+        self._last_sequence = max(self._last_sequence, group.sequence)
+        if group.sequence > group.first_sequence:
+            if len(self._numbers) >= NUMBERS_MAX:
+                del self._numbers[next(iter(self._numbers))]
+            self._numbers[group.is_topic, group.name] = group.first_sequence, group.sequence
+        del self.by_id[group.id], (self._topics if group.is_topic else self._by_name)[group.name]

@@ -1,0 +1,314 @@
+"""What a node sends: gathered, sealed, and put on links; what has no link yet is held, or goes through the ring.
+
+Theory of operation. Messages to a peer with an open link are gathered until the flush and sealed together: the hot path. To a
+peer without one they are held (:mod:`iris_py.peers.waiting`), and a link is asked for. Then exactly one of these happens to
+each:
+
+* the link opens: they leave, in order;
+* it is too late or senseless: the request ended, its member left or died, the node closes;
+* it takes long: requests go to a member that has a link, if there is one;
+* no link can be had: what fits goes through the ring, requests that do not fit go to another member, the rest is dropped.
+
+While a peer is reached through the ring a link to it is asked for again from time to time.
+
+What is to be done elsewhere is taken by the owner after each call, while :attr:`Outbound.has_news`.
+
+What becomes of that which has no link is in :mod:`iris_py.peers.unlinked`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_py.link.lanes import CONTROL, MULTICAST, UNICAST
+from iris_py.peers.group import BODY_BYTES, Channel
+from iris_py.peers.unlinked import OutboundBase
+from iris_py.peers.waiting import Waiting
+from iris_py.wire import cast_pieces, packets
+from iris_py.wire.headers import NO_HEADERS, Headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_overlay.ids import NodeId
+    from iris_py.link.link import Link
+    from iris_py.peers.group import Group, Run
+    from iris_py.peers.outgoing import Outgoing
+    from iris_py.peers.peer import Peer
+
+
+class Outbound(OutboundBase):
+    """The sending side of a node.
+
+    Args:
+        local: The node itself, which is sent nothing.
+        count_drop: Counts what is dropped, by reason.
+
+    Attributes:
+        touched: Links that may have something to write.
+    """
+
+    def __init__(self, local: Peer, count_drop: Callable[[str], object]) -> None:
+        super().__init__(count_drop)
+        self.touched: dict[Link, None] = {}
+        self._local = local
+        self._open_channels: dict[tuple[Group, NodeId], None] = {}
+        self._open_broadcasts: dict[Group, None] = {}
+        self._full_links: dict[Link, None] = {}
+
+    @property
+    def has_output(self) -> bool:
+        """Whether :meth:`seal` would seal something, or there are news."""
+        return bool(self._open_channels or self._open_broadcasts or self._open_routes or self.has_news)
+
+    # -- the hot path
+
+    def gather_all(self, outgoing: list[Outgoing], now: float) -> list[Outgoing]:
+        """Send messages to other nodes, in order; returns those for this node itself."""
+        local: list[Outgoing] = []
+        group: Group | None = None  # of the message before, if it went into this channel, and to whom
+        peer: Peer | None = None
+        channel: Channel | None = None
+        pack, overhead = packets.MESSAGE.pack, packets.MESSAGE_BYTES
+        for message in outgoing:
+            to_group, to, kind, message_id, argument, payload, headers = message
+            head = headers.encoded
+            size = overhead + len(head) + len(payload)
+            if channel is not None and to is peer and to_group is group and channel.parts_bytes + size <= BODY_BYTES:
+                channel.parts += (pack(kind, 0, len(head), len(payload), message_id, argument) + head, payload)
+                channel.parts_bytes += size
+            elif to is self._local:
+                local.append(message)
+            else:
+                self.gather(to_group, to, kind, message_id, argument, payload, now, headers)
+                group, peer, channel = to_group, to, to_group.channels.get(to.id)
+                if channel is None or channel.peer is not to or not channel.parts:
+                    channel = None
+        return local
+
+    def gather(
+        self,
+        group: Group,
+        peer: Peer,
+        kind: int,
+        message_id: int,
+        argument: int,
+        payload: bytes,
+        now: float,
+        headers: Headers = NO_HEADERS,
+    ) -> None:
+        """Send a message to another node."""
+        link = peer.link
+        if link is None or not link.is_open:
+            waiting = Waiting(now, UNICAST, group, kind, message_id, argument, payload, headers=headers)
+            self._send_without_link(peer, waiting, now)
+            return
+        head, channel = headers.encoded, group.channels.get(peer.id)
+        if channel is None or channel.peer is not peer:
+            channel = group.channel(peer)
+        size = packets.MESSAGE_BYTES + len(head) + len(payload)
+        if channel.parts_bytes + size > BODY_BYTES:
+            if channel.parts_bytes:
+                self._seal(group, peer.id, now)
+            if size > BODY_BYTES and link.congested and kind in packets.REQUESTS:
+                # Of large ones a turn brings more than a link may queue. Another member takes it, or it waits for room.
+                self._return(peer, message_id, is_tried=False)
+                return
+        if not channel.parts:
+            self._open_channels[group, peer.id] = None
+        channel.parts += (packets.MESSAGE.pack(kind, 0, len(head), len(payload), message_id, argument) + head, payload)
+        channel.parts_bytes += size
+
+    def seal(self, now: float) -> None:
+        """Seal what was gathered, and put it on the links."""
+        if self._open_channels:
+            channels, self._open_channels = self._open_channels, {}
+            for group, peer_id in channels:
+                self._seal(group, peer_id, now)
+        if self._open_broadcasts:
+            self.seal_all_broadcasts(now)
+        if self._open_routes:
+            routes, self._open_routes = self._open_routes, {}
+            for channel in routes.values():
+                self._seal_route(channel)
+
+    def _seal(self, group: Group, peer_id: NodeId, now: float) -> None:
+        channel = group.channels.get(peer_id)
+        if channel is None or not channel.parts:
+            return
+        link = channel.peer.link
+        if link is None or not link.is_open:
+            self._hold_gathered(channel, now)
+            return
+        nonce, sealed = group.seal(channel)
+        link.send_packet(UNICAST, group.id, nonce, sealed)
+        self.touched[link] = None
+        if link.is_quiet:
+            self._wake(link, now)
+
+    # -- broadcasts
+
+    def add_broadcast(self, group: Group, header: bytes, payload: bytes, now: float) -> None:
+        """Send a message to every target of a group, or down its tree.
+
+        Args:
+            group: The group.
+            header: All of the message that is before its payload.
+            payload: The payload.
+            now: The time.
+        """
+        group.end_run()
+        if group.broadcast_bytes and group.broadcast_bytes + len(header) + len(payload) > BODY_BYTES:
+            self.seal_broadcasts(group, now)
+        group.broadcast_parts += (header, payload)
+        group.broadcast_bytes += len(header) + len(payload)
+        self._open_broadcasts[group] = None
+
+    def begin_run(self, group: Group, head: bytes, payload: bytes, count: int, now: float) -> Run:
+        """Send a publication to every target of a group, and return what more to the same topic may be appended to.
+
+        Args:
+            group: The group.
+            head: The topic.
+            payload: What is published.
+            count: How many nodes it goes to.
+            now: The time.
+        """
+        group.end_run()
+        if group.broadcast_bytes and group.broadcast_bytes + len(payload) > BODY_BYTES:
+            self.seal_broadcasts(group, now)
+        self._open_broadcasts[group] = None
+        return group.begin_run(head, payload, count)
+
+    def seal_all_broadcasts(self, now: float) -> None:
+        """Seal what was gathered for every group."""
+        broadcasts, self._open_broadcasts = self._open_broadcasts, {}
+        for group in broadcasts:
+            self.seal_broadcasts(group, now)
+
+    def seal_broadcasts(self, group: Group, now: float) -> None:
+        """Seal the gathered broadcasts once, for every member of the view, or for the tree of a large group."""
+        group.end_run()
+        if not group.broadcast_parts:
+            return
+        if group.is_cast(now):
+            nonce, sealed = group.seal_cast()
+            self._casts += [(group.id, piece) for piece in cast_pieces.cut(nonce, sealed)]
+            self.has_news = True
+            return
+        nonce, sealed = group.seal_broadcasts()
+        for member in group.targets:
+            peer = member.peer
+            link = peer.link
+            if link is not None and link.is_open:
+                link.send_packet(MULTICAST, group.id, nonce, sealed)
+                self.touch(link, now)
+            elif peer is not self._local:
+                self._send_without_link(peer, Waiting(now, MULTICAST, group, payload=sealed, nonce=nonce), now)
+
+    # -- surveys
+
+    def send_multicast(
+        self,
+        group: Group,
+        peers: list[Peer] | None,
+        kind: int,
+        message_id: int,
+        argument: int,
+        payload: bytes,
+        now: float,
+        headers: Headers = NO_HEADERS,
+    ) -> None:
+        """Send a message to several peers, sealed once; to one without a link as :meth:`gather` does.
+
+        Args:
+            group: Under whose key.
+            peers: To whom; None for all members of a large group, down its tree.
+            kind: Of the message, like the three that follow.
+            message_id: Its id.
+            argument: Its argument.
+            payload: Its payload.
+            now: The time.
+            headers: Its headers.
+        """
+        self.seal_broadcasts(group, now)  # in the order in which they were sent
+        head = headers.encoded
+        start = packets.MESSAGE.pack(kind, 0, len(head), len(payload), message_id, argument) + head
+        nonce, sealed = group.seal_multicast(start + payload, is_cast=peers is None)
+        if peers is None:
+            self._casts += [(group.id, piece) for piece in cast_pieces.cut(nonce, sealed)]
+            self.has_news = True
+            return
+        for peer in peers:
+            link = peer.link
+            if link is not None and link.is_open:
+                link.send_packet(MULTICAST, group.id, nonce, sealed)
+                self.touch(link, now)
+            else:
+                waiting = Waiting(now, UNICAST, group, kind, message_id, argument, payload, headers=headers)
+                self._send_without_link(peer, waiting, now)
+
+    def touch(self, link: Link, now: float) -> None:
+        """Note that something was put on a link."""
+        self.touched[link] = None
+        if link.is_quiet:
+            self._wake(link, now)
+
+    # -- commands
+
+    def send_control(self, peer: Peer, message: bytes, now: float) -> None:
+        """Send a message of the overlay; on a link that is closed as idle it waits for the next, else it is lost with it."""
+        link = peer.link
+        if link is None:
+            return
+        if link.is_open:
+            link.send_control(message)
+            self.touched[link] = None
+            if link.congested:
+                self._full_links[link] = None
+        elif link.is_idle_end and not self.is_closed:
+            self._hold(peer, Waiting(now, CONTROL, None, payload=message), now)
+
+    def is_control_full(self) -> bool:
+        """Tell whether a link has no room that messages of the overlay have filled, those of casts above all."""
+        self._full_links = {link: None for link in self._full_links if link.congested}
+        return bool(self._full_links)
+
+    def connect(self, peers: list[Peer], now: float) -> None:
+        """Ask for links to peers that requests may soon be sent to; harmless if repeated."""
+        for peer in peers:
+            if peer.link is None:
+                self._want(peer, now)
+
+    def peer_opened(self, peer: Peer, now: float) -> None:
+        """There is a link: send what was held, in order."""
+        peer.is_routed = peer.is_dead = False
+        peer.connect_after = 0.0
+        link = peer.link
+        assert link is not None
+        for waiting in self._take(peer):
+            if waiting.packet == CONTROL:
+                link.send_control(waiting.payload)
+            elif waiting.packet == MULTICAST:
+                assert waiting.group is not None
+                link.send_packet(MULTICAST, waiting.group.id, waiting.nonce, waiting.payload)
+            else:
+                assert waiting.group is not None
+                argument = waiting.argument
+                if waiting.is_request:  # the time left
+                    argument = max(1, argument - int((now - waiting.held_at) * 1000))
+                self.gather(waiting.group, peer, waiting.kind, waiting.id, argument, waiting.payload, now, waiting.headers)
+        self.touched[link] = None
+        if link.queued_bytes and link.is_quiet:
+            self._wake(link, now)
+
+    # --
+
+    def _hold_gathered(self, channel: Channel, now: float) -> None:
+        """The link ended between gathering and sealing."""
+        parts, channel.parts, channel.parts_bytes = channel.parts, [], 0
+        for start, payload in zip(parts[::2], parts[1::2], strict=True):
+            kind, _flags, size, _length, message_id, argument = packets.MESSAGE.unpack_from(start)
+            headers = Headers(start[packets.MESSAGE_BYTES :]) if size else NO_HEADERS
+            waiting = Waiting(now, UNICAST, channel.group, kind, message_id, argument, payload, headers=headers)
+            self._send_without_link(channel.peer, waiting, now)

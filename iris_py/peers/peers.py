@@ -1,0 +1,299 @@
+"""The nodes that this one knows, and the links to some of them; never two links to one peer (docs/design.md 3.8).
+
+There is one :class:`~iris_py.peers.peer.Peer` per node as long as anything needs it: a view, a link, a request. A link that
+opens finds it, so whoever holds a peer sees its links come and go.
+
+A link is *pending* from the moment we know who is there until both sides have confirmed. The rules that keep a second link
+from ever carrying anything are in :meth:`Peers._handle_identified`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from iris_overlay.messages import NodeInfo
+from iris_py.link.events import CloseReason, LinkClosed, LinkDrained, LinkOpened, PeerIdentified
+from iris_py.link.link import NO_LINK, Link, LinkState
+from iris_py.peers.peer import Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_overlay.ids import NodeId
+    from iris_py.link.config import LinkConfig
+    from iris_py.link.events import LinkEvent
+    from iris_security import Keyring
+
+#: Accepted connections that have not proven anything yet, for strangers must not be able to use up descriptors and memory.
+#: Beyond it the one that has waited for longest makes room: honest nodes need milliseconds, and a door that was closed instead
+#: would let 256 silent strangers keep everybody out.
+HANDSHAKES_MAX = 256
+#: Lost links that are remembered by their id. Forgetting one costs its peer a keep-alive time-out, when it dials before we
+#: have noticed the loss.
+LOST_LINKS_MAX = 1024
+
+_decode_info = msgspec.msgpack.Decoder(NodeInfo).decode
+
+
+@dataclass(slots=True)
+class PeerOpened:
+    """There is a link to a peer now, and there was none before."""
+
+    peer: Peer
+
+
+@dataclass(slots=True)
+class PeerClosed:
+    """The link to a peer is gone."""
+
+    peer: Peer
+    reason: str
+    link: Link
+    clean: bool
+    "Whether both sides had said that it ends."
+    released: bool
+    "Whether the peer closed it as idle: what it has not answered was surely not executed."
+
+
+@dataclass(slots=True)
+class PeerDrained:
+    """The link to a peer has room again."""
+
+    peer: Peer
+
+
+@dataclass(slots=True)
+class DialSucceeded:
+    """A dialled address turned out to be that node (maybe ourselves, maybe one that already has a link)."""
+
+    address: str
+    id: NodeId
+
+
+@dataclass(slots=True)
+class DialFailed:
+    """Nothing came of a dial after the connection was made."""
+
+    address: str
+    reason: str
+    refused: bool
+    "Whether somebody was there but could not be authenticated."
+    broken: bool
+    "Whether the connection ended before anybody had confirmed it."
+
+
+PeersEvent: TypeAlias = PeerOpened | PeerClosed | PeerDrained | DialSucceeded | DialFailed
+
+
+class Peers:
+    """The table of links.
+
+    Args:
+        local: This node.
+        keyring: The secrets of the network.
+        entropy: The source of ephemeral keys.
+        config: Times and bounds of each link.
+
+    Attributes:
+        refused: Accepted connections that ended without an authenticated peer.
+    """
+
+    def __init__(self, local: NodeInfo, keyring: Keyring, entropy: Callable[[int], bytes], config: LinkConfig) -> None:
+        self.refused = 0
+        self._local = local
+        self._keyring = keyring
+        self._entropy = entropy
+        self._config = config
+        self._hello = msgspec.msgpack.encode(local)
+        self._links: dict[Link, Peer | None] = {}
+        self._dialled: dict[Link, str] = {}  # until it is known what came of the dial
+        self._infos: dict[Link, NodeInfo] = {}  # of identified peers
+        self._pending: dict[NodeId, Link] = {}  # our own dials that wait for the peer's confirmation
+        self._by_id: dict[NodeId, Peer] = {}  # those with a link
+        self._known: WeakValueDictionary[NodeId, Peer] = WeakValueDictionary()
+        self._lost: dict[NodeId, bytes] = {}  # the id of the last link to a peer that is gone
+        self._events: list[PeersEvent] = []
+
+    # -- commands
+
+    def dialled(self, address: str, now: float) -> Link:
+        """Return the link for a connection that this node made to an address."""
+        link = self._make_link(initiator=True, now=now)
+        self._dialled[link] = address
+        return link
+
+    def evict_stranger(self) -> Link | None:
+        """End the oldest handshake if the door is full, before another one is accepted; returns its link, to be handled."""
+        strangers = self._strangers()
+        if len(strangers) < HANDSHAKES_MAX:
+            return None
+        strangers[0].abort("too many handshakes under way")
+        return strangers[0]
+
+    def accepted(self, now: float) -> Link | None:
+        """Return the link for a connection that was accepted; None if too many strangers are at the door."""
+        if len(self._strangers()) >= HANDSHAKES_MAX:
+            self.refused += 1
+            return None
+        return self._make_link(initiator=False, now=now)
+
+    def find(self, id: NodeId) -> Peer | None:  # noqa: A002
+        """Return the peer of that id that there is a link to."""
+        return self._by_id.get(id)
+
+    def known(self, id: NodeId) -> Peer | None:  # noqa: A002
+        """Return the peer of that id if anything needs it."""
+        return self._known.get(id)
+
+    def peer(self, info: NodeInfo) -> Peer:
+        """Return the peer that a description is of; who has a link describes itself, and newest is best for others."""
+        peer = self._known.get(info.id)
+        if peer is None:
+            peer = self._known[info.id] = Peer(info, None)
+        elif info.addresses and peer.link is None:
+            peer.info = info
+        return peer
+
+    def peer_of(self, link: Link) -> Peer | None:
+        """Return the peer at the other end of an open link."""
+        return self._links.get(link)
+
+    def links(self) -> list[Link]:
+        """Return every link that has not ended."""
+        return list(self._links)
+
+    def close(self, id: NodeId, reason: CloseReason, now: float) -> Link | None:  # noqa: A002
+        """Close the link to a peer; returns it."""
+        peer = self._by_id.get(id)
+        if peer is None or peer.link is None:
+            return None
+        peer.link.close(reason, now)
+        return peer.link
+
+    # -- in
+
+    def handle_event(self, link: Link, event: LinkEvent, now: float) -> None:
+        """Handle one event of a link."""
+        if link not in self._links:
+            return
+        if isinstance(event, PeerIdentified):
+            self._handle_identified(link, event, now)
+        elif isinstance(event, LinkOpened):
+            self._handle_opened(link)
+        elif isinstance(event, LinkDrained):
+            peer = self._links[link]
+            if peer is not None:
+                self._events.append(PeerDrained(peer))
+        elif isinstance(event, LinkClosed):
+            self._handle_closed(link, event)
+
+    # -- out
+
+    def events_received(self) -> list[PeersEvent]:
+        """Take what happened, in order."""
+        events, self._events = self._events, []
+        return events
+
+    # --
+
+    def _strangers(self) -> list[Link]:
+        return [link for link in self._links if link.state is LinkState.HANDSHAKE and not link.initiator]
+
+    def _make_link(self, *, initiator: bool, now: float) -> Link:
+        link = Link(
+            initiator=initiator,
+            keyring=self._keyring,
+            hello=self._hello,
+            ephemeral_private=self._entropy(32),
+            now=now,
+            config=self._config,
+        )
+        self._links[link] = None
+        return link
+
+    def _handle_identified(self, link: Link, event: PeerIdentified, now: float) -> None:
+        if link.state is LinkState.CLOSED:
+            return  # it broke right after the hello: nothing may be replaced by it
+        try:
+            info = _decode_info(event.hello)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            link.abort("a malformed hello")
+            return
+        self._infos[link] = info
+        if link.initiator:
+            if info.id == self._local.id or info.id in self._by_id or info.id in self._pending:
+                self._dial_succeeded(link, info.id)
+                link.abort("there is another link to that node")
+            else:
+                self._pending[info.id] = link
+                link.confirm(now, replaces=self._lost.get(info.id, NO_LINK))
+            return
+        existing = self._by_id.get(info.id)
+        if info.id == self._local.id:
+            link.abort("this is the node itself")
+        elif existing is not None and existing.link is not None:
+            if existing.link.id == event.replaces:
+                # The peer has seen our link end before we did.
+                self._replace(existing.link)
+                link.confirm(now)
+            else:
+                # It dialled while our own link to it was being opened.
+                link.close(CloseReason.DUPLICATE, now)
+        elif info.id in self._pending and self._local.id < info.id:
+            # Both dialled. The peer has the larger id, so it accepts our link, and its own is the one too many.
+            link.close(CloseReason.DUPLICATE, now)
+        else:
+            link.confirm(now)
+
+    def _replace(self, link: Link) -> None:
+        reason = "the peer opened another link"
+        link.abort(reason)
+        ended = [event for event in link.events_received() if isinstance(event, LinkClosed)]
+        self._forget_link(link, reason, clean=False, released=any(event.released for event in ended))
+
+    def _handle_opened(self, link: Link) -> None:
+        info = self._infos[link]
+        if info.id in self._by_id:
+            link.abort("the peer has another link to us")  # and confirmed this one nevertheless
+            return
+        if self._pending.get(info.id) is link:
+            del self._pending[info.id]
+        self._dial_succeeded(link, info.id)
+        peer = self._links[link] = self._by_id[info.id] = self.peer(info)
+        peer.info, peer.link = info, link
+        self._events.append(PeerOpened(peer))
+
+    def _handle_closed(self, link: Link, event: LinkClosed) -> None:
+        info = self._infos.get(link)
+        if event.duplicate and info is not None:
+            self._dial_succeeded(link, info.id)
+        address = self._dialled.pop(link, None)
+        if address is not None:
+            self._events.append(DialFailed(address, event.reason, event.refused, event.broken))
+        if info is None and not link.initiator:
+            self.refused += 1
+        self._forget_link(link, event.reason, clean=event.clean, released=event.released)
+
+    def _forget_link(self, link: Link, reason: str, *, clean: bool, released: bool) -> None:
+        peer = self._links.pop(link, None)
+        info = self._infos.pop(link, None)
+        if info is not None and self._pending.get(info.id) is link:
+            del self._pending[info.id]
+        if peer is not None:
+            if self._by_id.get(peer.id) is peer:
+                del self._by_id[peer.id]
+            peer.link = None
+            self._lost.pop(peer.id, None)  # to the end of the order
+            self._lost[peer.id] = link.id
+            if len(self._lost) > LOST_LINKS_MAX:
+                del self._lost[next(iter(self._lost))]
+            self._events.append(PeerClosed(peer, reason, link, clean, released))
+
+    def _dial_succeeded(self, link: Link, id: NodeId) -> None:  # noqa: A002
+        address = self._dialled.pop(link, None)
+        if address is not None:
+            self._events.append(DialSucceeded(address, id))

@@ -1,0 +1,34 @@
+"""One node of a simulated ring, and what the simulation knows of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from iris_overlay.ids import NodeId
+    from iris_overlay.messages import NodeInfo
+    from iris_overlay.ring.pastry import Pastry
+
+
+class SimulatedPastry:
+    """One node."""
+
+    def __init__(self, index: int, info: NodeInfo, pastry: Pastry, where: tuple[float, float], started_at: float) -> None:
+        self.index = index
+        self.info = info
+        self.pastry = pastry
+        self.where = where
+        self.started_at = started_at
+        self.active_at: float | None = None
+        self.is_up = True
+        self.stopped_at = float("inf")
+        self.side = 0
+        self.is_dialable = True
+        self.is_silent = False  # It ended without a sign, and nobody refuses dials to it either.
+        self.has_left = False
+        self.to_measure: list[NodeId] = []
+        # By peer: when the last message arrives, so that links keep their order.
+        self.links: dict[NodeId, float] = {}
+        self.dialling: dict[NodeId, list[bytes]] = {}
+        self.remembered: dict[NodeId, NodeInfo] = {}
+        self.armed_at = float("inf")

@@ -1,0 +1,1 @@
+"""The formats of what nodes send each other."""

@@ -1,0 +1,152 @@
+"""Tests of iris_py/link/handshake.py."""
+
+import struct
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, MAGIC, SUITE, VERSION, LinkHandshake, ProtocolError
+from iris_security import AuthenticationError, Handshake, Keyring, Secret
+
+SECRET = Secret(bytes(range(32)))
+KEYRING = Keyring(SECRET, network="test")
+
+
+def make(*, initiator: bool, keyring: Keyring = KEYRING, hello: bytes = b"hello") -> LinkHandshake:
+    return LinkHandshake(
+        initiator=initiator, keyring=keyring, hello=hello, ephemeral_private=(b"\x01" if initiator else b"\x02") * 32
+    )
+
+
+def first_message(keyring: Keyring = KEYRING) -> bytes:
+    return b"".join(make(initiator=True, keyring=keyring).data_to_send())
+
+
+def test_one_message_each_way() -> None:
+    initiator, responder = make(initiator=True), make(initiator=False, hello=b"I am the responder")
+    message = b"".join(initiator.data_to_send())
+    assert responder.receive_data(memoryview(message)) == len(message)
+    answer = b"".join(responder.data_to_send())
+    assert initiator.receive_data(memoryview(answer)) == len(answer)
+    assert initiator.peer_hello == b"I am the responder"
+    assert initiator.keys is not None
+    assert responder.keys is not None
+    assert initiator.keys.send == responder.keys.receive
+    assert initiator.keys.receive == responder.keys.send
+    assert initiator.link_id == responder.link_id
+    assert not initiator.data_to_send()
+    assert not responder.data_to_send()
+
+
+def test_wire_format() -> None:
+    message = first_message()
+    assert message[:6] == b"IRIS\x01\x01"
+    assert message[6:14] == KEYRING.primary.key_id
+    assert struct.unpack(">H", message[14:16])[0] == len(message) - 16 == 32 + 16
+
+
+def test_the_prologue_binds_what_was_said_in_clear() -> None:
+    prologue = b"IRIS\x01\x01" + KEYRING.primary.key_id + b"test"
+    noise = Handshake(initiator=True, psk=KEYRING.primary.link_psk, prologue=prologue, ephemeral_private=b"\x01" * 32)
+    assert first_message()[16:] == noise.write_message()
+
+
+def test_nothing_is_said_in_clear() -> None:
+    initiator, responder = make(initiator=True, hello=b"private-one"), make(initiator=False, hello=b"private-two")
+    message = b"".join(initiator.data_to_send())
+    responder.receive_data(memoryview(message))
+    assert b"private" not in message + b"".join(responder.data_to_send())
+
+
+@given(st.integers(0, 63))
+def test_incomplete_uses_nothing(length: int) -> None:
+    responder = make(initiator=False)
+    assert responder.receive_data(memoryview(first_message()[:length])) == 0
+    assert not responder.data_to_send()
+
+
+def test_more_than_the_message_is_left() -> None:
+    message = first_message()
+    assert make(initiator=False).receive_data(memoryview(message + b"record")) == len(message)
+
+
+def test_an_accepted_older_secret() -> None:
+    newer = Keyring(Secret(b"n" * 32), network="test", accepted=[SECRET])
+    responder = make(initiator=False, keyring=newer)
+    responder.receive_data(memoryview(first_message()))
+    assert responder.keys is not None
+    with pytest.raises(ProtocolError):  # the other way round nobody knows the newer one
+        make(initiator=False).receive_data(memoryview(first_message(newer)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: b"HTTP" + data[4:],
+        lambda data: b"G",
+        lambda data: data[:4] + b"\x02" + data[5:],
+        lambda data: data[:5] + b"\x02" + data[6:],
+        lambda data: data[:6] + bytes(8) + data[14:],
+        lambda data: data[:14] + struct.pack(">H", HANDSHAKE_BYTES_MAX + 1),
+        lambda data: data[:14] + b"\xff\xff",
+    ],
+    ids=["magic", "first byte", "version", "suite", "key id", "length", "longest length"],
+)
+def test_not_a_node(change: Callable[[bytes], bytes]) -> None:
+    responder = make(initiator=False)
+    with pytest.raises(ProtocolError):
+        responder.receive_data(memoryview(change(first_message())))
+    assert not responder.data_to_send()
+
+
+@given(st.integers(16, 63), st.integers(1, 255))
+def test_any_changed_byte(position: int, mask: int) -> None:
+    message = bytearray(first_message())
+    message[position] ^= mask
+    responder = make(initiator=False)
+    with pytest.raises(AuthenticationError):
+        responder.receive_data(memoryview(bytes(message)))
+    assert not responder.data_to_send()
+
+
+@pytest.mark.parametrize("length", [0, 1, 47])
+def test_too_short_a_noise_message(length: int) -> None:
+    preamble = struct.pack(">4sBB8sH", MAGIC, VERSION, SUITE, KEYRING.primary.key_id, length)
+    with pytest.raises(AuthenticationError):
+        make(initiator=False).receive_data(memoryview(preamble + bytes(length)))
+
+
+def test_another_network_name() -> None:
+    with pytest.raises(ProtocolError):
+        make(initiator=False, keyring=Keyring(SECRET, network="other")).receive_data(memoryview(first_message()))
+
+
+def test_the_network_name_is_bound_even_under_the_same_key_id() -> None:
+    """The prologue holds it: whoever forges the preamble of another network gains nothing."""
+    other = Keyring(SECRET, network="other")
+    message = first_message(other)
+    forged = message[:6] + KEYRING.primary.key_id + message[14:]
+    with pytest.raises(AuthenticationError):
+        make(initiator=False).receive_data(memoryview(forged))
+
+
+def test_an_oversized_answer() -> None:
+    with pytest.raises(ProtocolError):
+        make(initiator=True).receive_data(memoryview(struct.pack(">H", HANDSHAKE_BYTES_MAX + 1)))
+
+
+@given(st.binary(max_size=200))
+def test_garbage_raises_only_what_is_documented(data: bytes) -> None:
+    for initiator in (True, False):
+        for prefix in (b"", first_message()[:16]):
+            handshake = make(initiator=initiator)
+            handshake.data_to_send()
+            try:
+                used = handshake.receive_data(memoryview(prefix + data))
+            except (ProtocolError, AuthenticationError):
+                used = 0
+            assert used == 0
+            assert handshake.keys is None
+            assert not handshake.data_to_send()

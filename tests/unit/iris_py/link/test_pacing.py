@@ -1,0 +1,105 @@
+"""How much of tunnels may be under way on a link."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from iris_py.link.pacing import (
+    PROBE_BYTES_MAX,
+    ROUND_TRIP_PERIOD_S,
+    UNDER_WAY_BYTES_CALM,
+    UNDER_WAY_BYTES_MAX,
+    UNDER_WAY_BYTES_MIN,
+    URGENT_S,
+    Pace,
+)
+
+CHUNK_BYTES = 31_768
+
+
+class Way:
+    """A way with a delay and a rate, in steps of a millisecond, which is all that an event loop sees."""
+
+    def __init__(self, delay_s: float, bytes_s: float) -> None:
+        self.pace = Pace()
+        self.now = 100.0
+        self.moved = 0
+        self.urgent = 0
+        self._delay_s = delay_s
+        self._bytes_s = bytes_s
+        self._free_at = self.now
+        self._flight: deque[tuple[float, int]] = deque()
+        self.most = 0
+
+    def run(self, seconds: float, *, is_urgent: bool = False) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            self.urgent += is_urgent
+            while self._flight and self._flight[0][0] <= self.now:
+                assert self.pace.acknowledge(self._flight.popleft()[1], self.now)
+            while self.pace.has_room:
+                self.pace.send(CHUNK_BYTES, self.urgent, self.now)
+                self.moved += CHUNK_BYTES
+                self._free_at = max(self._free_at, self.now) + CHUNK_BYTES / self._bytes_s
+                self._flight.append((self._free_at + self._delay_s, self.moved))
+            self.most = max(self.most, self.pace.sent - self.pace.acknowledged)
+            self.now += 0.001
+
+
+@pytest.mark.parametrize(("delay_s", "bytes_s"), [(0.1, 10e6), (0.02, 100e6), (0.005, 10e6)])
+def test_a_long_way_is_filled_and_not_overfilled(delay_s: float, bytes_s: float) -> None:
+    way = Way(delay_s, bytes_s)
+    way.run(5.0)
+    before, way.most = way.moved, 0
+    way.run(40.0)
+    assert way.moved - before > 0.9 * 40.0 * bytes_s
+    assert way.most <= 2.5 * bytes_s * (delay_s + 0.002) + UNDER_WAY_BYTES_CALM + 2 * PROBE_BYTES_MAX
+
+
+def test_a_way_with_small_messages_beside_holds_less() -> None:
+    way = Way(0.0, 400e6)
+    way.run(1.0)
+    assert way.most > UNDER_WAY_BYTES_CALM
+    way.run(2 * URGENT_S, is_urgent=True)
+    way.most = 0
+    way.run(1.0, is_urgent=True)
+    assert way.most <= PROBE_BYTES_MAX
+    way.run(2 * URGENT_S)
+    way.most = 0
+    way.run(1.0)
+    assert way.most > UNDER_WAY_BYTES_CALM
+
+
+def test_a_way_that_becomes_short_is_not_overfilled_for_ever() -> None:
+    way = Way(0.2, 50e6)
+    way.run(10.0)
+    assert way.most > 5_000_000
+    way._delay_s = 0.0
+    way.run(2 * ROUND_TRIP_PERIOD_S)
+    way.most = 0
+    way.run(1.0)
+    assert way.most <= UNDER_WAY_BYTES_CALM + 2 * PROBE_BYTES_MAX + int(0.004 * 50e6)
+
+
+def test_nobody_has_more_under_way_than_the_largest() -> None:
+    way = Way(10.0, 1e9)
+    way.run(100.0)
+    assert way.most <= UNDER_WAY_BYTES_MAX + CHUNK_BYTES
+
+
+@pytest.mark.parametrize("total", [-1, 99, 201])
+def test_what_cannot_be_acknowledged_is_refused(total: int) -> None:
+    pace = Pace()
+    pace.send(200, 0, 1.0)
+    assert pace.acknowledge(100, 1.0)
+    assert not pace.acknowledge(total, 1.0)
+    assert pace.acknowledged == 100
+
+
+def test_a_first_chunk_may_always_go() -> None:
+    pace = Pace()
+    assert pace.has_room
+    pace.send(UNDER_WAY_BYTES_MIN, 0, 1.0)
+    assert not pace.has_room

@@ -1,0 +1,203 @@
+"""Publications on their way in: a run gives what its messages would give one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
+from iris_py.patterns.topic.deliveries import Deliveries
+from iris_py.patterns.topic.events import SubscriptionReady
+from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
+from iris_py.peers.group import Group
+from iris_py.peers.peer import Peer
+from iris_py.wire import packets
+from iris_py.wire.headers import HeaderValue, encode_headers
+from iris_security import Keyring, Secret
+
+if TYPE_CHECKING:
+    from iris_py.patterns.topic.events import TopicEvent
+
+KEYRING = Keyring(Secret(bytes(32)), network="test")
+LOCAL, REMOTE = (NodeId(bytes((number,)) * 16) for number in (1, 2))
+
+
+class Outbound:
+    """Notes what is sent."""
+
+    has_news = False
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+
+    def gather(self, group: Group, peer: Peer, kind: int, message_id: int, argument: int, payload: bytes, now: float) -> None:
+        self.sent.append(kind)
+
+
+def with_headers(headers: dict[str, HeaderValue], topic: bytes = b"a") -> bytes:
+    encoded = encode_headers(headers).encoded
+    return packets.HEAD_SIZE.pack(len(encoded)) + encoded + topic
+
+
+class Receiver:
+    """One node that has subscribed to ``a``, as far as it receives."""
+
+    def __init__(self, policy: str = "drop_oldest", messages_max: int = 1000, bytes_max: int = 1000) -> None:
+        self.drops: dict[str, int] = {}
+        self.events: list[TopicEvent] = []
+        self.outbound = Outbound()
+        outbound: Any = self.outbound
+        self.deliveries = Deliveries(outbound, Peer(NodeInfo(LOCAL, ()), None), self._count_drop, self.events)
+        self.group = Group("a", KEYRING.topic("a"), LOCAL, 1, is_topic=True)
+        self.peer = Peer(NodeInfo(REMOTE, ()), None)
+        self.queue = SubscriptionQueue(("a",), ("a",), "a", policy, messages_max, bytes_max)
+        self.deliveries.add(self.queue)
+
+    def receive(self, sequence: int, payloads: list[bytes], *, ordinal: int = 1000, head: bytes = b"a", flags: int = 0) -> None:
+        self.deliveries.receive(self.group, self.peer, flags, sequence, ordinal, head, payloads, 0.0)
+
+    def taken(self) -> list[tuple[int, bytes, int]]:
+        return [(message.sequence, message.payload, message.gap) for message in self.queue.take()]
+
+    def taken_with_headers(self) -> list[tuple[int, bytes, int, object]]:
+        return [(each.sequence, each.payload, each.gap, dict(each.headers)) for each in self.queue.take()]
+
+    def _count_drop(self, reason: str, times: int = 1) -> int:
+        self.drops[reason] = self.drops.get(reason, 0) + times
+        return self.drops[reason]
+
+
+def test_a_run_wakes_its_subscription_once() -> None:
+    receiver = Receiver()
+    receiver.receive(5, [b"x", b"y"])
+    receiver.receive(7, [b"z"])
+    assert receiver.events == [SubscriptionReady(receiver.queue)]
+    assert receiver.queue.bytes == 3
+    assert receiver.taken() == [(5, b"x", 0), (6, b"y", 0), (7, b"z", 0)]
+    assert receiver.deliveries.received == 3
+
+
+def test_a_run_has_the_headers_of_its_head_and_they_count() -> None:
+    receiver = Receiver()
+    head = with_headers({"n": 1})
+    receiver.receive(1, [b"1", b"2"], head=head, flags=packets.HEADED)
+    receiver.receive(3, [b"3"], head=packets.NUMBER.pack(7) + head, flags=packets.HEADED | packets.NUMBERED)
+    receiver.receive(4, [b"4"], head=packets.NUMBER.pack(7) + head, flags=packets.HEADED | packets.NUMBERED)
+    receiver.receive(6, [b"6"], head=with_headers({}), flags=packets.HEADED)
+    assert receiver.queue.bytes == 4 + 3 * len(encode_headers({"n": 1}).encoded)
+    assert receiver.taken_with_headers() == [
+        (1, b"1", 0, {"n": 1}),
+        (2, b"2", 0, {"n": 1}),
+        (3, b"3", 0, {"n": 1}),
+        (6, b"6", 1, {}),
+    ]
+    assert receiver.drops == {}
+
+
+def test_a_head_with_malformed_headers_is_counted_for_every_message() -> None:
+    receiver = Receiver()
+    for number, head in enumerate((b"", b"\x00", b"\x00\x01\xc1a", b"\x00\x05\x81a", b"\xff\xffa", b"\x10\x01" + bytes(4098))):
+        receiver.receive(1 + 2 * number, [b"x", b"y"], head=head, flags=packets.HEADED)
+    assert receiver.drops == {"malformed_headers": 12}
+    receiver.receive(13, [b"x"], head=with_headers({"n": 1}), flags=packets.HEADED | 0xF8)  # flags of newer versions
+    assert receiver.taken_with_headers() == [(13, b"x", 0, {"n": 1})]
+
+
+def test_of_a_run_that_is_late_in_part_the_rest_is_taken() -> None:
+    receiver = Receiver()
+    receiver.receive(1, [b"1", b"2", b"3"])
+    receiver.receive(2, [b"2", b"3", b"4", b"5"])
+    receiver.receive(4, [b"4", b"5"])
+    assert receiver.taken() == [(number, b"%d" % number, 0) for number in range(1, 6)]
+    assert receiver.drops == {"late_publication": 4}
+
+
+def test_a_gap_shows_with_the_first_message_of_a_run_alone() -> None:
+    receiver = Receiver()
+    receiver.receive(1, [b"1"])
+    receiver.receive(4, [b"4", b"5"])
+    assert receiver.taken() == [(1, b"1", 0), (4, b"4", 2), (5, b"5", 0)]
+
+
+def test_a_subscription_is_not_told_of_what_was_missed_before_it_began() -> None:
+    receiver = Receiver()
+    receiver.receive(5, [b"x"], ordinal=1)
+    receiver.receive(8, [b"y"], ordinal=4)
+    later = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", 1000, 1000)
+    receiver.deliveries.add(later)
+    receiver.receive(9, [b"z"], ordinal=5)
+    assert [gap for _sequence, _payload, gap in receiver.taken()] == [0, 2, 0]
+    assert [(message.sequence, message.gap) for message in later.take()] == [(9, 0)]
+
+
+def test_numbers_that_were_skipped_on_purpose_are_no_gap() -> None:
+    receiver = Receiver()
+    receiver.receive(1, [b"1"])
+    receiver.receive(100, [b"100"], ordinal=1)
+    assert receiver.taken() == [(1, b"1", 0), (100, b"100", 0)]
+
+
+def test_every_message_of_a_run_is_counted_that_nobody_wants() -> None:
+    receiver = Receiver()
+    receiver.receive(1, [b"x"] * 3, head=b"a.b")
+    receiver.receive(4, [b"x"] * 2, head=b"a..b")
+    assert receiver.drops == {"publication_unwanted": 3, "malformed": 2}
+    assert receiver.events == []
+
+
+def test_what_came_by_two_trees_is_taken_once() -> None:
+    receiver = Receiver()
+    other = Group("b", KEYRING.topic("b"), LOCAL, 1, is_topic=True)
+    head = packets.NUMBER.pack(9) + b"a"
+    receiver.receive(1, [b"x"], head=head, flags=packets.NUMBERED)
+    receiver.deliveries.receive(other, receiver.peer, packets.NUMBERED, 1, 1, head, [b"x"], 0.0)
+    assert receiver.taken() == [(1, b"x", 0)]
+
+
+def test_a_blocking_queue_that_a_run_has_filled_asks_its_publisher_to_wait_once() -> None:
+    receiver = Receiver("block", messages_max=4)
+    receiver.receive(1, [b"x"] * 3)
+    assert receiver.outbound.sent == []
+    receiver.receive(4, [b"x"] * 3)
+    receiver.receive(7, [b"x"] * 3)
+    assert receiver.outbound.sent == [packets.PAUSE]
+    assert len(receiver.taken()) == 9
+    receiver.deliveries.drained(receiver.queue, 0.0)
+    assert receiver.outbound.sent == [packets.PAUSE, packets.RESUME]
+
+
+@given(
+    st.sampled_from(POLICIES),
+    st.integers(1, 12),
+    st.integers(1, 60),
+    st.lists(
+        st.tuples(st.integers(-3, 3), st.lists(st.integers(0, 20), min_size=1, max_size=6), st.booleans(), st.booleans()),
+        max_size=12,
+    ),
+)
+def test_a_run_gives_what_its_messages_give_one_by_one(
+    policy: str, messages_max: int, bytes_max: int, runs: list[tuple[int, list[int], bool, bool]]
+) -> None:
+    whole, single = Receiver(policy, messages_max, bytes_max), Receiver(policy, messages_max, bytes_max)
+    sequence = 10
+    for skip, sizes, is_taken, has_headers in runs:  # what is skipped is lost, what is taken back is repeated
+        sequence += skip
+        payloads = [bytes(size) for size in sizes]
+        head, flags = (with_headers({"n": 1}), packets.HEADED) if has_headers else (b"a", 0)
+        whole.receive(sequence, payloads, ordinal=sequence, head=head, flags=flags)
+        for number, payload in enumerate(payloads, sequence):
+            single.receive(number, [payload], ordinal=number, head=head, flags=flags)
+        sequence += len(payloads)
+        assert whole.queue.bytes == single.queue.bytes
+        assert whole.queue.is_cut == single.queue.is_cut
+        if is_taken:
+            assert whole.taken_with_headers() == single.taken_with_headers()
+            for receiver in (whole, single):
+                receiver.deliveries.drained(receiver.queue, 0.0)
+    assert whole.taken_with_headers() == single.taken_with_headers()
+    assert whole.drops == single.drops
+    assert whole.queue.dropped == single.queue.dropped
+    assert whole.outbound.sent == single.outbound.sent

@@ -1,0 +1,152 @@
+"""Publications on their way out: when a run may be appended to, and when not any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_py.errors import MessageTooLarge
+from iris_py.link.lanes import RECORD_BYTES
+from iris_py.patterns.topic.publisher import PAUSE_S
+from iris_py.patterns.topic.queue import SubscriptionQueue
+from iris_py.peers.group import BODY_BYTES
+from iris_py.wire.packets import MAX_MESSAGE_BYTES, MESSAGE
+from tests.unit.iris_py.nodes import Net
+
+
+def make_queue(topic: str = "c") -> SubscriptionQueue:
+    return SubscriptionQueue((topic,), (topic,), topic, "drop_oldest", 10_000, 1 << 30)
+
+
+class Pair:
+    """A publisher, and a node that has subscribed to ``c``."""
+
+    def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self.net = Net()
+        self.core, self.subscriber = self.net.add(max_message_bytes=max_message_bytes), self.net.add()
+        self.net.cores.drive()
+        self.publisher = self.core.pubsub.publisher
+        self.queue = make_queue()
+        self.subscriber.subscribe(self.queue, self.net.now)
+        self.net.cores.drive()
+        assert self.publish(b"") is None  # the views are not known
+        self.net.cores.drive()
+        (self.group,) = (group for group in self.core.groups.by_id.values() if group.name == "c")
+        assert self.publish(b"begin") == 1
+
+    def publish(self, payload: bytes) -> int | None:
+        return self.core.publish("c", payload, self.net.now)
+
+    def arrived(self) -> list[tuple[bytes, int]]:
+        self.net.cores.drive()
+        return [(message.payload, message.gap) for message in self.queue.take()]
+
+
+def test_a_run_goes_on_until_it_is_sealed() -> None:
+    pair = Pair()
+    assert [pair.publisher.add("c", payload) for payload in (b"1", b"2")] == [1, 1]
+    assert pair.publisher.add("d", b"3") is None
+    assert pair.arrived() == [(b"begin", 0), (b"1", 0), (b"2", 0)]
+    assert pair.publisher.add("c", b"3") is None
+    assert pair.publish(b"3") == 1
+    assert pair.arrived() == [(b"3", 0)]
+
+
+def test_a_run_says_how_many_came_before_its_first_one() -> None:
+    """A subscriber that heard the publisher before counts at most so many as lost."""
+    pair = Pair()
+    pair.arrived()
+    first = pair.group.sequence + 1
+    assert pair.publish(b"1") == 1
+    assert pair.publisher.add("c", b"2") == 1
+    pair.group.end_run()
+    *_, sequence, ordinal = MESSAGE.unpack_from(b"".join(pair.group.broadcast_parts))
+    assert (sequence, ordinal) == (first, first - pair.group.first_sequence)
+    assert ordinal < 10
+
+
+@pytest.mark.parametrize("size", [0, 1, 64, 1000, 10_000])
+def test_a_run_fits_its_body(size: int) -> None:
+    pair = Pair()
+    count = 0
+    while pair.publisher.add("c", bytes(size)) is not None:
+        count += 1
+    assert count * (size + 8) > BODY_BYTES - 50 - size
+    pair.group.end_run()
+    assert sum(map(len, pair.group.broadcast_parts)) <= BODY_BYTES
+    assert len(pair.arrived()) == count + 1
+
+
+def test_a_body_of_many_runs_is_sealed_before_it_outgrows_a_record() -> None:
+    pair = Pair()
+    wide = SubscriptionQueue(("c", ">"), ("c",), "c.>", "drop_oldest", 10_000, 1 << 30)
+    pair.subscriber.subscribe(wide, pair.net.now)
+    for topic in ("c.x", "c.y"):
+        assert pair.core.publish(topic, b"", pair.net.now) is None
+    pair.net.cores.drive()
+    sent = 0
+    for _ in range(20):
+        for topic in ("c.x", "c.y"):
+            sent += 1
+            assert pair.core.publish(topic, bytes(500), pair.net.now) == 1
+            for _ in range(3):
+                sent += pair.publisher.add(topic, bytes(500)) or 0
+            assert sum(map(len, pair.group.broadcast_parts)) <= RECORD_BYTES
+    pair.net.cores.drive()
+    messages = wide.take()
+    assert {message.topic for message in messages} == {"c.x", "c.y"}
+    assert len({message.sequence for message in messages}) == len(messages) == sent
+    assert not pair.subscriber.drops
+
+
+def test_a_payload_that_fills_more_than_a_body_ends_the_run() -> None:
+    pair = Pair()
+    assert pair.publisher.add("c", bytes(2 * BODY_BYTES)) is None
+    assert pair.publish(bytes(2 * BODY_BYTES)) == 1
+    assert pair.publisher.add("c", b"") is None
+    assert pair.publish(b"end") == 1
+    assert [len(payload) for payload, _gap in pair.arrived()] == [5, 2 * BODY_BYTES, 3]
+
+
+def test_the_limit_of_a_message_holds_inside_a_run_too() -> None:
+    pair = Pair(max_message_bytes=1024)
+    assert pair.publisher.add("c", bytes(1024)) == 1
+    assert pair.publisher.add("c", bytes(1025)) is None
+    with pytest.raises(MessageTooLarge, match="1025"):
+        pair.publish(bytes(1025))
+    assert pair.publisher.add("c", b"end") == 1, "what was refused does not end the run"
+    assert [len(payload) for payload, _gap in pair.arrived()] == [5, 1024, 3]
+
+
+def test_who_subscribes_here_gets_what_comes_next() -> None:
+    pair = Pair()
+    assert pair.publisher.add("c", b"1") == 1
+    local = make_queue()
+    pair.core.subscribe(local, pair.net.now)
+    assert pair.publisher.add("c", b"2") is None
+    assert pair.publish(b"2") == 2
+    assert pair.publisher.add("c", b"3") is None, "what is handed out here needs its number at once"
+    assert pair.publish(b"3") == 2
+    assert pair.arrived() == [(b"begin", 0), (b"1", 0), (b"2", 0), (b"3", 0)]
+    first, second = local.take()
+    assert (first.payload, second.payload, second.sequence) == (b"2", b"3", first.sequence + 1)
+
+
+def test_who_is_asked_to_wait_appends_nothing() -> None:
+    pair = Pair()
+    pair.publisher.receive_pause(pair.group, pair.group.targets[0].peer, pair.net.now)
+    assert pair.publisher.add("c", b"1") is None
+    assert pair.publish(b"1") is None
+    pair.publisher.handle_timeout(pair.net.now + PAUSE_S)
+    assert pair.publish(b"1") == 1
+    assert pair.arrived() == [(b"begin", 0), (b"1", 0)]
+
+
+def test_numbers_go_on_when_a_group_is_forgotten_in_the_middle_of_a_run() -> None:
+    pair = Pair()
+    assert pair.publisher.add("c", b"1") == 1
+    last = pair.group.sequence
+    pair.core.groups.forget(pair.group)
+    pair.core.pubsub.forget(pair.group)
+    assert pair.core.groups.make("c", is_topic=True).sequence == last + 2
+    assert pair.publisher.add("c", b"2") is None
+    assert pair.arrived() == [(b"begin", 0), (b"1", 0)]

@@ -1,0 +1,569 @@
+"""Tests of iris_py/peers/peers.py."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+import pytest
+
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
+from iris_py.link.config import LinkConfig
+from iris_py.link.events import CloseReason
+from iris_py.link.link import NO_LINK, Link, LinkState
+from iris_py.peers.peers import (
+    HANDSHAKES_MAX,
+    LOST_LINKS_MAX,
+    DialFailed,
+    DialSucceeded,
+    PeerClosed,
+    PeerDrained,
+    PeerOpened,
+    Peers,
+)
+from iris_security import Keyring, Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from iris_py.peers.peers import PeersEvent
+
+KEYRING = Keyring(Secret(bytes(range(32))), network="test")
+SMALL, LARGE, THIRD = (NodeId(bytes((number,)) * 16) for number in (1, 2, 3))
+CONFIG = LinkConfig()
+
+
+class Entropy:
+    """Different bytes at every call, the same in every run."""
+
+    def __init__(self, seed: int) -> None:
+        self.count = seed << 32
+
+    def __call__(self, size: int) -> bytes:
+        self.count += 1
+        return self.count.to_bytes(size, "big")
+
+
+class Table:
+    """A table of links, and the ends of connections that its owner would hold."""
+
+    def __init__(self, id_: NodeId, keyring: Keyring = KEYRING) -> None:
+        self.id = id_
+        self.peers = Peers(NodeInfo(id_, (f"node:{id_[0]}",)), keyring, Entropy(id_[0]), CONFIG)
+        self.events: list[PeersEvent] = []
+
+    def settle(self, now: float) -> None:
+        """Hand the events of every link to the table, as a node does."""
+        moved = True
+        while moved:
+            moved = False
+            for link in self.peers.links():
+                while link.has_events():
+                    moved = True
+                    for event in link.events_received():
+                        self.peers.handle_event(link, event, now)
+        self.events += self.peers.events_received()
+
+    def open_links(self) -> list[Link]:
+        return [link for link in self.peers.links() if link.state is LinkState.OPEN]
+
+
+class Wire:
+    """One connection: ends 0 (who dialled) and 1, and the messages under way to each."""
+
+    def __init__(self, dialler: Table, acceptor: Table, address: str = "there", now: float = 0.0) -> None:
+        link = acceptor.peers.accepted(now)
+        assert link is not None
+        self.tables = (dialler, acceptor)
+        self.links = (dialler.peers.dialled(address, now), link)
+        self.inboxes: tuple[deque[bytes | None], deque[bytes | None]] = (deque(), deque())
+        self.ended = [False, False]
+        self.buffers = [b"", b""]
+
+    def write(self, now: float) -> None:
+        for side in (0, 1):
+            self.tables[side].settle(now)
+            data = b"".join(self.links[side].data_to_send(1 << 20))
+            self.tables[side].settle(now)
+            if data and not self.ended[side]:
+                self.inboxes[1 - side].append(data)
+            if self.links[side].state is LinkState.CLOSED and not self.ended[side]:
+                self.ended[side] = True
+                self.inboxes[1 - side].append(None)
+
+    def deliver(self, side: int, now: float) -> None:
+        data = self.inboxes[side].popleft()
+        link = self.links[side]
+        if data is None:
+            link.receive_eof(now)
+        else:
+            self.buffers[side] += data
+            used = link.receive_data(memoryview(self.buffers[side]), now)
+            self.buffers[side] = self.buffers[side][used:]
+        self.tables[side].settle(now)
+
+    def cut(self, side: int, now: float) -> None:
+        """Let one end see that the connection broke."""
+        self.inboxes[side].clear()
+        self.ended[side] = True
+        self.links[side].receive_eof(now)
+        self.tables[side].settle(now)
+
+
+def drive(*wires: Wire, now: float = 0.0) -> None:
+    for _ in range(100):
+        for wire in wires:
+            wire.write(now)
+        ready = [(wire, side) for wire in wires for side in (0, 1) if wire.inboxes[side]]
+        if not ready:
+            return
+        ready[0][0].deliver(ready[0][1], now)
+    raise AssertionError("it does not come to rest")
+
+
+def joined() -> tuple[Table, Table, Wire]:
+    one, other = Table(SMALL), Table(LARGE)
+    wire = Wire(one, other)
+    drive(wire)
+    return one, other, wire
+
+
+def sizes(table: Table) -> dict[str, int]:
+    return {name: len(value) for name, value in vars(table.peers).items() if isinstance(value, dict)}
+
+
+def check_empty(*tables: Table) -> None:
+    """Nothing stays but the ids of lost links, which are bounded."""
+    for table in tables:
+        left = {name: size for name, size in sizes(table).items() if size and name != "_lost"}
+        assert not left
+        assert not table.peers.links()
+
+
+def check_one_link(one: Table, other: Table) -> Link:
+    """Exactly one open link, the same on both sides; returns its end at ``one``."""
+    (here,), (there,) = one.open_links(), other.open_links()
+    assert here.id == there.id
+    for table, far, link in ((one, other, here), (other, one, there)):
+        peer = table.peers.find(far.id)
+        assert peer is not None
+        assert peer.link is link
+        assert table.peers.peer_of(link) is peer
+        assert table.peers.links() == [link]
+        assert sizes(table)["_dialled"] == sizes(table)["_pending"] == 0
+        assert sizes(table)["_infos"] == 1
+    return here
+
+
+# -- one dial
+
+
+def test_a_dial_opens_a_peer_on_both_sides() -> None:
+    one, other, _wire = joined()
+    check_one_link(one, other)
+    opened = [event for event in one.events if isinstance(event, PeerOpened)]
+    assert [event.peer.id for event in opened] == [LARGE]
+    assert DialSucceeded("there", LARGE) in one.events
+    assert [type(event) for event in other.events] == [PeerOpened]
+    assert opened[0].peer.info == NodeInfo(LARGE, ("node:2",))
+
+
+def test_a_closed_link_takes_its_peer_along() -> None:
+    one, other, wire = joined()
+    assert one.peers.close(LARGE, CloseReason.LEAVING, 0.0) is wire.links[0]
+    drive(wire)
+    check_empty(one, other)
+    for table in (one, other):
+        (closed,) = (event for event in table.events if isinstance(event, PeerClosed))
+        assert closed.peer.link is None
+        assert closed.link in wire.links
+    assert one.peers.close(LARGE, CloseReason.LEAVING, 0.0) is None
+    assert one.peers.find(LARGE) is None
+
+
+def test_a_drained_link_is_reported_with_its_peer() -> None:
+    one, _other, wire = joined()
+    link = wire.links[0]
+    while not link.congested:
+        link.send_packet(5, bytes(16), bytes(12), bytes(30_000))
+    drive(wire)
+    peer = one.peers.find(LARGE)
+    assert peer is not None
+    assert one.events[-1] == PeerDrained(peer)
+
+
+def test_a_dial_of_the_node_itself() -> None:
+    one = Table(SMALL)
+    wire = Wire(one, one)
+    drive(wire)
+    assert one.events == [DialSucceeded("there", SMALL)]
+    check_empty(one)
+
+
+def test_a_hostile_initiator_that_claims_to_be_the_node_itself() -> None:
+    one, liar = Table(SMALL), Table(SMALL)
+    liar.peers._local = NodeInfo(LARGE, ())
+    wire = Wire(liar, one)
+    drive(wire)
+    check_empty(one)
+    assert not one.events
+
+
+def test_two_addresses_of_one_node() -> None:
+    """Whether the second dial ends before or after the first has opened, nobody hears of a loss."""
+    for order in range(2):
+        one, other = Table(SMALL), Table(LARGE)
+        wires = [Wire(one, other, "first"), Wire(one, other, "second")]
+        drive(*wires[::-1] if order else wires)
+        check_one_link(one, other)
+        assert all(DialSucceeded(address, LARGE) in one.events for address in ("first", "second"))
+        assert not any(isinstance(event, PeerClosed | DialFailed) for event in one.events + other.events)
+
+
+def test_another_secret_is_a_refusal_to_the_dialler_only() -> None:
+    one, other = Table(SMALL), Table(LARGE, Keyring(Secret(b"o" * 32), network="test"))
+    wire = Wire(one, other)
+    drive(wire)
+    (failed,) = one.events
+    assert isinstance(failed, DialFailed)
+    assert failed.address == "there"
+    assert failed.refused
+    assert not other.events
+    assert other.peers.refused == 1
+    assert one.peers.refused == 0
+    check_empty(one, other)
+
+
+def test_a_dial_that_breaks_or_stalls_failed() -> None:
+    for steps in range(4):
+        for stalls in (False, True):
+            one, other = Table(SMALL), Table(LARGE)
+            wire = Wire(one, other)
+            for _ in range(steps):
+                wire.write(0.0)
+                side = 0 if wire.inboxes[0] else 1
+                wire.deliver(side, 0.0)
+            opened = one.open_links()
+            if stalls:
+                for link in wire.links:
+                    link.handle_timeout(1000.0)
+                    link.handle_timeout(1000.0 + CONFIG.keepalive_interval_s)
+                one.settle(1000.0)
+                other.settle(1000.0)
+            else:
+                wire.cut(0, 0.0)
+                wire.cut(1, 0.0)
+            check_empty(one, other)
+            if not opened:
+                (event,) = one.events
+                assert isinstance(event, DialFailed)
+                assert event.broken is not stalls
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        b"",
+        b"\xc1",
+        b"\x90",
+        msgspec.msgpack.encode([b"short", [], ""]),
+        msgspec.msgpack.encode([SMALL, ["\n"], ""]),
+        b"\x93\xc4\x10" + SMALL + b"\x90\xa1\xff",
+        msgspec.msgpack.encode([SMALL, [], ""])[:-1],
+        b"\x94\xc4\x10" + SMALL + b"\x90\xa0" + b"\x91" * 3000 + b"\xc0",
+    ],
+)
+@pytest.mark.parametrize("dials", [True, False])
+def test_a_malformed_hello(hello: bytes, dials: bool) -> None:
+    one, liar = Table(LARGE), Table(SMALL)
+    liar.peers._hello = hello
+    wire = Wire(liar, one) if dials else Wire(one, liar)
+    drive(wire)
+    check_empty(one)
+    assert not any(isinstance(event, PeerOpened) for event in one.events)
+    if dials:
+        assert one.peers.refused == 1
+    else:
+        assert isinstance(one.events[-1], DialFailed)
+
+
+def test_strangers_at_the_door_are_bounded() -> None:
+    one = Table(SMALL)
+    links = [one.peers.accepted(0.0) for _ in range(HANDSHAKES_MAX)]
+    assert all(links)
+    assert one.peers.accepted(0.0) is None
+    assert one.peers.refused == 1
+    one.peers.dialled("there", 0.0)  # our own dials are not strangers
+    for link in links:
+        assert link is not None
+        link.handle_timeout(CONFIG.handshake_timeout_s)
+    one.settle(CONFIG.handshake_timeout_s)
+    assert one.peers.refused == 1 + HANDSHAKES_MAX
+    assert one.peers.accepted(10.0) is not None
+
+
+def test_the_oldest_stranger_makes_room() -> None:
+    one = Table(SMALL)
+    links = [one.peers.accepted(0.0) for _ in range(HANDSHAKES_MAX - 1)]
+    assert one.peers.evict_stranger() is None
+    links.append(one.peers.accepted(0.0))
+    for link in links[:3]:
+        assert one.peers.evict_stranger() is link
+        assert link is not None
+        assert link.state is LinkState.CLOSED
+        one.settle(0.0)
+        assert one.peers.accepted(0.0) is not None
+    assert one.peers.refused == 3
+
+
+def test_open_links_do_not_count_as_strangers() -> None:
+    one, other, _wire = joined()
+    for _ in range(HANDSHAKES_MAX):
+        assert other.peers.accepted(0.0) is not None
+    assert other.peers.accepted(0.0) is None
+    check_one_link_id = one.open_links()[0].id
+    assert check_one_link_id == other.open_links()[0].id
+
+
+# -- both dial at once
+
+Choice: TypeAlias = tuple[int, int]
+
+
+def run_choices(make: Callable[[], list[Wire]], choices: Sequence[Choice]) -> tuple[list[Wire], list[Choice]]:
+    """Start over and deliver in the order of ``choices``; returns the wires, and what could be delivered next."""
+    wires = make()
+    for index, side in choices:
+        for wire in wires:
+            wire.write(0.0)
+        wires[index].deliver(side, 0.0)
+    for wire in wires:
+        wire.write(0.0)
+    return wires, [(index, side) for index, wire in enumerate(wires) for side in (0, 1) if wire.inboxes[side]]
+
+
+def every_interleaving(make: Callable[[], list[Wire]]) -> Iterator[list[Wire]]:
+    """Deliver what is under way in every possible order."""
+    stack: list[list[Choice]] = [[]]
+    while stack:
+        choices = stack.pop()
+        wires, ready = run_choices(make, choices)
+        if not ready:
+            yield wires
+        stack += [[*choices, choice] for choice in ready]
+
+
+def test_both_dial_in_every_interleaving() -> None:
+    def make() -> list[Wire]:
+        one, other = Table(SMALL), Table(LARGE)
+        return [Wire(one, other, "large"), Wire(other, one, "small")]
+
+    count = 0
+    kept = set()
+    for wires in every_interleaving(make):
+        count += 1
+        one, other = wires[0].tables
+        link = check_one_link(one, other)
+        kept.add(wires[0].links.index(link) if link in wires[0].links else 2)
+        for table, address, far in ((one, "large", LARGE), (other, "small", SMALL)):
+            assert not any(isinstance(event, PeerClosed) for event in table.events)
+            assert sum(isinstance(event, PeerOpened) for event in table.events) == 1
+            dials = [event for event in table.events if isinstance(event, DialSucceeded | DialFailed)]
+            assert dials == [DialSucceeded(address, far)]
+        for wire in wires:
+            wire.cut(0, 0.0)
+            wire.cut(1, 0.0)
+        check_empty(one, other)
+    assert count > 100
+    assert kept == {0, 2}  # either dial may win
+
+
+def test_both_dial_two_addresses_each() -> None:
+    """Too many orders to try all of them: some hundred, drawn."""
+    rng = random.Random(1)
+    for _ in range(400):
+        one, other = Table(SMALL), Table(LARGE)
+        wires = [Wire(one, other, "a"), Wire(other, one, "b"), Wire(one, other, "c"), Wire(other, one, "d")]
+        while True:
+            for wire in wires:
+                wire.write(0.0)
+            ready = [(wire, side) for wire in wires for side in (0, 1) if wire.inboxes[side]]
+            if not ready:
+                break
+            wire, side = rng.choice(ready)
+            wire.deliver(side, 0.0)
+        check_one_link(one, other)
+        for table in (one, other):
+            assert not any(isinstance(event, PeerClosed | DialFailed) for event in table.events)
+            assert sum(isinstance(event, PeerOpened) for event in table.events) == 1
+
+
+# -- redial
+
+
+@pytest.mark.parametrize("dialler_is_small", [True, False])
+@pytest.mark.parametrize("dialled_first", [True, False])
+def test_a_redial_replaces_what_the_other_side_still_holds(dialler_is_small: bool, dialled_first: bool) -> None:
+    small, large = Table(SMALL), Table(LARGE)
+    first = Wire(small, large) if dialled_first else Wire(large, small)
+    drive(first)
+    dialler, holder = (small, large) if dialler_is_small else (large, small)
+    old = first.links[first.tables.index(holder)]
+    first.cut(first.tables.index(dialler), 0.0)
+    second = Wire(dialler, holder)
+    drive(second)
+    check_one_link(small, large)
+    assert [type(event) for event in holder.events[-3:] if not isinstance(event, DialSucceeded)][-2:] == [
+        PeerClosed,
+        PeerOpened,
+    ]
+    closed = next(event for event in holder.events if isinstance(event, PeerClosed))
+    assert closed.link is old
+    assert old.state is LinkState.CLOSED
+    assert closed.peer is holder.peers.find(dialler.id)  # whoever holds it sees the new link
+    assert closed.peer.link is second.links[second.tables.index(holder)]
+    first.write(0.0)  # what the old link still says is of no consequence
+    holder.settle(0.0)
+    check_one_link(small, large)
+
+
+@pytest.mark.parametrize("first_to_notice", [SMALL, LARGE])
+def test_both_notice_a_break_and_redial_in_every_interleaving(first_to_notice: NodeId) -> None:
+    """One side sees the break and dials; at any moment of that the other sees it too and, if it is alone then, dials."""
+
+    def run(choices: list[int]) -> tuple[list[Wire], list[int]]:
+        small, large = Table(SMALL), Table(LARGE)
+        first = Wire(small, large)
+        drive(first)
+        early, late = (small, large) if first_to_notice == SMALL else (large, small)
+        first.cut(first.tables.index(early), 0.0)
+        wires = [Wire(early, late, "late")]
+        noticed = False
+        ready: list[tuple[Wire, int]] = []
+        for choice in [*choices, None]:
+            for wire in (first, *wires):
+                wire.write(0.0)
+            ready = [(wire, side) for wire in wires for side in (0, 1) if wire.inboxes[side]]
+            if choice is None:
+                break
+            if choice < len(ready):
+                ready[choice][0].deliver(ready[choice][1], 0.0)
+            else:
+                noticed = True
+                first.cut(first.tables.index(late), 0.0)
+                if late.peers.find(early.id) is None:
+                    wires.append(Wire(late, early, "early"))
+        return wires, list(range(len(ready) + (not noticed)))
+
+    stack: list[list[int]] = [[]]
+    count = 0
+    while stack:
+        choices = stack.pop()
+        wires, ready = run(choices)
+        stack += [[*choices, choice] for choice in ready]
+        if not ready:
+            count += 1
+            one, other = wires[0].tables
+            check_one_link(one, other)
+            for table in (one, other):
+                kinds = [type(event) for event in table.events if isinstance(event, PeerOpened | PeerClosed)]
+                assert kinds == [PeerOpened, PeerClosed, PeerOpened]
+    assert count > 100
+
+
+def test_a_dial_that_names_another_link_replaces_nothing() -> None:
+    one, other, wire = joined()
+    wire.cut(0, 0.0)
+    one.peers._lost[LARGE] = b"not this"
+    second = Wire(one, other)
+    drive(second)
+    assert not one.open_links()
+    assert [link.id for link in other.open_links()] == [wire.links[1].id]
+    assert one.events[-1] == DialSucceeded("there", LARGE)
+    wire.cut(1, 0.0)
+    check_empty(one, other)
+    third = Wire(one, other)
+    drive(third)
+    check_one_link(one, other)
+
+
+def test_a_restarted_process_is_somebody_else() -> None:
+    one, other, _wire = joined()
+    third = Table(THIRD)
+    drive(Wire(third, other))
+    assert [link.state for link in other.peers.links()] == [LinkState.OPEN] * 2
+    assert other.peers.find(SMALL) is not None
+    assert other.peers.find(THIRD) is not None
+    assert one.open_links()
+
+
+def test_a_replacement_that_broke_at_once_replaces_nothing() -> None:
+    """The hello and rubbish behind it come in one read: then the link is dead before its hello is handled."""
+    one, other, wire = joined()
+    wire.cut(0, 0.0)
+    second = Wire(one, other)
+    second.write(0.0)
+    second.deliver(1, 0.0)
+    second.write(0.0)
+    second.deliver(0, 0.0)
+    second.write(0.0)
+    hello = second.inboxes[1].popleft()
+    assert hello is not None
+    second.inboxes[1].append(hello + bytes(100))
+    second.deliver(1, 0.0)
+    assert not any(isinstance(event, PeerClosed) for event in other.events)
+    peer = other.peers.find(SMALL)
+    assert peer is not None
+    assert peer.link is wire.links[1]
+
+
+def test_a_peer_that_confirms_a_second_link_does_not_get_it() -> None:
+    """No honest node does: it refuses one of the two."""
+    one, liar = Table(LARGE), Table(SMALL)
+    ours, theirs = Wire(one, liar, "liar"), Wire(liar, one)
+    for wire in (ours, theirs):  # both of us have sent our hello
+        wire.write(0.0)
+        wire.deliver(1, 0.0)
+        wire.write(0.0)
+        wire.deliver(0, 0.0)
+        wire.write(0.0)
+    liar.peers._pending.clear()
+    liar.peers._by_id.clear()
+    ours.deliver(1, 0.0)  # the liar confirms ours
+    liar.peers._by_id.clear()
+    ours.write(0.0)
+    theirs.deliver(1, 0.0)  # and we theirs, for it has the smaller id
+    assert [type(event) for event in one.events] == [PeerOpened]
+    ours.deliver(0, 0.0)
+    one.settle(0.0)
+    assert len(one.open_links()) == 1
+    assert not any(isinstance(event, PeerClosed) for event in one.events)
+    peer = one.peers.find(SMALL)
+    assert peer is not None
+    assert peer.link is theirs.links[1]
+
+
+def test_lost_links_are_bounded() -> None:
+    one = Table(SMALL)
+    for number in range(LOST_LINKS_MAX + 10):
+        other = Table(NodeId((number + 1000).to_bytes(16, "big")))
+        wire = Wire(one, other)
+        drive(wire)
+        wire.cut(0, 0.0)
+    assert sizes(one)["_lost"] == LOST_LINKS_MAX
+    assert NodeId((1000).to_bytes(16, "big")) not in one.peers._lost
+    assert NO_LINK not in one.peers._lost.values()
+    check_empty(one)
+
+
+def test_the_events_of_a_forgotten_link_are_of_no_consequence() -> None:
+    one, _other, wire = joined()
+    link = wire.links[0]
+    link.abort("over")
+    (closed,) = link.events_received()
+    one.peers.handle_event(link, closed, 0.0)
+    one.peers.handle_event(link, closed, 0.0)
+    assert len([event for event in one.peers.events_received() if isinstance(event, PeerClosed)]) == 1

@@ -1,0 +1,137 @@
+"""Tests of iris_py/wire/packets.py."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris_py.wire import packets
+from iris_py.wire.packets import FAILURE_TEXT_MAX, TIME_LEFT_MS_MAX, decode_failure, encode_failure, encode_time_left
+
+
+def test_a_message_is_twenty_bytes_and_its_payload() -> None:
+    assert packets.MESSAGE_BYTES == 20
+    packed = packets.MESSAGE.pack(packets.REQUEST, 0, 0, 5, 7, 1500)
+    assert packed.hex() == "01000000" + "00000005" + "0000000000000007" + "000005dc"
+
+
+def test_kinds_index_a_table() -> None:
+    answers = [packets.REPLY, packets.FAILURE, packets.REJECTION, packets.DECLINE]
+    publishing = [packets.PUBLICATION, packets.PAUSE, packets.RESUME]
+    tunnels = [packets.TUNNEL_OPEN, packets.TUNNEL_ACCEPT]
+    kinds = [*packets.REQUESTS, packets.CANCEL, packets.BROADCAST, packets.SURVEY, *answers, *publishing, *tunnels]
+    assert sorted(kinds) == list(range(1, packets.KINDS))
+
+
+@pytest.mark.parametrize("reason", [0, *packets.Rejection])
+@pytest.mark.parametrize("registrations", [1, 2, packets.SURVEYED_REGISTRATIONS_MAX])
+def test_an_answer_says_how_many_there_are_and_why(registrations: int, reason: int) -> None:
+    argument = packets.encode_answer(registrations, reason)
+    assert argument <= 0xFFFF_FFFF
+    assert packets.decode_answer(argument) == (registrations, reason)
+
+
+def test_the_argument_of_other_answers_is_the_reason_alone() -> None:
+    assert packets.encode_answer(0, packets.Rejection.EXPIRED) == packets.Rejection.EXPIRED
+    assert packets.decode_answer(0) == (1, 0)
+
+
+@given(st.text())
+def test_any_text_of_a_failure_survives(text: str) -> None:
+    type_, decoded = decode_failure(encode_failure(ValueError(text)))
+    assert type_ == "ValueError"
+    assert decoded == text[:FAILURE_TEXT_MAX]
+
+
+@given(st.text(st.characters(min_codepoint=0xD7F0, max_codepoint=0xE010)))
+def test_text_that_utf8_cannot_hold_is_escaped(text: str) -> None:
+    """Python names files by half characters (PEP 383), so an OSError may hold some."""
+    _type, decoded = decode_failure(encode_failure(OSError(2, "No such file", text)))
+    assert "No such file" in decoded
+
+
+def test_an_error_without_a_text() -> None:
+    class SilentError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    type_, text = decode_failure(encode_failure(SilentError()))
+    assert type_.endswith("SilentError")
+    assert text
+
+
+def test_a_failure_is_bounded() -> None:
+    _type, text = decode_failure(encode_failure(ValueError("\udc80" * 1_000_000)))
+    assert len(text) == FAILURE_TEXT_MAX
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xc1",
+        b"\x90",
+        b"\x92\x01\x02",
+        b"\x92\xa1a\xa1\xff",  # no UTF-8
+        b"\x93\xa1a\xa1b" + b"\x91" * 100_000 + b"\xc0",  # deeper than any stack
+        b"\xdd\xff\xff\xff\xff",
+    ],
+)
+def test_a_malformed_failure_is_a_failure(payload: bytes) -> None:
+    type_, text = decode_failure(payload)
+    assert type_ == "UnknownError"
+    assert "malformed" in text
+
+
+@given(st.binary(max_size=100))
+def test_no_failure_raises(payload: bytes) -> None:
+    decode_failure(payload)
+
+
+@given(st.floats(-1e9, 4e6))
+def test_time_left_is_rounded_up(time_left_s: float) -> None:
+    milliseconds = encode_time_left(time_left_s)
+    assert 1 <= milliseconds <= TIME_LEFT_MS_MAX
+    assert milliseconds >= time_left_s * 1000
+    assert milliseconds <= max(1, time_left_s * 1000 + 1.001)
+
+
+@pytest.mark.parametrize("time_left_s", [float("inf"), 1e300, TIME_LEFT_MS_MAX / 1000, TIME_LEFT_MS_MAX])
+def test_longer_than_can_be_said(time_left_s: float) -> None:
+    assert encode_time_left(time_left_s) == TIME_LEFT_MS_MAX
+
+
+def test_a_run_of_publications_has_one_header() -> None:
+    parts = packets.encode_run(b"t", [b"ab", b"", b"c"], 7, 2)
+    lengths = "0003" + "00000002" + "00000000" + "00000001"
+    header = "09020001" + "00000011" + "0000000000000007" + "00000002"
+    assert b"".join(parts).hex() == header + b"t".hex() + lengths + b"abc".hex()
+
+
+def test_a_run_of_one_is_a_plain_message() -> None:
+    assert (
+        b"".join(packets.encode_run(b"t", [b"ab"], 7, 2)).hex()
+        == "09000001" + "00000002" + "0" * 15 + "7" + "00000002" + "746162"
+    )
+
+
+@given(st.lists(st.binary(max_size=50), min_size=2, max_size=50), st.binary(max_size=10), st.binary(max_size=10))
+def test_a_run_survives_wherever_it_is_in_a_body(payloads: list[bytes], before: bytes, after: bytes) -> None:
+    _header, _head, *content = packets.encode_run(b"topic", payloads, 1, 1)
+    run = b"".join(content)
+    assert packets.decode_run(before + run + after, len(before), len(before) + len(run)) == payloads
+
+
+@given(st.binary(max_size=40), st.integers(0, 40), st.integers(0, 40))
+def test_whatever_is_no_run_is_none(body: bytes, start: int, size: int) -> None:
+    start = min(start, len(body))
+    stop = min(start + size, len(body))
+    payloads = packets.decode_run(body, start, stop)
+    if payloads is not None:
+        assert payloads
+        assert stop - start == packets.RUN_COUNT.size + sum(packets.RUN_MESSAGE_BYTES + len(payload) for payload in payloads)
+
+
+@pytest.mark.parametrize("body", ["", "00", "0000", "0001", "000100000001", "00010000000161ff", "0002000000010000000161"])
+def test_a_truncated_or_too_long_run_is_none(body: str) -> None:
+    run = bytes.fromhex(body)
+    assert packets.decode_run(run + b"more", 0, len(run)) is None
