@@ -6,7 +6,7 @@ Spark does so in every session, whatever that reads: a machine that lacks what I
 import warnings
 
 try:
-    from spark_connector.datasource import IrisDataSource as DefaultSource
+    from spark_connector.topics.datasource import IrisDataSource as DefaultSource
 except ImportError as exc:
     from iris_py.extras import install_command
 

@@ -30,8 +30,8 @@ from benchmarks.harness import START_TIMEOUT_S, Sample, Section, Stage, Trial
 from benchmarks.spark_session import TASKS
 from benchmarks.worker import tell
 from spark_connector import ArrowHandler, Network, dispatch
-from spark_connector.arrow import decode_batch, encode_batch
-from spark_connector.dispatch import WINDOW_BATCHES, WINDOW_ROWS
+from spark_connector.dataframes.arrow import decode_batch, encode_batch
+from spark_connector.dataframes.dispatch import WINDOW_BATCHES, WINDOW_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from iris_security import Secret
 from spark_connector import ExecutorCluster, Network, configure, ensure_java
-from spark_connector.application import Application
+from spark_connector.executors.application import Application
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.harness import MEASURE_TIMEOUT_S, BenchmarkFailed, Home, Sample
 from spark_connector import Network
-from spark_connector.worker import Courier, start
+from spark_connector.dataframes.worker import WorkerNode, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ def _sample(metric: str, rows: int, seconds: float) -> Sample:
 # -- reading: each returns how many seconds it took
 
 
-def _read(spark: SparkSession, peer: Courier, options: dict[str, str], rows: int) -> float:
+def _read(spark: SparkSession, peer: WorkerNode, options: dict[str, str], rows: int) -> float:
     reader = spark.readStream.format("iris").options(
         topic="bench.in",
         partitions=PARTITIONS,
@@ -97,13 +97,13 @@ def _read(spark: SparkSession, peer: Courier, options: dict[str, str], rows: int
         query.stop()
 
 
-async def _publish(peer: Courier, topic: str, count: int) -> None:
+async def _publish(peer: WorkerNode, topic: str, count: int) -> None:
     payload = b"x" * ROW_BYTES
     for _ in range(count):
         await peer.node.publish(topic, payload)
 
 
-def _generate(spark: SparkSession, _peer: Courier, _options: dict[str, str], rows: int) -> float:
+def _generate(spark: SparkSession, _peer: WorkerNode, _options: dict[str, str], rows: int) -> float:
     """Read what the source makes up: micro-batches of as many rows, of which one is measured."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", PARTITIONS)
     values = source.load().select(F.lit("x" * ROW_BYTES).cast("binary").alias("value"), "timestamp")
@@ -134,7 +134,7 @@ def _frame(spark: SparkSession, rows: int) -> DataFrame:
     return spark.range(0, rows, 1, PARTITIONS).select(F.lit("x" * ROW_BYTES).cast("binary").alias("value"))
 
 
-def _write(spark: SparkSession, subscription: Subscription, peer: Courier, options: dict[str, str], rows: int) -> float:
+def _write(spark: SparkSession, subscription: Subscription, peer: WorkerNode, options: dict[str, str], rows: int) -> float:
     began = time.perf_counter()
     counted = asyncio.run_coroutine_threadsafe(_count(subscription, rows), peer.loop)
     _frame(spark, rows).write.format("iris").mode("append").options(topic="bench.out", **options).save()
@@ -145,7 +145,7 @@ def _write(spark: SparkSession, subscription: Subscription, peer: Courier, optio
     return time.perf_counter() - began
 
 
-async def _subscribe(peer: Courier, rows: int) -> Subscription:
+async def _subscribe(peer: WorkerNode, rows: int) -> Subscription:
     return await peer.node.subscribe("bench.out", queue_messages=2 * rows, queue_bytes=2 * rows * ROW_BYTES)
 
 
@@ -156,7 +156,7 @@ async def _count(subscription: Subscription, rows: int) -> None:
             return
 
 
-def _discard(spark: SparkSession, _subscription: Subscription, _peer: Courier, _options: dict[str, str], rows: int) -> float:
+def _discard(spark: SparkSession, _subscription: Subscription, _peer: WorkerNode, _options: dict[str, str], rows: int) -> float:
     began = time.perf_counter()
     _frame(spark, rows).write.format("noop").mode("append").save()
     return time.perf_counter() - began

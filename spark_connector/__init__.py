@@ -3,26 +3,24 @@
 Names are imported when they are first used: the agent of an executor needs little of this, and pyarrow alone is 40 MB.
 """
 
-from __future__ import annotations
-
-import sys
+import typing
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from spark_connector.arrow import ArrowHandler, decode_batch, encode_batch
-    from spark_connector.dispatch import dispatch
+if typing.TYPE_CHECKING:
+    from spark_connector.dataframes.arrow import ArrowHandler, decode_batch, encode_batch
+    from spark_connector.dataframes.counts import DispatchCounts
+    from spark_connector.dataframes.dispatch import dispatch
+    from spark_connector.dataframes.metrics import DispatchMetrics
+    from spark_connector.dataframes.notify import Notified, notify
+    from spark_connector.dataframes.sql import register
     from spark_connector.errors import AgentLost, AgentUnavailable, DispatchError, ExecutorsMissing, JavaNotFound, UpdateFailed
-    from spark_connector.executors import Executor, ExecutorCluster
+    from spark_connector.executors.cluster import Executor, ExecutorCluster
     from spark_connector.java import ensure_java
-    from spark_connector.local import LocalAgent, local_agent
-    from spark_connector.message_ids import MessageIds
-    from spark_connector.metrics import DispatchCounts, DispatchMetrics, SourceMetrics, source_metrics
+    from spark_connector.local.client import LocalAgent, local_agent
     from spark_connector.network import Network
-    from spark_connector.notify import Notified, notify
     from spark_connector.settings import configure
-    from spark_connector.sql import register
+    from spark_connector.topics.message_ids import MessageIds
+    from spark_connector.topics.metrics import SourceMetrics, source_metrics
 
 __all__ = [
     "AgentLost",
@@ -55,48 +53,39 @@ __all__ = [
 _MODULES = {
     "AgentLost": "errors",
     "AgentUnavailable": "errors",
-    "ArrowHandler": "arrow",
-    "DispatchCounts": "metrics",
+    "ArrowHandler": "dataframes.arrow",
+    "DispatchCounts": "dataframes.counts",
     "DispatchError": "errors",
-    "DispatchMetrics": "metrics",
-    "Executor": "executors",
-    "ExecutorCluster": "executors",
+    "DispatchMetrics": "dataframes.metrics",
+    "Executor": "executors.cluster",
+    "ExecutorCluster": "executors.cluster",
     "ExecutorsMissing": "errors",
     "JavaNotFound": "errors",
-    "LocalAgent": "local",
-    "MessageIds": "message_ids",
+    "LocalAgent": "local.client",
+    "MessageIds": "topics.message_ids",
     "Network": "network",
-    "Notified": "notify",
-    "SourceMetrics": "metrics",
+    "Notified": "dataframes.notify",
+    "SourceMetrics": "topics.metrics",
     "UpdateFailed": "errors",
     "configure": "settings",
-    "decode_batch": "arrow",
-    "dispatch": "dispatch",
-    "encode_batch": "arrow",
+    "decode_batch": "dataframes.arrow",
+    "dispatch": "dataframes.dispatch",
+    "encode_batch": "dataframes.arrow",
     "ensure_java": "java",
-    "local_agent": "local",
-    "notify": "notify",
-    "register": "sql",
-    "source_metrics": "metrics",
+    "local_agent": "local.client",
+    "notify": "dataframes.notify",
+    "register": "dataframes.sql",
+    "source_metrics": "topics.metrics",
 }
 
+if not typing.TYPE_CHECKING:  # or every wrong name would be an object, and no error
 
-class _Package(ModuleType):
-    """Imports what is asked for. Two functions have the names of their modules, and here the functions are meant."""
-
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(name: str) -> object:
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-        super().__setattr__(name, value)
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
         return value
 
-    def __setattr__(self, name: str, value: object) -> None:
-        is_module_of_function = isinstance(value, ModuleType) and _MODULES.get(name) == name
-        super().__setattr__(name, getattr(value, name) if is_module_of_function else value)
 
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *__all__})
-
-
-sys.modules[__name__].__class__ = _Package
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

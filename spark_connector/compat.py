@@ -6,13 +6,32 @@ Names that are missing in an old version are looked for when they are used, neve
 from __future__ import annotations
 
 import inspect
+import re
 from typing import TYPE_CHECKING
+
+from iris_py import ConfigurationError
+from iris_py.extras import install_command
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["arrow_schema", "parse_type"]
+__all__ = ["arrow_schema", "check_version", "parse_type"]
+
+#: The oldest Spark that all of this but the data source is made for (docs/spark.md).
+SPARK_MIN = (3, 5)
+
+
+def check_version(version: str) -> None:
+    """Raise unless a version of Spark is new enough.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    if numbers < SPARK_MIN:
+        needed = ".".join(str(number) for number in SPARK_MIN)
+        raise ConfigurationError(f"this is Spark {version}, and {needed} or newer is needed. Run: {install_command('spark')}")
 
 
 def parse_type(text: str) -> DataType:

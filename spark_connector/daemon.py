@@ -116,7 +116,7 @@ def start_early() -> int | None:
 def _spawn() -> int:
     return os.posix_spawn(
         sys.executable,
-        [sys.executable, "-P", "-m", "spark_connector.agent", AHEAD],
+        [sys.executable, "-P", "-m", "spark_connector.executors.agent", AHEAD],
         inherited_environment(),
         file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_DUP2, 2, 1)],
         setsigdef=[signal.SIGCHLD],

@@ -62,12 +62,25 @@ FLOORS = {
         "testing",
         "cli",
     ),
+    "spark_connector": (
+        "errors",
+        "compat",
+        "network",
+        "java",
+        "daemon",
+        "settings",
+        "local",
+        "executors",
+        "dataframes",
+        "topics",
+        "demo",
+    ),
 }
 #: The floors of iris_py that do no input and output. The overlay and security do none anywhere.
 PURE = ("errors", "wire", "link", "peers", "patterns", "node")
 
 #: The folders that touch sockets: of the network, and between the processes of one executor of Spark.
-SOCKET_FOLDERS = ("iris_py/net", "spark_connector")
+SOCKET_FOLDERS = ("iris_py/net", "spark_connector/local", "spark_connector/executors")
 #: The folders that know uvloop.
 LOOP_FOLDERS = ("iris_py/api",)
 

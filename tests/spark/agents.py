@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import iris_py
 from iris_py import Handler, Message, Request
 from iris_security import Secret
-from spark_connector.doorway import Doorway, serve
+from spark_connector.local.server import Doorway, serve
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

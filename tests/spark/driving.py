@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark import cloudpickle
 
-from spark_connector import spawn
+from spark_connector.executors import spawn
 from tests.spark.conftest import JAVA_OPTIONS, environment
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Driver:
 
     def agents(self) -> list[int]:
         """Return the processes of agents."""
-        return [pid for pid, command in self.processes().items() if "spark_connector.agent" in command]
+        return [pid for pid, command in self.processes().items() if "spark_connector.executors.agent" in command]
 
     def directories(self) -> list[Path]:
         """Return the directories of agents."""

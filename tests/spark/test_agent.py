@@ -26,10 +26,19 @@ from pyspark.cloudpickle import dumps
 import iris_py.sync as iris
 from iris_py import ConfigurationError
 from iris_security import Secret
-from spark_connector import Network, agent, spawn
+from spark_connector import Network
 from spark_connector.errors import AgentFailed
-from spark_connector.orders import BYE, GREET, UPDATE, Order, control_name, seal_order
-from spark_connector.spawn import ExecutorProcess, agent_directory, ensure_agent, is_alive, lock_file, run_ensure, started_at
+from spark_connector.executors import agent, spawn
+from spark_connector.executors.orders import BYE, GREET, UPDATE, Order, control_name, seal_order
+from spark_connector.executors.spawn import (
+    ExecutorProcess,
+    agent_directory,
+    ensure_agent,
+    is_alive,
+    lock_file,
+    run_ensure,
+    started_at,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -320,9 +329,9 @@ def test_no_secret_is_in_arguments_environment_or_log(place: Place) -> None:
 def test_an_agent_that_is_not_greeted_leaves(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver was closed while the task ran that started it: nobody would ever say bye. Here it is in this process."""
     from iris_py.sync.background import background
-    from spark_connector import hosting
+    from spark_connector.executors import served_cluster
 
-    monkeypatch.setattr(hosting, "GREET_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(served_cluster, "GREET_TIMEOUT_S", 0.05)
     place.directory.mkdir(parents=True)
     launch = spawn.Launch(place.directory, spawn.find_executor(), TOKEN)
     made = agent.Agent(launch, background())

@@ -27,9 +27,10 @@ import iris_py.sync as iris
 from iris_py import ConfigurationError
 from iris_py.sync.background import background
 from iris_security import Secret
-from spark_connector import Network, agent, configure, daemon, spawn
+from spark_connector import Network, configure, daemon
 from spark_connector.errors import AgentFailed, OrderRefused
-from spark_connector.orders import Order, is_adoption, open_adoption, seal_adoption, seal_local
+from spark_connector.executors import agent, spawn
+from spark_connector.executors.orders import Order, is_adoption, open_adoption, seal_adoption, seal_local
 from tests.spark.driving import until
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def test_many_daemons_of_an_executor_start_one_agent(executor: Executor) -> None
     ports = {executor.read_port() for _ in range(4)}  # when a daemon says its port, it has started a process
     assert len(ports) == 4
     pid = executor.wait_for_agent()
-    until(lambda: executor.processes("spark_connector.agent") == [pid])
+    until(lambda: executor.processes("spark_connector.executors.agent") == [pid])
     assert executor.log().count("agent of executor 7") == 1
     assert "another agent" not in executor.log()
     daemons = executor.processes(daemon.MODULE)
@@ -193,7 +194,7 @@ def test_without_an_agent_the_daemon_works_all_the_same(executor: Executor, how:
         arguments=("a", "program") if how == "on the driver" else ("--executor-id", "7"),
     )
     assert 0 < executor.read_port() < 1 << 16
-    until(lambda: not executor.processes("spark_connector.agent"))
+    until(lambda: not executor.processes("spark_connector.executors.agent"))
     out, err = executor.end()
     assert out == b""
     assert err.decode().startswith(said)
@@ -269,7 +270,7 @@ TASK = """
 import json, os, sys
 from spark_connector.daemon import start_early
 early = start_early()
-from spark_connector.spawn import run_ensure
+from spark_connector.executors.spawn import run_ensure
 row = run_ensure(open("content", "rb").read(), early)
 light = not {"asyncio", "cryptography", "msgspec", "iris_py.api.node"} & set(sys.modules)
 zombies = open(f"/proc/self/task/{os.getpid()}/children").read()

@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException, PythonException, StreamingQueryExc
 from pyspark.sql import functions as F
 
 from spark_connector import MessageIds, source_metrics
-from spark_connector.datasource import IrisDataSource
+from spark_connector.topics.datasource import IrisDataSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -413,7 +413,7 @@ def test_whoever_reads_is_warned_that_nothing_is_stored() -> None:
 
 
 def test_a_machine_that_lacks_something_keeps_its_other_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "spark_connector.datasource", None)
+    monkeypatch.setitem(sys.modules, "spark_connector.topics.datasource", None)
 
     with pytest.warns(UserWarning, match=r"there is no format 'iris': .* Run: pip install .*'pyspark\[sql\]"):
         module = runpy.run_path(str(Path(__file__).parents[2] / "pyspark_iris.py"))

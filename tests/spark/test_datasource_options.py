@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 
 from iris_py import ConfigurationError
 from spark_connector import Network
-from spark_connector.options import ReadOptions, WriteOptions, read_options, write_options
-from spark_connector.topic_writer import check_columns
+from spark_connector.topics.options import ReadOptions, WriteOptions, read_options, write_options
+from spark_connector.topics.writer import check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

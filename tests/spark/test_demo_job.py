@@ -16,12 +16,13 @@ import iris_py
 from iris_py.cli.demo.lexer import count
 from iris_py.cli.demo.spark_terms import PROGRESS_TOPIC
 from iris_security import Secret
-from spark_connector import decode_batch, demo_job, encode_batch
-from spark_connector.demo import explain, files_per_request, make_home
-from spark_connector.demo_job import Reader, statistics, usage
-from spark_connector.demo_member import make_counter
+from spark_connector import decode_batch, encode_batch
+from spark_connector.demo import job
+from spark_connector.demo.job import Reader, statistics, usage
+from spark_connector.demo.member import make_counter
+from spark_connector.demo.program import explain, files_per_request, make_home
 from spark_connector.errors import DispatchError
-from spark_connector.spawn import ExecutorProcess
+from spark_connector.executors.spawn import ExecutorProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,15 +41,15 @@ def test_tasks_read_files_whatever_they_are_called(tmp_path: Path) -> None:
 
 
 def test_a_task_is_held_once_and_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_job, "find_executor", lambda: ExecutorProcess("7", 1, 1))
-    monkeypatch.setattr(demo_job, "HOLD_S", 0.0)
+    monkeypatch.setattr(job, "find_executor", lambda: ExecutorProcess("7", 1, 1))
+    monkeypatch.setattr(job, "HOLD_S", 0.0)
     path = tmp_path / "file"
     path.write_bytes(b"x")
     reader = Reader(str(tmp_path), 0)
     assert reader(files(path)).num_rows == 1
     assert (tmp_path / "hold").read_text() == "7"
 
-    monkeypatch.setattr(demo_job, "HOLD_S", 1e9)  # the second attempt goes on at once
+    monkeypatch.setattr(job, "HOLD_S", 1e9)  # the second attempt goes on at once
     assert reader(files(path)).num_rows == 1
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "hold"]
 

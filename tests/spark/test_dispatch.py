@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from iris_py import ConfigurationError
 from spark_connector import Network, dispatch
-from spark_connector.sources import check_version
+from spark_connector.compat import check_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

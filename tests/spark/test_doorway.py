@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import iris_py
-from spark_connector import AgentUnavailable, LocalAgent, doorway
-from spark_connector import local_frames as frames
-from spark_connector.local_frames import FrameReader, MalformedFrame, encode_frame, header_of
+from spark_connector import AgentUnavailable, LocalAgent
+from spark_connector.local import frames, server
+from spark_connector.local.frames import FrameReader, MalformedFrame, encode_frame, header_of
 from tests.spark.agents import Agent
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def test_a_place_where_there_can_be_no_socket_is_told(path: Path, name: str) -> 
 
 
 def test_only_so_many_processes_are_served(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doorway, "CONNECTIONS_MAX", 1)
+    monkeypatch.setattr(server, "CONNECTIONS_MAX", 1)
     with LocalAgent(agent.path) as first:
         assert first.request("echo", b"x") == b"x"
         with pytest.raises(AgentUnavailable, match="1 processes of this executor use its agent already"):
@@ -156,7 +156,7 @@ def test_what_is_no_call_ends_the_connection_and_nothing_else(agent: Agent, data
 
 
 def test_who_says_nothing_is_not_waited_for(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doorway, "HELLO_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(server, "HELLO_TIMEOUT_S", 0.01)
     assert read_to_end(connect(agent, HELLO[:3])) == b""
     assert agent.doorway.refused == {"silent": 1}
 
@@ -227,7 +227,7 @@ def test_a_task_is_told_what_is_wrong_with_its_agent(path: Path, answer: bytes |
 
 
 def test_who_asks_more_than_is_allowed_is_not_read_from(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doorway, "IN_FLIGHT_MAX", 2)
+    monkeypatch.setattr(server, "IN_FLIGHT_MAX", 2)
     hold = frames.Request("hold", 30.0, False, None, None, None, None)
     connection = connect(agent, HELLO + b"".join(frame(number, hold, b"%d" % number) for number in range(1, 5)))
     agent.wait_until("services.asked == [b'1', b'2']")

@@ -167,7 +167,7 @@ def test_racing_tasks_get_one_agent_for_each_executor(driver: Driver) -> None:
     def race(state: State) -> dict[str, list[int]]:
         import pickle
 
-        from spark_connector.application import ensure_task
+        from spark_connector.executors.application import ensure_task
 
         task = ensure_task(pickle.dumps((state.cluster._token, state.cluster._order)))
         rows = state.spark.sparkContext.parallelize(range(RACERS), RACERS).mapPartitions(task).collect()

@@ -17,7 +17,7 @@ import iris_py.sync as iris
 from iris_py import ConfigurationError
 from iris_security import Secret
 from spark_connector import ExecutorCluster, ExecutorsMissing, Network
-from spark_connector.application import Application, ApplicationEnded
+from spark_connector.executors.application import Application, ApplicationEnded
 from tests.spark.conftest import JAVA_OPTIONS, environment
 from tests.spark.driving import until
 
@@ -53,7 +53,7 @@ def agents_of(home: Path) -> list[int]:
     found = []
     for path in Path("/proc").iterdir():
         with contextlib.suppress(OSError):  # it has just ended
-            if path.name.isdecimal() and b"spark_connector.agent" in (path / "cmdline").read_bytes().split(b"\0"):
+            if path.name.isdecimal() and b"spark_connector.executors.agent" in (path / "cmdline").read_bytes().split(b"\0"):
                 found += [int(path.name)] * (f"HOME={home}".encode() in (path / "environ").read_bytes().split(b"\0"))
     return found
 

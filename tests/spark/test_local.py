@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py.sync as iris
-from spark_connector import AgentLost, AgentUnavailable, LocalAgent, doorway, local, local_agent, local_calls, local_connection
-from spark_connector import local_frames as frames
+from spark_connector import AgentLost, AgentUnavailable, LocalAgent, local_agent
+from spark_connector.local import calls, client, connection, frames, server
 from tests.spark.agents import Agent
 from tests.spark.driving import until
 
@@ -246,7 +246,7 @@ def test_another_thread_can_end_a_subscription(task: LocalAgent) -> None:
 
 
 def test_a_process_may_have_so_many_streams(task: LocalAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doorway, "STREAMS_MAX", 1)
+    monkeypatch.setattr(server, "STREAMS_MAX", 1)
     with task.subscribe("news"), pytest.raises(iris.ConfigurationError, match="1 subscriptions and surveys"):
         task.subscribe("other")
     with pytest.raises(iris.NoMembers):
@@ -346,7 +346,7 @@ def test_it_is_not_for_event_loops(task: LocalAgent) -> None:
 @pytest.fixture
 def no_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody who waits look up by itself: it has to be woken."""
-    monkeypatch.setattr(local_connection, "TICK_S", 1000.0)
+    monkeypatch.setattr(connection, "TICK_S", 1000.0)
 
 
 @pytest.mark.usefixtures("no_ticks")
@@ -423,8 +423,8 @@ def test_an_interrupt_ends_what_waits_and_what_it_waits_for(agent: Agent, task: 
 
 @pytest.mark.usefixtures("no_ticks")
 def test_an_agent_does_so_much_at_once(agent: Agent, task: LocalAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doorway, "IN_FLIGHT_MAX", 2)
-    monkeypatch.setattr(local, "GRACE_S", 0.0)
+    monkeypatch.setattr(server, "IN_FLIGHT_MAX", 2)
+    monkeypatch.setattr(client, "GRACE_S", 0.0)
     first, second = [task.request_future("hold", b"%d" % number, timeout=30) for number in range(2)]
     agent.wait_until("services.asked == [b'0', b'1']")
     with pytest.raises(AgentUnavailable, match="2 calls of this process were under way"):
@@ -440,7 +440,7 @@ def test_an_agent_does_so_much_at_once(agent: Agent, task: LocalAgent, monkeypat
 
 @pytest.mark.usefixtures("no_ticks")
 def test_an_agent_holds_so_many_bytes(agent: Agent, task: LocalAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doorway, "IN_FLIGHT_BYTES_MAX", 1000)
+    monkeypatch.setattr(server, "IN_FLIGHT_BYTES_MAX", 1000)
     payloads = [b"%d" % number * 900 for number in range(10)]
     with ThreadPoolExecutor(5) as threads:
         asked = [threads.submit(task.request, "hold", payload, timeout=30) for payload in payloads]
@@ -456,8 +456,8 @@ def test_answers_that_nobody_reads_hold_up_no_writer(agent: Agent, task: LocalAg
     connection = task._connect()
     asked = frames.header_of(frames.Request("inflate", 5.0, False, None, None, None, None))
     for number, slow in enumerate(("written", "read")):  # as if their threads had been stopped
-        connection._send(local_calls.Call(number + 2**32), asked, b"4000000", None)
-        agent.wait_until(f"any(connection._is_{slow}_slowly for connection in doorway._connections)")
+        connection._send(calls.Call(number + 2**32), asked, b"4000000", None)
+        agent.wait_until(f"any(connection._is_{slow}_slowly for connection in server._connections)")
     payload = bytes(4_000_000)
     assert task.request("echo", payload, timeout=30) == payload
     assert task._connect() is connection
@@ -472,7 +472,7 @@ def test_what_is_under_way_is_cancelled_when_the_process_ends(agent: Agent) -> N
     agent.wait_until("services.asked == [b'x']")
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    agent.wait_until("services.cancelled == [b'x'] and doorway.connections == 0")
+    agent.wait_until("services.cancelled == [b'x'] and server.connections == 0")
 
 
 def test_subscriptions_end_with_the_connection(agent: Agent, task: LocalAgent) -> None:
@@ -545,7 +545,7 @@ def test_an_agent_that_closes_its_node_is_lost(agent: Agent, task: LocalAgent) -
 
 
 def test_an_agent_that_stands_still_is_not_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "GRACE_S", 0.05)
+    monkeypatch.setattr(client, "GRACE_S", 0.05)
     agent = Agent(path)
     stuck = threading.Event()
     try:
@@ -621,7 +621,7 @@ def test_a_task_finds_the_agent_of_its_executor(agent: Agent, monkeypatch: pytes
     from pyspark import TaskContext
 
     spawn = types.SimpleNamespace(agent_directory=lambda: agent.path.parent)
-    monkeypatch.setitem(sys.modules, "spark_connector.spawn", spawn)
+    monkeypatch.setitem(sys.modules, "spark_connector.executors.spawn", spawn)
     monkeypatch.setattr(TaskContext, "get", lambda: object())
 
     found = local_agent(timeout=20)

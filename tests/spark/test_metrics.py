@@ -14,9 +14,11 @@ import pytest
 
 from iris_py import ConfigurationError, MemberLost, RemoteError
 from spark_connector import ArrowHandler, DispatchCounts, DispatchMetrics, SourceMetrics, dispatch, source_metrics
-from spark_connector.metrics import CLASSES_PER_DOUBLING, INVALID_REPLY, INVALID_REQUEST, UNKNOWN, Tally
-from spark_connector.window import Group, Question, Window
-from tests.spark.test_window import FakeCourier
+from spark_connector.dataframes.counts import CLASSES_PER_DOUBLING, INVALID_REPLY, INVALID_REQUEST, UNKNOWN
+from spark_connector.dataframes.question import Question, RowGroup
+from spark_connector.dataframes.tally import Tally
+from spark_connector.dataframes.window import Window
+from tests.unit.spark_connector.dataframes.fakes import FakeWorkerNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,13 +58,13 @@ def test_quantiles_are_those_of_the_replies_up_to_a_tenth() -> None:
 
 
 @pytest.fixture
-def courier() -> Iterator[FakeCourier]:
-    courier = FakeCourier()
-    yield courier
-    courier.finish()
+def worker_node() -> Iterator[FakeWorkerNode]:
+    worker_node = FakeWorkerNode()
+    yield worker_node
+    worker_node.finish()
 
 
-def test_a_window_counts_attempts_replies_and_failures_by_their_kind(courier: FakeCourier) -> None:
+def test_a_window_counts_attempts_replies_and_failures_by_their_kind(worker_node: FakeWorkerNode) -> None:
     async def answer(key: str, attempt: int) -> None:
         await asyncio.sleep(0)
         if key == "bad":
@@ -70,12 +72,12 @@ def test_a_window_counts_attempts_replies_and_failures_by_their_kind(courier: Fa
         if key == "lost" and attempt == 0:
             raise MemberLost("echo", "ab")
 
-    courier.node.answer = answer
+    worker_node.node.answer = answer
     tally = Tally()
-    window: Window[Any] = Window(courier, "echo", 4, 7.0, 1, is_strict=False, tally=tally)  # type: ignore[arg-type]
+    window: Window[Any] = Window(worker_node, "echo", 4, 7.0, 1, is_strict=False, tally=tally)  # type: ignore[arg-type]
     questions = [Question(key, b"12", rows=5) for key in ("good", "bad", "lost")]
     unasked = Question("none", None)
-    list(window.run(iter([Group(None, [*questions, unasked])])))
+    list(window.run(iter([RowGroup(None, [*questions, unasked])])))
 
     counts = tally.counts()
     assert (counts.asked, counts.rows, counts.replied, counts.retried) == (3, 15, 2, 1)

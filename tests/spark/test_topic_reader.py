@@ -11,16 +11,17 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from iris_py import ConfigurationError, IrisError
-from spark_connector import topic_reader, worker
+from spark_connector.dataframes import worker
 from spark_connector.errors import DataLost
-from spark_connector.options import read_options
-from spark_connector.topic_reader import TopicReader
+from spark_connector.topics import reader as reader_module
+from spark_connector.topics.options import read_options
+from spark_connector.topics.reader import TopicReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from iris_py import Tunnel
-    from spark_connector.topic_reader import TopicRange
+    from spark_connector.topics.reader import TopicRange
     from tests.spark.conftest import Service
 
 
@@ -301,18 +302,18 @@ def test_a_task_that_wants_no_more_ends_its_tunnel(
 ) -> None:
     """More than fits into its window is under way, so who serves it could wait for ever."""
     served: list[str] = []
-    serve = topic_reader.Provider.on_tunnel
+    serve = reader_module.Provider.on_tunnel
 
-    async def note(provider: topic_reader.Provider, tunnel: Tunnel) -> None:
+    async def note(provider: reader_module.Provider, tunnel: Tunnel) -> None:
         await serve(provider, tunnel)
         served.append(tunnel.id)
 
-    monkeypatch.setattr(topic_reader.Provider, "on_tunnel", note)
+    monkeypatch.setattr(reader_module.Provider, "on_tunnel", note)
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")  # the node stays when the task ends
     reader = planner()
     start = reader.initialOffset()
     for _ in range(8):
-        service.node.publish("in", bytes(topic_reader.WINDOW_BYTES // 4))
+        service.node.publish("in", bytes(reader_module.WINDOW_BYTES // 4))
     until(lambda: arrived(reader) == 8, "all have arrived")
     ranges = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
 

@@ -17,7 +17,7 @@ MODULE = "tests.spark.warm_daemon"
 #: Without these OpenBLAS and the allocator of Arrow start threads when they are imported.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 #: What tasks use. Other processes that Spark has forked for it, such as those that plan, need no more than what they are.
-OF_TASKS = ("pandas", "pyarrow.compute", "iris_py.sync", "spark_connector.dispatch", "spark_connector.topic_writer")
+OF_TASKS = ("pandas", "pyarrow.compute", "iris_py.sync", "spark_connector.dataframes.dispatch", "spark_connector.topics.writer")
 
 
 def main() -> None:

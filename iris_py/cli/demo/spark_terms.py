@@ -1,6 +1,6 @@
 """What the two sides of `iris demo --spark` agree on: names, and what the program with the Spark session is told.
 
-The side of Spark is `spark_connector.demo`, a program of its own: imports point from there to here, never back.
+The side of Spark is `spark_connector.demo.program`, a program of its own: imports point from there to here, never back.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from iris_py.cli.demo.lexer import Totals
 
 __all__ = ["DRIVER_PROGRAM", "EXECUTORS", "MEMBER_PROGRAM", "PROGRESS_TOPIC", "RESULT_TOPIC", "TOTAL_NAMES", "Job"]
 
-DRIVER_PROGRAM: Final = "spark_connector.demo"
-MEMBER_PROGRAM: Final = "spark_connector.demo_member"
+DRIVER_PROGRAM: Final = "spark_connector.demo.program"
+MEMBER_PROGRAM: Final = "spark_connector.demo.member"
 EXECUTORS: Final = "executors"
 "The cluster of the executors."
 PROGRESS_TOPIC: Final = "demo.counted"

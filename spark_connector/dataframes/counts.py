@@ -1,0 +1,107 @@
+"""What tasks of a dispatch have asked, and what became of it, in numbers that add up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["CLASSES_PER_DOUBLING", "INVALID_REPLY", "INVALID_REQUEST", "UNKNOWN", "DispatchCounts"]
+
+#: Times of replies are counted in classes, of which eight double the time: a quantile is at most a tenth too large. Finer ones
+#: say no more about a service; each is an entry that every task sends to the driver.
+CLASSES_PER_DOUBLING: Final = 8
+#: Whom rows are counted for that were answered when they were asked again.
+UNKNOWN: Final = "unknown"
+#: Errors that are not of a request: a function of the user has failed, or the reply is not as the schema says.
+INVALID_REQUEST: Final = "InvalidRequest"
+INVALID_REPLY: Final = "InvalidReply"
+
+
+@dataclass(frozen=True)
+class DispatchCounts:
+    """What tasks have asked, and what became of it. Two can be added, and an earlier one subtracted."""
+
+    asked: int = 0
+    """Requests that were sent: a row each, or with ``mode="batches"`` a batch."""
+    rows: int = 0
+    """The rows that they are about."""
+    replied: int = 0
+    """Requests that have a reply."""
+    retried: int = 0
+    """How often a request was sent again, after an attempt of ``timeout`` seconds without a reply."""
+    failed: Mapping[str, int] = field(default_factory=dict)
+    """Requests without a result, by kind: the name of the error, such as ``RemoteError`` for a handler that failed and
+    ``RequestTimeout``; ``InvalidRequest`` for what ``request=`` or ``key=`` failed at, so that it was not sent; and
+    ``InvalidReply`` for a reply that is not as ``schema`` says."""
+    sent_bytes: int = 0
+    """Bytes of the payloads of requests, each counted once."""
+    received_bytes: int = 0
+    """Bytes of replies."""
+    rows_by_member: Mapping[str, int] = field(default_factory=dict)
+    """Rows that each member has answered, by the id of its node; ``"unknown"`` for those that were sent again."""
+    times: Mapping[int, int] = field(default_factory=dict, repr=False)
+    """Replies by the class of their time, for :meth:`quantile_s`."""
+
+    @property
+    def p50_s(self) -> float:
+        """The time within which half of the replies came, in seconds; 0 without any."""
+        return self.quantile_s(0.5)
+
+    @property
+    def p99_s(self) -> float:
+        """The time within which 99 of 100 replies came, in seconds; 0 without any."""
+        return self.quantile_s(0.99)
+
+    def quantile_s(self, share: float) -> float:
+        """Return the time within which a share of the replies came, from the first attempt on.
+
+        Args:
+            share: From 0 to 1.
+
+        Returns:
+            Seconds, up to a tenth too many; 0 without any reply.
+        """
+        wanted, seen = share * sum(self.times.values()), 0
+        for class_ in sorted(self.times):
+            seen += self.times[class_]
+            if seen >= wanted:
+                return float(2 ** ((class_ + 1) / CLASSES_PER_DOUBLING) / 1e6)
+        return 0.0
+
+    def __add__(self, other: DispatchCounts) -> DispatchCounts:
+        return self._combine(other, 1)
+
+    def __sub__(self, other: DispatchCounts) -> DispatchCounts:
+        return self._combine(other, -1)
+
+    def __str__(self) -> str:
+        failed = ", ".join(f"{count} {kind}" for kind, count in sorted(self.failed.items())) or "none"
+        return (
+            f"{self.asked} requests for {self.rows} rows: {self.replied} replied, {self.retried} retried, failed: {failed}; "
+            f"p50 {1e3 * self.p50_s:.3g} ms, p99 {1e3 * self.p99_s:.3g} ms; {self.sent_bytes} bytes sent, "
+            f"{self.received_bytes} received; {len(self.rows_by_member)} members"
+        )
+
+    def _combine(self, other: DispatchCounts, sign: int) -> DispatchCounts:
+        return DispatchCounts(
+            asked=self.asked + sign * other.asked,
+            rows=self.rows + sign * other.rows,
+            replied=self.replied + sign * other.replied,
+            retried=self.retried + sign * other.retried,
+            failed=_combine(self.failed, other.failed, sign),
+            sent_bytes=self.sent_bytes + sign * other.sent_bytes,
+            received_bytes=self.received_bytes + sign * other.received_bytes,
+            rows_by_member=_combine(self.rows_by_member, other.rows_by_member, sign),
+            times=_combine(self.times, other.times, sign),
+        )
+
+
+def _combine(ours: Mapping[Any, int], theirs: Mapping[Any, int], sign: int) -> dict[Any, int]:
+    sums = Counter(ours)
+    for name, count in theirs.items():
+        sums[name] += sign * count
+    return {name: count for name, count in sums.items() if count}

@@ -1,0 +1,82 @@
+"""What of :mod:`spark_connector.dataframes.metrics` is made of classes of PySpark."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from pyspark.accumulators import AccumulatorParam
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from spark_connector.dataframes.counts import DispatchCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        StreamingQueryProgress,
+    )
+
+__all__ = ["COUNTS", "ProgressListener"]
+
+logger = logging.getLogger("spark_connector")
+
+
+class CountsParam(AccumulatorParam[DispatchCounts]):
+    """How Spark adds counts up."""
+
+    def zero(self, value: DispatchCounts) -> DispatchCounts:
+        """Return what a task begins with."""
+        return DispatchCounts()
+
+    def addInPlace(self, value1: DispatchCounts, value2: DispatchCounts) -> DispatchCounts:
+        """Return the sum."""
+        return value1 + value2
+
+
+COUNTS: Final = CountsParam()
+
+
+class ProgressListener(StreamingQueryListener):
+    """Tells what was counted in each micro-batch.
+
+    Args:
+        count: Returns what was counted so far.
+        report: Told of them.
+        query: The name of the query; None for all.
+    """
+
+    def __init__(
+        self,
+        count: Callable[[], DispatchCounts],
+        report: Callable[[StreamingQueryProgress, DispatchCounts], object],
+        query: str | None,
+    ) -> None:
+        self._count = count
+        self._report = report
+        self._query = query
+        self._before = count()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Do nothing."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Tell what has come since the last time. An error of the report is logged: Spark would show it to nobody."""
+        if self._query is not None and event.progress.name != self._query:
+            return
+        counts = self._count()
+        since, self._before = counts - self._before, counts
+        try:
+            self._report(event.progress, since)
+        except Exception:
+            logger.exception("the report of a listener of dispatches failed")
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Do nothing."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Do nothing."""

@@ -1,0 +1,184 @@
+"""Telling a cluster, or the subscribers of a topic, about the rows of a DataFrame: from the tasks, and without replies."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+from iris_py import ConfigurationError, IrisError
+from spark_connector.dataframes.arrow import encode_batch
+from spark_connector.dataframes.sources import REQUEST_COLUMN, batch_source, check_frame, is_whole, place, row_source
+from spark_connector.dataframes.worker import WorkerNode, start
+from spark_connector.network import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
+
+    from spark_connector.dataframes.sources import BatchSource, RowSource
+
+__all__ = ["Message", "Notified", "notify", "notify_rows"]
+
+#: Rows of a message of mode ``batches``, as for requests.
+BATCH_ROWS = 1000
+#: How long one message may wait for room (seconds). A subscriber with the policy ``block`` that has stopped would hold up the
+#: task for ever, and with it the job.
+TIMEOUT_S = 60.0
+
+_SCHEMA = pa.schema([("messages", pa.int64()), ("receivers", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Notified:
+    """What was sent."""
+
+    messages: int
+    """How many messages."""
+    receivers: int
+    """To how many members or subscribing nodes each, added up: 0 if nobody was there to be told."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What the tasks of one call send, and to whom."""
+
+    topic: str | None
+    cluster: str | None
+    message: object
+    mode: str
+    batch_rows: int
+    timeout: float
+    network: Network = field(repr=False)
+
+    @property
+    def target(self) -> str:
+        return f"the topic {self.topic!r}" if self.topic is not None else f"the cluster {self.cluster!r}"
+
+
+def notify(
+    df: DataFrame,
+    *,
+    topic: str | None = None,
+    cluster: str | None = None,
+    message: RowSource | BatchSource | None = None,
+    mode: Literal["rows", "batches"] = "rows",
+    batch_rows: int = BATCH_ROWS,
+    timeout: float = TIMEOUT_S,
+    network: Network | None = None,
+) -> Notified:
+    """Publish the rows of a DataFrame to a topic, or broadcast them to a cluster, from the tasks of a Spark job.
+
+    Unlike :func:`dispatch` this is an action: it returns when the job has ended and what it sent has left the executors. For a
+    streaming DataFrame call it in ``foreachBatch``. Messages of one partition go in the order of its rows. Each is sent at
+    least once: a task that Spark runs again sends again what it has sent before. So let messages say what they are about, or be
+    such that two are as good as one.
+
+    Args:
+        df: The DataFrame.
+        topic: The topic to publish to. This, or ``cluster``.
+        cluster: The cluster whose members are all told.
+        message: What to send. In mode ``rows`` a column of text or bytes, an expression, or a function of a row as a dict; a
+            row whose message is None sends none. In mode ``batches`` columns, by default all, or a function of a batch.
+        mode: ``rows``: each row is a message. ``batches``: up to ``batch_rows`` rows are one, an Arrow IPC stream, which
+            :func:`decode_batch` reads.
+        batch_rows: How many.
+        timeout: How long one message may wait for room at its receivers, in seconds; then the job fails.
+        network: Settings of the nodes that send.
+
+    Returns:
+        How much was sent.
+
+    Raises:
+        ConfigurationError: An argument is wrong.
+    """
+    check_frame(df)
+    if (topic is None) == (cluster is None):
+        raise ConfigurationError("give notify() either topic= or cluster=: whom to tell.")
+    if not isinstance(topic if cluster is None else cluster, str):
+        raise ConfigurationError("topic= and cluster= are names.")
+    if mode not in ("rows", "batches"):
+        raise ConfigurationError(f"mode={mode!r} is unknown. Choose rows or batches.")
+    if not is_whole(batch_rows, 1, 1 << 31):
+        raise ConfigurationError(f"batch_rows={batch_rows!r} must be a number of rows, at least 1.")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
+        raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
+    network = Network() if network is None else network
+    if not isinstance(network, Network):
+        raise ConfigurationError(f"network={network!r} must be a spark_connector.Network.")
+    rows, told = place(df, message, REQUEST_COLUMN, [])
+    source = row_source(rows, told, "message") if mode == "rows" else batch_source(rows, told, "message")
+    plan = Message(topic, cluster, source, mode, batch_rows, float(timeout), network)
+
+    def iris_notify(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return notify_rows(plan, batches)
+
+    counts = rows.mapInArrow(iris_notify, "messages bigint, receivers bigint").collect()
+    return Notified(sum(row["messages"] for row in counts), sum(row["receivers"] for row in counts))
+
+
+# -- in the tasks
+
+
+def notify_rows(plan: Message, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Send a message for each row, or for some at once; yield how many, and to how many receivers."""
+    worker_node: WorkerNode | None = None
+    messages = receivers = 0
+    try:
+        for batch in batches:
+            # A node for each task, and not that of the worker: to close it is what waits until everything has left.
+            worker_node = worker_node or start(plan.network, plan.target)
+            payloads = list(_payloads(plan, batch))
+            receivers += worker_node.call(_send(plan, worker_node, payloads))
+            messages += len(payloads)
+    finally:
+        if worker_node is not None:
+            worker_node.close()
+    yield pa.RecordBatch.from_pydict({"messages": [messages], "receivers": [receivers]}, schema=_SCHEMA)
+
+
+async def _send(plan: Message, worker_node: WorkerNode, payloads: list[bytes]) -> int:
+    node, receivers = worker_node.node, 0
+    try:
+        for payload in payloads:
+            async with asyncio.timeout(plan.timeout):
+                if plan.topic is not None:
+                    receivers += await node.publish(plan.topic, payload)
+                else:
+                    assert plan.cluster is not None
+                    receivers += await node.broadcast(plan.cluster, payload)
+    except TimeoutError:
+        raise IrisError(
+            f"{plan.target} took no message for {plan.timeout:g} s: a receiver does not take what it has been sent. "
+            "Find it, or allow more time with timeout=."
+        ) from None
+    except IrisError as exc:
+        raise IrisError(f"a message to {plan.target} cannot be sent: {exc}") from None
+    return receivers
+
+
+def _payloads(plan: Message, batch: pa.RecordBatch) -> Iterator[bytes]:
+    if plan.mode == "batches":
+        for first in range(0, batch.num_rows, plan.batch_rows):
+            piece = batch.slice(first, plan.batch_rows)
+            if isinstance(plan.message, tuple):
+                piece = piece.select(list(plan.message))
+            yield encode_batch(plan.message(piece) if callable(plan.message) else piece)
+        return
+    if isinstance(plan.message, str):
+        values = batch.column(plan.message).to_pylist()
+    else:
+        assert callable(plan.message)
+        values = [plan.message(row) for row in batch.to_pylist()]
+    for value in values:
+        if value is None:
+            continue
+        payload = value.encode() if isinstance(value, str) else value
+        if not isinstance(payload, bytes | bytearray | memoryview):
+            kind = type(payload).__qualname__
+            raise IrisError(f"a message to {plan.target} cannot be sent: message= returned {kind}, and not bytes or text.")
+        yield bytes(payload)

@@ -1,0 +1,58 @@
+"""One request of a task, and the rows that go on together when theirs have been answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from spark_connector.errors import DispatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Question", "RowGroup"]
+
+Rows = TypeVar("Rows")
+
+
+class Question(msgspec.Struct, eq=False):
+    """One request.
+
+    Attributes:
+        key: What it is known by at the cluster.
+        payload: What is asked; None to ask nothing, if the outcome is known.
+        outcome: The reply, or why there is none; None while it is not known, and for a question that is not asked.
+        rows: How many rows it is about.
+        asked_at: When it was asked first, by the clock of the event loop; noted only where counts are kept.
+        group: What it belongs to, from when it is handed over until its outcome is known. Not for longer: the two would keep
+            each other, and the rows, until Python looks for such cycles.
+        misfits: Of a batch with a reply, the rows whose values are not as declared, by their numbers; None if all are.
+        is_refused: Whether it has no reply because the handler failed.
+    """
+
+    key: str
+    payload: bytes | None
+    outcome: bytes | DispatchError | None = None
+    group: RowGroup[Any] | None = None
+    rows: int = 1
+    asked_at: float = 0.0
+    misfits: dict[int, DispatchError] | None = None
+    is_refused: bool = False
+
+
+class RowGroup(Generic[Rows]):
+    """Rows that go on together when all their questions have been answered.
+
+    Attributes:
+        rows: Whatever they are.
+        questions: What is asked about them.
+        left: How many of these have no outcome yet.
+    """
+
+    __slots__ = ("left", "questions", "rows")
+
+    def __init__(self, rows: Rows, questions: Sequence[Question]) -> None:
+        self.rows = rows
+        self.questions = questions
+        self.left = sum(question.payload is not None for question in questions)

@@ -1,0 +1,247 @@
+"""Dispatch of single rows: each one is a request of its own."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from spark_connector.dataframes.casts import fit
+from spark_connector.dataframes.question import Question, RowGroup
+from spark_connector.errors import DispatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from spark_connector.dataframes.keys import Scope
+    from spark_connector.dataframes.plan import Plan
+
+__all__ = ["ask_rows", "columns_of_replies"]
+
+#: What pyarrow raises for a value that is not of the type of its array.
+FITTING_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def ask_rows(plan: Plan, batches: Iterator[pa.RecordBatch], scope: Scope) -> Iterator[RowGroup[pa.RecordBatch]]:
+    """Yield each batch with a question for each of its rows."""
+    for batch in batches:
+        rows = batch.drop_columns(list(plan.internal)) if plan.internal else batch
+        records = rows.to_pylist() if callable(plan.request) or callable(plan.key) else []
+        if isinstance(plan.request, str) and plan.key is None:
+            yield RowGroup(rows, _plain_questions(batch.column(plan.request), scope))
+            continue
+        payloads = _values(plan.request, batch, records, "request")
+        keys: Iterator[object] | None = None if plan.key is None else _values(plan.key, batch, records, "key")
+        yield RowGroup(rows, [_question(plan, payload, keys, scope) for payload in payloads])
+
+
+def columns_of_replies(plan: Plan, questions: Sequence[Question]) -> list[pa.Array[Any]]:
+    """Return the columns of the reply, one value per question; an outcome that is no such value becomes an error there."""
+    if plan.reply is None and _is_plain(questions):
+        outcomes = [question.outcome for question in questions]
+        try:
+            # The usual case without a call for each row; bytes are checked to be UTF-8 where the column is text.
+            return [pa.array(outcomes, pa.binary()).cast(plan.reply_schema.types[0])]
+        except pa.ArrowException:
+            pass  # one is no UTF-8: find out which
+    values = [_reply_values(plan, question) for question in questions]
+    try:
+        return _arrays(plan, values)
+    except FITTING_ERRORS:
+        # Rare, so it may be slow: find whose values these are. A row that has an error has no value in any column.
+        for number, question in enumerate(questions):
+            reason = _misfit(plan, values[number])
+            if reason:
+                question.outcome = DispatchError(plan.cluster, question.key, reason)
+                values[number] = (None,) * len(plan.reply_schema)
+        return _arrays(plan, values)
+
+
+def _is_plain(questions: Sequence[Question]) -> bool:
+    """Tell whether every question has a reply, or asked nothing."""
+    return not any(isinstance(question.outcome, DispatchError) for question in questions)
+
+
+def _arrays(plan: Plan, values: Sequence[Sequence[object]]) -> list[pa.Array[Any]]:
+    return [
+        _array([row[number] for row in values], field.type, plan.time_zone) for number, field in enumerate(plan.reply_schema)
+    ]
+
+
+def _array(values: list[object], kind: pa.DataType, zone: str) -> pa.Array[Any]:
+    if not _is_exact(kind):
+        for value in values:
+            _check(value, kind)
+    if pa.types.is_float32(kind):
+        singles: pa.Array[Any] = fit(pa.array(values, pa.float64()), kind, zone)
+        return singles
+    if isinstance(kind, pa.TimestampType) and kind.tz is not None and any(_is_naive(value) for value in values):
+        return pa.concat_arrays([_moment(value, kind, zone) for value in values])
+    return pa.array(values, kind)
+
+
+def _is_naive(value: object) -> bool:
+    return isinstance(value, datetime.datetime) and value.tzinfo is None
+
+
+def _moment(value: object, kind: pa.TimestampType, zone: str) -> pa.Array[Any]:
+    """Return a time; one without a zone is meant in that of the session."""
+    moment: pa.Array[Any] = fit(pa.array([value], pa.timestamp("us") if _is_naive(value) else kind), kind, zone)
+    return moment
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    """Tell whether pyarrow refuses what a type cannot hold. It cuts off fractions and takes numbers for times, in silence."""
+    return not (
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind) or pa.types.is_nested(kind)
+    )
+
+
+def _check(value: Any, kind: pa.DataType) -> None:  # noqa: ANN401 - whatever the user's function returned
+    """Raise if pyarrow would make another value of this one, and say nothing."""
+    if value is None:
+        return
+    if pa.types.is_integer(kind):
+        if isinstance(value, float | decimal.Decimal) and not (math.isfinite(value) and value == int(value)):
+            raise ValueError(f"{value!r} is no whole number")
+    elif pa.types.is_floating(kind):
+        if isinstance(value, bool):
+            raise ValueError(f"{value!r} is no number")
+    elif pa.types.is_temporal(kind):
+        _check_time(value, kind)
+    elif isinstance(kind, pa.StructType):
+        for field in kind:
+            _check_inside(value.get(field.name) if isinstance(value, dict) else None, field.type)
+    elif isinstance(kind, pa.MapType):
+        for key, item in value.items() if isinstance(value, dict) else value:
+            _check_inside(key, kind.key_type)
+            _check_inside(item, kind.item_type)
+    elif isinstance(kind, pa.ListType) and not isinstance(value, str | bytes):
+        for item in value:
+            _check_inside(item, kind.value_type)
+
+
+def _check_inside(value: Any, kind: pa.DataType) -> None:  # noqa: ANN401 - whatever the user's function returned
+    """Likewise for what is in a struct, a list or a map, of which no column is made before."""
+    _check(value, kind)
+    if pa.types.is_float32(kind):
+        fit(pa.array([value], pa.float64()), kind, "UTC")
+    elif isinstance(kind, pa.TimestampType) and kind.tz is not None and _is_naive(value):
+        raise ValueError(f"{value!r} has no time zone")
+
+
+def _check_time(value: object, kind: pa.DataType) -> None:
+    is_moment = isinstance(value, datetime.datetime)
+    if isinstance(value, int | float):
+        raise ValueError(f"{value!r} is a number")
+    if pa.types.is_date(kind) and is_moment:
+        raise ValueError(f"{value!r} is a time, and no date")
+    if isinstance(kind, pa.TimestampType) and kind.tz is None and is_moment and not _is_naive(value):
+        raise ValueError(f"{value!r} has a time zone, and the column has none")
+
+
+def _misfit(plan: Plan, row: Sequence[object]) -> str:
+    """Return which value of a row is not of its column's type, and why; empty if all are."""
+    for value, field in zip(row, plan.reply_schema, strict=True):
+        try:
+            _array([value], field.type, plan.time_zone)
+        except FITTING_ERRORS as exc:
+            what = f"the reply has {value!r:.80} for the column {field.name!r}, which is no {field.type}: {exc}"
+            return f"{what}. Let reply= return what schema= says."
+    return ""
+
+
+class _Failed:
+    """In the place of a value: a function failed with this."""
+
+    def __init__(self, error: Exception, origin: str) -> None:
+        self.reason = f"the function {origin}= failed with {type(error).__qualname__}: {error}"
+
+
+def _values(source: object, batch: pa.RecordBatch, records: list[dict[str, object]], origin: str) -> Iterator[object]:
+    """Return the values of a column, or of a function of rows."""
+    if isinstance(source, str):
+        return iter(batch.column(source).to_pylist())
+    assert callable(source)
+    return (_call(source, record, origin) for record in records)
+
+
+def _call(function: Callable[[Mapping[str, object]], object], record: dict[str, object], origin: str) -> object:
+    try:
+        return function(record)
+    except Exception as exc:
+        return _Failed(exc, origin)
+
+
+def _plain_questions(column: pa.Array[Any], scope: Scope) -> list[Question]:
+    """Return the questions of a column of text or bytes, with keys of their places: the usual case, without a call for each."""
+    payloads = column.cast(pa.binary()).to_pylist()
+    return [Question(scope.skip(), None) if payload is None else Question(scope.key(payload), payload) for payload in payloads]
+
+
+def _question(plan: Plan, payload: object, keys: Iterator[object] | None, scope: Scope) -> Question:
+    """Return the question of a row; one that is answered already if it cannot be asked, or asks nothing."""
+    chosen = None if keys is None else next(keys)
+    if isinstance(payload, str):
+        payload = payload.encode()
+    elif isinstance(payload, bytearray | memoryview):
+        payload = bytes(payload)
+    if payload is None:
+        return Question(scope.skip(), None)
+    if not isinstance(payload, bytes):
+        reason = payload.reason if isinstance(payload, _Failed) else _no_payload(payload)
+        return _failed(plan, scope.skip(), reason)
+    if keys is None:
+        return Question(scope.key(payload), payload)
+    if isinstance(chosen, bytes):
+        chosen = chosen.hex()
+    if isinstance(chosen, _Failed):
+        return _failed(plan, scope.skip(), chosen.reason)
+    if not isinstance(chosen, str | int) or isinstance(chosen, bool) or chosen == "":
+        return _failed(plan, scope.skip(), f"its key is {chosen!r}. Give every row a key: text, bytes or a whole number.")
+    return Question(str(chosen), payload)
+
+
+def _no_payload(payload: object) -> str:
+    return (
+        f"the function request= returned {type(payload).__qualname__}, but a payload is bytes or text, or None to ask nothing."
+    )
+
+
+def _failed(plan: Plan, key: str, reason: str) -> Question:
+    return Question(key, None, DispatchError(plan.cluster, key, reason))
+
+
+def _reply_values(plan: Plan, question: Question) -> Sequence[object]:
+    """Return the values of the reply columns for one row: all of them null if there is no reply."""
+    width = len(plan.reply_schema)
+    if not isinstance(question.outcome, bytes):
+        return (None,) * width
+    try:
+        if plan.reply is None:
+            is_text = not pa.types.is_binary(plan.reply_schema.types[0])
+            return (question.outcome.decode() if is_text else question.outcome,)
+        return _spread(plan.reply(question.outcome), plan.reply_schema)
+    except Exception as exc:
+        what = "the reply is no UTF-8" if plan.reply is None else f"the function reply= failed with {type(exc).__qualname__}"
+        question.outcome = DispatchError(plan.cluster, question.key, f"{what}: {exc}")
+        return (None,) * width
+
+
+def _spread(value: object, schema: pa.Schema) -> Sequence[object]:
+    """Return one value per column of what ``reply=`` returned."""
+    if len(schema) == 1 and (not isinstance(value, dict) or pa.types.is_nested(schema.types[0])):
+        return (value,)
+    if value is None:
+        return (None,) * len(schema)
+    if isinstance(value, dict):
+        missing = [name for name in schema.names if name not in value]
+        if missing:
+            raise ValueError(f"it returned no {missing[0]!r}; schema= names {', '.join(schema.names)}")
+        return [value[name] for name in schema.names]
+    if not isinstance(value, tuple | list) or len(value) != len(schema):
+        raise ValueError(f"it returned {type(value).__qualname__}, and not {len(schema)} values: {', '.join(schema.names)}")
+    return value

@@ -1,0 +1,135 @@
+"""What every use of a DataFrame has in common: is it one, and which of its columns or what function of its rows is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from iris_py import ConfigurationError
+from spark_connector.compat import check_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+    #: A column by its name, an expression of columns, or a function of a row as a dict.
+    RowSource: TypeAlias = "str | Column | Callable[[Mapping[str, Any]], object]"
+    #: Columns by their names, or a function of a batch.
+    BatchSource: TypeAlias = "Sequence[str] | Callable[[pa.RecordBatch], pa.RecordBatch]"
+
+__all__ = [
+    "KEY_COLUMN",
+    "REQUEST_COLUMN",
+    "batch_source",
+    "check_frame",
+    "function",
+    "is_whole",
+    "key_source",
+    "place",
+    "row_source",
+]
+
+#: Columns that exist on the way to the tasks only.
+REQUEST_COLUMN = "__iris_request"
+KEY_COLUMN = "__iris_key"
+
+
+def check_frame(df: DataFrame) -> None:
+    """Raise unless something is a DataFrame of a Spark that is new enough.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    from pyspark.sql import DataFrame
+
+    if not isinstance(df, DataFrame):
+        raise ConfigurationError(f"df is {type(df).__qualname__}, and must be a DataFrame of PySpark.")
+    check_version(df.sparkSession.version)
+
+
+def is_whole(value: object, least: int, most: int) -> bool:
+    """Tell whether something is a whole number in a range."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def place(df: DataFrame, source: object, name: str, internal: list[str]) -> tuple[DataFrame, object]:
+    """Make a column of an expression, and a name of that; leave everything else as it is.
+
+    Args:
+        df: The DataFrame.
+        source: What may be an expression.
+        name: What the column is called.
+        internal: Where to note that.
+    """
+    from pyspark.sql import Column
+
+    if not isinstance(source, Column):
+        return df, source
+    internal.append(name)
+    return df.withColumn(name, source), name
+
+
+def row_source(df: DataFrame, request: object, origin: str) -> object:
+    """Return the name of a column of payloads, or a function that makes them of rows.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    if isinstance(request, str):
+        from pyspark.sql.types import BinaryType, StringType
+
+        return _column(df, request, origin, (StringType, BinaryType), "text or bytes")
+    return function(request, origin)
+
+
+def key_source(df: DataFrame, key: object) -> Any:  # noqa: ANN401 - a name or a function; pickled as it is
+    """Return the name of a column of keys, or a function that makes them of rows.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    if isinstance(key, str):
+        from pyspark.sql.types import BinaryType, IntegralType, StringType
+
+        return _column(df, key, "key", (StringType, BinaryType, IntegralType), "text, bytes or whole numbers")
+    return function(key, "key")
+
+
+def batch_source(df: DataFrame, request: object, origin: str) -> object:
+    """Return the names of columns that are sent, or a function that makes what is sent of batches; None for all columns.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    if request is None or callable(request):
+        return request
+    if isinstance(request, str) or not isinstance(request, Sequence):
+        raise ConfigurationError(f"{origin}= must be a list of columns, or a function of a batch, with mode='batches'.")
+    for name in request:
+        if name not in df.columns:
+            raise ConfigurationError(f"{origin}= names a column {name!r}, but there are {', '.join(df.columns)}.")
+    return tuple(request)
+
+
+def _column(df: DataFrame, name: str, origin: str, types: tuple[type, ...], words: str) -> str:
+    if name not in df.columns:
+        raise ConfigurationError(f"{origin}={name!r} is no column; there are {', '.join(df.columns)}.")
+    kind = df.schema[name].dataType
+    if not isinstance(kind, types):
+        said = f"the expression {origin}=" if name in (REQUEST_COLUMN, KEY_COLUMN) else f"the column {origin}={name!r}"
+        raise ConfigurationError(f"{said} is {kind.simpleString()}, and must be {words}. Cast it, or give a function of a row.")
+    return name
+
+
+def function(source: object, origin: str) -> Any:  # noqa: ANN401 - pickled as it is
+    """Return a function.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    if not callable(source):
+        wanted = "a function of bytes, such as json.loads" if origin == "reply" else "a column or a function of a row"
+        raise ConfigurationError(f"{origin}={source!r} must be {wanted}.")
+    return source

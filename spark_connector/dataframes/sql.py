@@ -1,0 +1,228 @@
+"""A cluster as a function of SQL: ``SELECT score(amount, country) FROM orders``."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from iris_py import ConfigurationError, IrisError
+from spark_connector.compat import check_version
+from spark_connector.dataframes.dispatch import (
+    BATCH_ROWS,
+    RETRIES,
+    TIMEOUT_S,
+    WINDOW_BATCHES,
+    WINDOW_ROWS,
+    accumulator_of,
+    check_network,
+    check_numbers,
+    reply_schema,
+)
+from spark_connector.dataframes.plan import ERROR_COLUMN, Plan
+from spark_connector.dataframes.sources import REQUEST_COLUMN
+from spark_connector.dataframes.tasks import dispatch_batches, dispatch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+    from spark_connector.dataframes.metrics import DispatchMetrics
+    from spark_connector.network import Network
+
+__all__ = ["register"]
+
+
+def register(
+    spark: SparkSession,
+    name: str,
+    *,
+    cluster: str,
+    schema: str | StructType = "reply binary",
+    columns: Sequence[str] | None = None,
+    mode: Literal["rows", "batches"] = "batches",
+    reply: Callable[[bytes], object] | None = None,
+    window: int | None = None,
+    batch_rows: int = BATCH_ROWS,
+    timeout: float = TIMEOUT_S,
+    retries: int = RETRIES,
+    on_error: Literal["raise", "null", "column"] = "raise",
+    network: Network | None = None,
+    metrics: DispatchMetrics | None = None,
+) -> Callable[..., Any]:
+    """Make a cluster a function of SQL in this session: what it is called with is asked, and it returns the reply.
+
+    It is :func:`dispatch` for whoever writes SQL, with its promises, keys and errors. Spark asks about the rows that are
+    left when it calls the function: filter before you dispatch (docs/spark.md). Needs Spark 4.1 or newer.
+
+    Args:
+        spark: The session.
+        name: What the function is called.
+        cluster: Whom to ask.
+        schema: What it returns: the value of one column, as ``"score double"``, or of several a struct of them.
+        columns: In mode ``batches``, what the columns of the request are called, in the order of the arguments. Without it the
+            function takes one argument, a struct, whose fields are the columns: ``score(struct(amount, country))``.
+        mode: ``batches``: up to ``batch_rows`` rows are one request, as Arrow. ``rows``: the function takes one argument, of
+            text or bytes, and each is a request. A null asks nothing and returns null.
+        reply: In mode ``rows``, makes values of a reply, as for :func:`dispatch`.
+        window: How many requests each task has under way: by default 4 batches, or 64 rows.
+        batch_rows: How many rows a request has at most.
+        timeout: How long each attempt may take, in seconds.
+        retries: How often a request without a reply is sent again.
+        on_error: What becomes of a row without a reply. ``raise``: the task fails. ``null``: it returns null, or a struct of
+            nulls. ``column``: it always returns a struct, which has a field ``error``.
+        network: Settings of the nodes that ask.
+        metrics: Counts what is asked, and what became of it.
+
+    Returns:
+        The function for DataFrames: ``orders.select(score("amount", "country"))``.
+
+    Raises:
+        ConfigurationError: An argument is wrong, or this Spark has no functions of Arrow.
+    """
+    check_numbers(cluster, mode, window, batch_rows, timeout, retries, on_error, name)
+    _check_columns(columns, mode, reply)
+    added, arrow_schema = reply_schema(schema, reply, mode)
+    if ERROR_COLUMN in added.names and on_error == "column":
+        raise ConfigurationError(f"there would be two fields {ERROR_COLUMN!r}. Rename that of schema=.")
+    accumulator = accumulator_of(metrics)
+    plan = Plan(
+        cluster=cluster,
+        network=check_network(network),
+        reply_schema=arrow_schema,
+        request=REQUEST_COLUMN if mode == "rows" else None,
+        reply=reply,
+        key=None,
+        internal=(),
+        window=window or (WINDOW_ROWS if mode == "rows" else WINDOW_BATCHES),
+        batch_rows=batch_rows,
+        timeout=float(timeout),
+        retries=retries,
+        on_error=on_error,
+        name=f"sql-{name}",  # the same after a restart, whatever else the program dispatches
+        token=uuid.uuid4().hex,
+        metrics=accumulator,
+        time_zone=str(spark.conf.get("spark.sql.session.timeZone")),
+    )
+    return _register(spark, name, plan, None if columns is None else tuple(columns), _returned(added, on_error))
+
+
+def _register(
+    spark: SparkSession, name: str, plan: Plan, columns: tuple[str, ...] | None, returned: DataType
+) -> Callable[..., Any]:
+    from pyspark.errors import PySparkException
+
+    check_version(spark.version)
+    try:
+        from pyspark.sql import functions
+
+        arrow_udf: Any = vars(functions)["arrow_udf"]
+    except KeyError:
+        raise ConfigurationError(
+            f"this is Spark {spark.version}, whose SQL has no functions of Arrow; 4.1 or newer has. Use dispatch()."
+        ) from None
+
+    def iris_request(items: Iterator[Any]) -> Iterator[pa.Array[Any]]:
+        return evaluate(plan, columns, items)
+
+    iris_request.__name__ = name
+    # Spark looks at the types for what kind of function it is; they have to be types, not the texts that annotations are here.
+    iris_request.__annotations__ = {"items": Iterator[tuple[pa.Array, ...]], "return": Iterator[pa.Array]}  # type: ignore[type-arg]
+    try:
+        function: Callable[..., Any] = spark.udf.register(name, arrow_udf(iris_request, returned))
+    except PySparkException as exc:
+        reason = str(exc).strip().split("\n")[0]
+        raise ConfigurationError(f"{name!r} cannot be a function of this session: {reason}") from None
+    return function
+
+
+def _check_columns(columns: Any, mode: str, reply: object) -> None:  # noqa: ANN401 - whatever was given
+    if mode == "rows" and columns is not None:
+        raise ConfigurationError("columns= is for mode='batches': in mode='rows' the one argument is the request.")
+    if mode == "batches" and reply is not None:
+        raise ConfigurationError("reply= is for mode='rows': a batch is answered by columns.")
+    if columns is None:
+        return
+    is_list = isinstance(columns, Sequence) and not isinstance(columns, str)
+    if not is_list or not columns or not all(isinstance(column, str) for column in columns):
+        raise ConfigurationError(f"columns={columns!r} must be a list of names, one for each argument of the function.")
+    if len(set(columns)) < len(columns):
+        raise ConfigurationError(f"columns={columns!r} names a column twice.")
+
+
+def _returned(added: StructType, on_error: str) -> DataType:
+    from pyspark.sql.types import StringType, StructType
+
+    if on_error == "column":
+        return StructType([*added.fields]).add(ERROR_COLUMN, StringType())
+    return added.fields[0].dataType if len(added.fields) == 1 else added
+
+
+# -- in the tasks
+
+
+def evaluate(plan: Plan, columns: tuple[str, ...] | None, items: Iterator[Any]) -> Iterator[pa.Array[Any]]:
+    """Yield the replies for arguments, as many of them in all and in their order, though in other pieces.
+
+    Args:
+        plan: How to ask.
+        columns: What the arguments are called; None if there is one, a struct, or the payload.
+        items: The arguments of some rows: an array if there is one, else a tuple of them.
+
+    Raises:
+        IrisError: The arguments are not as the function was registered, or it cannot ask.
+    """
+    is_rows = plan.request is not None
+    given: list[int] = []  # how many columns the arguments have; the others are of replies
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for item in items:
+            arrays = item if isinstance(item, tuple) else (item,)
+            batch = _payloads(plan, arrays) if is_rows else _batch(plan, columns, arrays)
+            given[:] = [batch.num_columns]
+            yield batch
+
+    for rows in (dispatch_rows if is_rows else dispatch_batches)(plan, batches()):
+        replies = rows.columns[given[0] :]
+        if len(replies) == 1:
+            yield replies[0]
+        else:
+            yield pa.StructArray.from_arrays(replies, fields=list(rows.schema)[given[0] :])
+
+
+def _payloads(plan: Plan, arrays: tuple[pa.Array[Any], ...]) -> pa.RecordBatch:
+    if len(arrays) != 1 or not any(
+        check(arrays[0].type)
+        for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    ):
+        raise IrisError(
+            f"the function for the cluster {plan.cluster!r} takes one argument, of text or bytes, and was given "
+            f"{_types(arrays)}. Call it with to_json(struct(...)), or register it with mode='batches'."
+        )
+    return pa.RecordBatch.from_arrays(list(arrays), names=[REQUEST_COLUMN])
+
+
+def _batch(plan: Plan, columns: tuple[str, ...] | None, arrays: tuple[pa.Array[Any], ...]) -> pa.RecordBatch:
+    if columns is None:
+        if len(arrays) == 1 and isinstance(arrays[0], pa.StructArray):
+            struct = arrays[0]
+            fields = [struct.type.field(number) for number in range(struct.type.num_fields)]
+            return pa.RecordBatch.from_arrays(struct.flatten(), schema=pa.schema(fields))
+        raise IrisError(
+            f"the function for the cluster {plan.cluster!r} takes one argument, a struct such as struct(amount, country), and "
+            f"was given {_types(arrays)}. Or register it with columns=, a name for each argument."
+        )
+    if len(arrays) != len(columns):
+        raise IrisError(
+            f"the function for the cluster {plan.cluster!r} takes {len(columns)} arguments, {', '.join(columns)}, and was "
+            f"given {len(arrays)}. Correct the query, or columns=."
+        )
+    return pa.RecordBatch.from_arrays(list(arrays), names=list(columns))
+
+
+def _types(arrays: tuple[pa.Array[Any], ...]) -> str:
+    return ", ".join(str(array.type) for array in arrays)

@@ -1,0 +1,152 @@
+"""The node of a Python worker of Spark: one for all tasks that the worker runs, in a thread of its own.
+
+A worker is a process that Spark forks, uses for one task after the other, and kills when it was idle for a minute; that is why
+no task closes the node. Peers of a killed node see its links end. Where workers are not used again
+(``spark.python.worker.reuse`` is off), the process ends with the task, so what a task has sent would be lost: there the task
+closes the node, which waits for that.
+
+It is started when a task first needs it, so after the fork. A process that was forked from one that has a node begins afresh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeVar
+
+import iris_py
+from iris_py import IrisError
+from iris_py.api.bulk import Asked, Asker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from iris_py import Node
+    from spark_connector.network import Network
+
+__all__ = ["WorkerNode", "end_task", "start", "worker_node"]
+
+#: How long a node may take to start: it listens, dials its seeds and finds its place, all in less than a second on most days.
+START_TIMEOUT_S = 60.0
+#: How long the closing of a node may take; it has no handlers to wait for.
+CLOSE_TIMEOUT_S = 5.0
+
+Result = TypeVar("Result")
+Question = TypeVar("Question", bound=Asked)
+
+
+class WorkerNode:
+    """A node and the thread of its event loop. Its methods are for other threads.
+
+    Attributes:
+        node: The node; to be used in the event loop only.
+        loop: The event loop.
+    """
+
+    node: Node
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(self, network: Network) -> None:
+        """Start a node.
+
+        Raises:
+            IrisError: It cannot start.
+        """
+        self._network = network
+        self._started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._serve, name="iris-spark", daemon=True)
+        self._thread.start()
+        self._started.result(START_TIMEOUT_S)
+
+    @property
+    def seeds(self) -> tuple[str, ...]:
+        """The ``host:port`` that the node dials to find its network, from wherever they were set."""
+        return self.node._config.seeds
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can be used."""
+        return self._thread.is_alive()
+
+    def call(self, coroutine: Coroutine[object, object, Result]) -> Result:
+        """Run a coroutine in the event loop, and wait for its end."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    def asker(
+        self,
+        cluster: str,
+        timeout: float,
+        on_outcomes: Callable[[list[tuple[Question, bytes | IrisError]]], None],
+        on_member: Callable[[Question, str], None] | None = None,
+    ) -> Asker[Question]:
+        """Return what asks a cluster many things; see :class:`iris_py.api.bulk.Asker`. To be used in the event loop only."""
+        return Asker(self.node, cluster, timeout, on_outcomes, on_member)
+
+    def close(self) -> None:
+        """Send what is to be sent, and close the node."""
+        self.loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _serve(self) -> None:
+        try:
+            iris_py.run(self._main())
+        except BaseException as exc:
+            if self._started.done():
+                raise
+            self._started.set_exception(exc)
+
+    async def _main(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._end = asyncio.Event()
+        async with self._network.connect() as self.node:
+            self._started.set_result(None)
+            await self._end.wait()
+
+
+_worker_nodes: dict[Network, WorkerNode] = {}
+_owner = os.getpid()
+
+
+def worker_node(network: Network, cluster: str) -> WorkerNode:
+    """Return the node of this process for a network; starts it at the first call.
+
+    Args:
+        network: Its settings.
+        cluster: Whom it is to reach: for the error.
+
+    Raises:
+        IrisError: It cannot start.
+    """
+    global _owner
+    if _owner != os.getpid():  # a fork: the nodes are the parent's, and their threads are not here
+        _worker_nodes.clear()
+        _owner = os.getpid()
+    found = _worker_nodes.get(network)
+    if found is None or not found.is_alive:
+        found = _worker_nodes[network] = start(network, f"the cluster {cluster!r}")
+    return found
+
+
+def start(network: Network, target: str) -> WorkerNode:
+    """Start a node that belongs to the caller.
+
+    Args:
+        network: Its settings.
+        target: Whom it is to reach, in words: for the error.
+
+    Raises:
+        IrisError: It cannot start.
+    """
+    try:
+        return WorkerNode(network)
+    except (IrisError, TimeoutError) as exc:
+        raise IrisError(f"a Spark task cannot reach {target}, as its Iris node does not start: {exc}") from None
+
+
+def end_task() -> None:
+    """Close the nodes of this process, if it ends with the task."""
+    if not os.environ.get("SPARK_REUSE_WORKER"):
+        while _worker_nodes:
+            _worker_nodes.popitem()[1].close()

@@ -1,0 +1,1 @@
+"""The side of Spark of `iris demo --spark`."""

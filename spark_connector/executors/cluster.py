@@ -1,0 +1,543 @@
+"""Executors as a cluster: each has one agent, a process with an Iris node, and the driver asks them by name.
+
+The driver's side of it. :mod:`.reconciler` finds executors without an agent, :mod:`.spawn` is what runs on them, :mod:`.agent`
+is the process that it starts, and :mod:`.orders` is what they are told.
+"""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures
+import contextlib
+import json
+import logging
+import math
+import os
+import pickle
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import iris_py
+import iris_py.sync as iris
+from iris_py import ConfigurationError, IrisError, MemberLost, MessageTooLarge, NodeClosed, NoMembers, RemoteError
+from iris_py.api.handler import QUEUE_MESSAGES
+from iris_py.api.request import TIMEOUT_S
+from iris_py.api.survey import SURVEY_TIMEOUT_S
+from iris_py.api.tunneling import OPEN_TIMEOUT_S, TUNNELS
+from iris_py.patterns.request.registration import QUEUE_BYTES
+from iris_py.patterns.tunnel.end import WINDOW_BYTES
+from spark_connector.errors import ExecutorsMissing, UpdateFailed
+from spark_connector.executors.application import Application, ensure_task
+from spark_connector.executors.orders import (
+    BYE,
+    GREET,
+    OVERHEAD_BYTES,
+    TOKEN_BYTES,
+    UPDATE,
+    Order,
+    control_name,
+    own_name,
+    pickle_handler,
+    seal_order,
+)
+from spark_connector.executors.reconciler import RETRY_S, RETRY_S_MAX, Reconciler
+from spark_connector.network import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from pyspark.sql import SparkSession
+
+    from iris_py.sync.handlers import AnyHandler
+    from iris_py.wire.headers import HeaderValue
+
+__all__ = ["Executor", "ExecutorCluster"]
+
+logger = logging.getLogger("spark_connector")
+
+#: How long the driver tries to greet an agent that says it serves: both must have found each other in the network.
+GREET_TIMEOUT_S = 5.0
+#: How long agents are given to take a new handler: they import what it needs.
+UPDATE_TIMEOUT_S = 30.0
+#: How long agents are given to take their leave when the cluster is closed; those that do not, end with their executors.
+BYE_TIMEOUT_S = 2.0
+#: How long ``wait()`` sleeps between two looks.
+LOOK_INTERVAL_S = 0.05
+#: A name must leave room for what names of executors and of control clusters add, in 255 bytes.
+NAME_BYTES_MAX = 160
+
+
+@dataclass(frozen=True)
+class Executor:
+    """An executor with an agent."""
+
+    id: str
+    "What Spark calls it; ``driver`` in local mode."
+    host: str
+    "The name of its machine."
+    pid: int
+    "The process of the agent, there."
+    node: str
+    "The id of the agent's node: that of the ``member`` of a reply to a survey, and of the ``source`` of what it sends."
+    generation: int
+    "Which handler it runs: 1 for the first, one more with each ``update()``."
+
+
+@dataclass
+class _Entry:
+    """An executor that was greeted, and the view in which it is for as long as it lives."""
+
+    executor: Executor
+    view: iris.Members
+    next_s: float = 0.0
+    "When to give it the handler of today again, if it has not taken it."
+    delay_s: float = RETRY_S
+    "How long to wait after that."
+
+
+class ExecutorCluster:
+    """The executors of a Spark application as a cluster: each is a member for as long as it lives.
+
+    Use it with ``with``, or :meth:`close` it. It returns at once; :meth:`wait` waits until the executors are there. All methods
+    may be called from every thread. Whoever is in the network may ask the cluster by its name, and one executor by
+    ``<name>.<executor id>``, with everything that a node offers.
+
+    Args:
+        spark: A session of a driver; running jobs do not matter.
+        name: The cluster: 1 to 160 bytes of UTF-8. Two applications that use the same one at the same time are one cluster.
+        handler: As for ``Node.join()``: a function of a request, or a ``Handler``, of ``iris_py`` or ``iris_py.sync``. It
+            travels to the executors as a pickle, code included if it is defined in the main program.
+        network: The network of executors and driver; see :class:`Network`. By default that of the user and the machine.
+        node: The node of the driver, to be used instead of one that is started with ``network``; it is not closed.
+        poll: Seconds between two looks for executors that have no agent.
+        concurrency: As for ``Node.join()``, at each executor; so are the others.
+        queue_messages: As for ``Node.join()``.
+        queue_bytes: As for ``Node.join()``.
+        weight: As for ``Node.join()``.
+        inline: As for ``Node.join()``.
+        tunnels: As for ``Node.join()``.
+        tunnel_window_bytes: As for ``Node.join()``.
+
+    Raises:
+        ConfigurationError: An argument is wrong, the handler cannot be pickled, or it is a session of Spark Connect.
+        MessageTooLarge: The handler is larger than a message may be.
+        HandshakeError: Somebody answers at every seed, and none of them holds this secret.
+        IrisError: The Spark application has ended.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        handler: AnyHandler,
+        *,
+        network: Network | None = None,
+        node: iris.Node | None = None,
+        poll: float = 0.5,
+        concurrency: int | None = None,
+        queue_messages: int = QUEUE_MESSAGES,
+        queue_bytes: int = QUEUE_BYTES,
+        weight: float = 1.0,
+        inline: bool = False,
+        tunnels: int = TUNNELS,
+        tunnel_window_bytes: int = WINDOW_BYTES,
+    ) -> None:
+        if not isinstance(name, str) or not 1 <= len(name.encode()) <= NAME_BYTES_MAX:
+            raise ConfigurationError(f"name={name!r} must be text of 1 to {NAME_BYTES_MAX} bytes.")
+        if not (isinstance(poll, int | float) and 0 < poll < math.inf):
+            raise ConfigurationError(f"poll={poll!r} must be a positive and finite number of seconds.")
+        blob = pickle_handler(handler)
+        self._name = name
+        self._application = Application(spark)
+        self._token = _token_of(self._application.id)
+        self._instance = os.urandom(4).hex()
+        self._entries: dict[str, _Entry] = {}
+        self._greeted: dict[str, str] = {}  # the nodes of agents, by executor
+        self._lock = threading.RLock()
+        self._updating = threading.Lock()
+        self._closing = threading.Lock()
+        self._is_closed = False
+        network = network or Network(name=None if node is None else node.network)
+        self._is_own = node is None
+        self._node = iris.connect(**network.arguments()) if node is None else node
+        options = {
+            "concurrency": concurrency,
+            "queue_messages": queue_messages,
+            "queue_bytes": queue_bytes,
+            "weight": weight,
+            "inline": inline,
+            "tunnels": tunnels,
+            "tunnel_window_bytes": tunnel_window_bytes,
+        }
+        network = replace(network, seeds=(*network.seeds, self._node.address))
+        self._order = Order(name, self._instance, network, 1, blob, options)  # what newcomers are given
+        self._sound = self._order  # the newest whose handler every executor has loaded that was given it
+        self._unsound: set[int] = set()  # generations that some executor could not load
+        self._newest = 1  # generation that executors were given, loaded or not
+        self._reconciler = Reconciler(
+            self._application,
+            f"iris-executors-{self._instance}",
+            poll,
+            task=self._make_task,
+            members=lambda: self.members,
+            found=self._greet,
+            looked=self._update_laggards,
+            ended=self._dismiss,
+            # Under dynamic allocation a try must not keep an executor that does not serve from being idle for long enough.
+            retry_s_max=max(RETRY_S_MAX, 2 * (self._application.idle_s or 0.0)),
+        )
+        try:
+            self._check_size(blob)
+            _register(self)
+        except BaseException:
+            self._close_node()
+            raise
+        self._reconciler.start()
+
+    # -- what it is
+
+    @property
+    def name(self) -> str:
+        """The name of the cluster."""
+        return self._name
+
+    @property
+    def node(self) -> iris.Node:
+        """The node of the driver: for topics, headers of other members, and everything else that nodes can do."""
+        return self._node
+
+    @property
+    def generation(self) -> int:
+        """The number of the handler that executors run which come now."""
+        return self._order.generation
+
+    @property
+    def members(self) -> dict[str, Executor]:
+        """The executors that serve the cluster now, as far as the driver's node knows, by their ids."""
+        with self._lock:
+            entries = dict(self._entries)
+        return {key: entry.executor for key, entry in entries.items() if _is_in_view(entry)}
+
+    def __repr__(self) -> str:
+        return f"<ExecutorCluster {self._name!r}, generation {self._order.generation}>"
+
+    # -- the patterns
+
+    def request(
+        self,
+        payload: bytes,
+        *,
+        to: str | Executor | None = None,
+        timeout: float = TIMEOUT_S,
+        idempotent: bool = False,
+        key: str | bytes | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+    ) -> bytes:
+        """Ask one executor: any, or that which ``to`` names, by its id or as :attr:`members` has it.
+
+        It is :meth:`iris_py.Node.request`, with its arguments and errors.
+        """
+        return self._node.request(self._target(to), payload, timeout=timeout, idempotent=idempotent, key=key, headers=headers)
+
+    def broadcast(self, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+        """Tell every executor; return to how many it was sent. It is :meth:`iris_py.Node.broadcast`."""
+        return self._node.broadcast(self._name, payload, headers=headers)
+
+    def survey(
+        self,
+        payload: bytes,
+        *,
+        timeout: float = SURVEY_TIMEOUT_S,
+        stop_after: int | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+    ) -> iris.Survey:
+        """Ask every executor; loop over it, or ``wait()`` for all replies. It is :meth:`iris_py.Node.survey`."""
+        return self._node.survey(self._name, payload, timeout=timeout, stop_after=stop_after, headers=headers)
+
+    def tunnel(
+        self,
+        *,
+        to: str | Executor | None = None,
+        timeout: float = OPEN_TIMEOUT_S,
+        window_bytes: int = WINDOW_BYTES,
+        headers: Mapping[str, HeaderValue] | None = None,
+    ) -> iris.Tunnel:
+        """Open a tunnel to one executor: any, or that which ``to`` names. It is :meth:`iris_py.Node.tunnel`."""
+        return self._node.tunnel(self._target(to), timeout=timeout, window_bytes=window_bytes, headers=headers)
+
+    # -- who is there
+
+    def wait(self, count: int | None = None, *, timeout: float = 30.0) -> dict[str, Executor]:
+        """Wait for executors; return :attr:`members`.
+
+        Args:
+            count: For how many members; by default for all executors that Spark has and is not removing, and at least one.
+            timeout: Seconds to wait at most.
+
+        Raises:
+            ExecutorsMissing: The time ran out; it says which executors are no members, and why.
+            IrisError: The Spark application has ended.
+            NodeClosed: The cluster was closed.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            if self._is_closed:
+                raise NodeClosed
+            members, live = self.members, self._application.executors()
+            lacking = [executor for executor in live if executor not in members]
+            if lacking:
+                leaving = self._application.leaving(lacking)
+                lacking = [executor for executor in lacking if executor not in leaving]
+            if (members and not lacking) if count is None else len(members) >= count:
+                return members
+            if time.monotonic() > deadline:
+                raise ExecutorsMissing(self._name, timeout, list(members), self._reconciler.reasons(lacking), count)
+            time.sleep(LOOK_INTERVAL_S)
+
+    def update(self, handler: AnyHandler, *, timeout: float = UPDATE_TIMEOUT_S) -> int:
+        """Replace the handler; when this returns every member runs the new one, and so will those that come.
+
+        Requests that wait at an executor are the first that the new handler is given; those that run end with the old one.
+        Arguments of the constructor, such as ``concurrency``, stay. Where a member cannot load the handler it goes on with the
+        one that it has. One that no member can load is given up; otherwise those that lack it, and those that come, are given
+        it, and who of them cannot load it runs the newest one that every executor has loaded.
+
+        Args:
+            handler: As for the constructor.
+            timeout: Seconds that executors have to load it.
+
+        Returns:
+            Its generation.
+
+        Raises:
+            UpdateFailed: Some executors cannot load it, or did not answer; it says which generation runs where.
+            ConfigurationError: It cannot be pickled.
+            MessageTooLarge: It is larger than a message may be.
+            NodeClosed: The cluster was closed.
+        """
+        blob = pickle_handler(handler)
+        self._check_size(blob)
+        with self._updating:
+            if self._is_closed:
+                raise NodeClosed
+            with self._lock:
+                self._newest += 1
+                before = (self._sound.generation, self._sound.blob)
+                order = replace(self._order, generation=self._newest, blob=blob, before=before)
+            failures, generations = self._spread(order, timeout)
+            self._reconciler.hurry()
+        if failures:
+            raise UpdateFailed(self._name, order.generation, failures, generations, self._order.generation)
+        return order.generation
+
+    def _spread(self, order: Order, timeout: float) -> tuple[dict[str, str], dict[str, int]]:
+        """Give all members a handler, and newcomers from then on, unless every member has refused it.
+
+        Returns:
+            Why some did not take it, and which generation each member runs then.
+        """
+        asked: list[_Entry] = []
+        failures: dict[str, str] = {}
+        refusals: set[str] = set()
+        while True:
+            with self._lock:
+                entries = [entry for entry in self._entries.values() if entry not in asked and _is_in_view(entry)]
+                if not entries:  # those that are greeted from now on are given it before they are members
+                    members = {each.executor.id: each.executor for each in self._entries.values() if _is_in_view(each)}
+                    generations = {key: executor.generation for key, executor in members.items()}
+                    if not refusals or not refusals.issuperset(members):
+                        self._order = order
+                    if failures or asked:
+                        self._note_loading(order, is_loaded=not failures)
+                    return failures, generations
+                for entry in entries:
+                    entry.delay_s = RETRY_S
+            failures |= self._send_updates(order, entries, timeout, refusals)
+            asked += entries
+
+    # -- the end
+
+    def close(self) -> None:
+        """Take leave of the agents, which end if they serve nothing else, and close the driver's node. Harmless if repeated."""
+        with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._reconciler.stop()
+            with contextlib.suppress(IrisError):
+                self._dismiss()
+            self._close_node()
+            _unregister(self)
+
+    stop = close
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- agents
+
+    def _target(self, to: str | Executor | None) -> str:
+        return self._name if to is None else own_name(self._name, to.id if isinstance(to, Executor) else to)
+
+    def _check_size(self, blob: bytes) -> None:
+        size, limit = len(blob) + OVERHEAD_BYTES, self._node.max_message_bytes
+        if size > limit:
+            raise MessageTooLarge(size, limit)
+
+    def _close_node(self) -> None:
+        if self._is_own:
+            self._node.close(timeout=0.0)
+
+    def _make_task(self) -> Any:  # noqa: ANN401 - a function for Spark
+        return ensure_task(pickle.dumps((self._token, self._order)))
+
+    def _command(self, verb: bytes, executor: str, node: str, order: Order, content: bytes, timeout: float) -> _Reply:
+        name = control_name(self._name, executor, self._instance)
+        sealed = seal_order(self._token, verb, node, order.generation, content)
+        return self._node.request_future(name, sealed, timeout=timeout, idempotent=verb != BYE)  # who is gone needs none
+
+    def _greet(self, row: Mapping[str, Any]) -> str | None:
+        """Find an agent in the network that a task has found on its executor, and note it as a member."""
+        executor, node = row["executor"], row["node"]
+        deadline = time.monotonic() + UPDATE_TIMEOUT_S
+        order, verb, content, timeout = self._order, GREET, b"", GREET_TIMEOUT_S
+        running = refused = 0  # generations: what the executor runs, and what it cannot load
+        with self._lock:
+            self._greeted[executor] = node  # before it is, so that close() leaves nobody out
+        while not self._is_closed and time.monotonic() < deadline:
+            try:
+                running = json.loads(self._command(verb, executor, node, order, content, timeout).result())["generation"]
+            except RemoteError as exc:
+                if not running:
+                    return exc.text
+                refused = order.generation
+                logger.warning(
+                    "executor %s runs generation %d of the handler, not %d: %s", executor, running, refused, exc.text
+                )
+            except NodeClosed as exc:  # by this program, if it is the program's own
+                self._reconciler.stop()
+                return str(exc)
+            except IrisError as exc:
+                where = f"its agent runs (process {row['pid']} at {row['host']}), and cannot be asked from here"
+                return f"{where}: {exc} Check that executors can dial {self._node.address} or seeds=, with the same secret."
+            with self._lock:
+                order = self._order
+                if running >= order.generation or refused == order.generation:
+                    self._note_loading(order, is_loaded=running >= order.generation)
+                    found = Executor(executor, row["host"], row["pid"], node, running)
+                    view = self._node.members(control_name(self._name, executor, self._instance))
+                    self._entries[executor] = _Entry(found, view, time.monotonic() + RETRY_S)
+                    return None
+            # The handler was replaced since the task began, or its executor cannot load it.
+            verb, content, timeout = UPDATE, order.blob, UPDATE_TIMEOUT_S
+        return "its handler was replaced again and again"
+
+    def _note_loading(self, order: Order, *, is_loaded: bool) -> None:
+        """Note whether executors could load a handler; with the lock."""
+        if not is_loaded:
+            self._unsound.add(order.generation)
+            if self._sound.generation == order.generation and order.before is not None:
+                self._sound = replace(order, generation=order.before[0], blob=order.before[1], before=None)
+        elif order.generation not in self._unsound and order.generation > self._sound.generation:
+            self._sound = order
+
+    def _update_laggards(self) -> None:
+        """With each look: forget who is gone, and give the handler of today to whoever has an older one."""
+        live, now = set(self._application.executors()), time.monotonic()
+        with self._lock:
+            order = self._order
+            for key in [key for key, entry in self._entries.items() if key not in live and not _is_in_view(entry)]:
+                del self._entries[key]
+                self._greeted.pop(key, None)
+            entries = self._entries.values()
+            lagging = [each for each in entries if each.executor.generation < order.generation and each.next_s <= now]
+        if lagging:
+            self._reconciler.submit(self._update_again, order, lagging)
+
+    def _update_again(self, order: Order, lagging: list[_Entry]) -> None:
+        if self._updating.acquire(blocking=False):  # else update() is at it
+            try:
+                self._send_updates(order, lagging, UPDATE_TIMEOUT_S, set())
+            finally:
+                self._updating.release()
+
+    def _send_updates(self, order: Order, entries: list[_Entry], timeout: float, refusals: set[str]) -> dict[str, str]:
+        """Give members a handler; return why some did not take it. Those that cannot load it are added to ``refusals``."""
+        asked = [
+            (entry, self._command(UPDATE, entry.executor.id, entry.executor.node, order, order.blob, timeout))
+            for entry in entries
+            if _is_in_view(entry)
+        ]
+        failures = {}
+        for entry, future in asked:
+            executor = entry.executor
+            entry.next_s = time.monotonic() + entry.delay_s
+            entry.delay_s = min(2 * entry.delay_s, RETRY_S_MAX)
+            try:
+                future.result()
+            except (NoMembers, MemberLost, iris_py.RequestTimeout, iris_py.Overloaded) as exc:
+                if _is_in_view(entry):
+                    failures[executor.id] = str(exc)
+                continue
+            except RemoteError as exc:
+                failures[executor.id] = exc.text
+                refusals.add(executor.id)
+                continue
+            with self._lock:
+                entry.executor = replace(executor, generation=max(order.generation, entry.executor.generation))
+        return failures
+
+    def _dismiss(self) -> None:
+        """Say bye to all agents."""
+        with self._lock:
+            order, greeted = self._order, dict(self._greeted)
+        asked = [self._command(BYE, executor, node, order, b"", BYE_TIMEOUT_S) for executor, node in greeted.items()]
+        concurrent.futures.wait(asked, BYE_TIMEOUT_S)
+
+
+_Reply = concurrent.futures.Future[bytes]
+
+#: The clusters that are open in this process, by application and name; and the tokens of applications.
+_open: dict[tuple[str, str], ExecutorCluster] = {}
+_tokens: dict[str, bytes] = {}
+_register_lock = threading.Lock()
+
+
+def _token_of(application: str) -> bytes:
+    """Return the token of an application: one for all of its clusters, as its agents serve all of them."""
+    with _register_lock:
+        return _tokens.setdefault(application, os.urandom(TOKEN_BYTES))
+
+
+def _register(cluster: ExecutorCluster) -> None:
+    with _register_lock:
+        key = (cluster._application.id, cluster.name)
+        if key in _open:
+            raise ConfigurationError(f"there is an ExecutorCluster {cluster.name!r} already. Close it, or use another name.")
+        if not _open:
+            atexit.unregister(_close_all)
+            atexit.register(_close_all)  # now, so that it comes before the nodes are closed
+        _open[key] = cluster
+
+
+def _unregister(cluster: ExecutorCluster) -> None:
+    with _register_lock:
+        _open.pop((cluster._application.id, cluster.name), None)
+
+
+def _close_all() -> None:
+    for cluster in list(_open.values()):
+        cluster.close()
+
+
+def _is_in_view(entry: _Entry) -> bool:
+    return any(member.id == entry.executor.node for member in entry.view)

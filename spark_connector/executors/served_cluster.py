@@ -1,0 +1,288 @@
+"""One cluster that an agent serves: its handler of today, and the orders that replace it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import io
+import json
+import logging
+import os
+import pickle
+import platform
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from typing import TYPE_CHECKING, Any, cast
+
+from iris_py import Handler
+from iris_py.sync.handlers import adapt, default_concurrency
+from spark_connector.errors import AgentFailed, OrderRefused
+from spark_connector.executors.orders import BYE, GREET, UPDATE, control_name, open_order, own_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from iris_py import Membership, Message, Node, Request, Tunnel
+    from iris_py.sync.background import Background
+    from iris_py.sync.handlers import AnyHandler
+    from spark_connector.executors.orders import Order
+    from spark_connector.executors.spawn import Launch
+
+__all__ = ["Hosted"]
+
+logger = logging.getLogger("spark_connector")
+
+#: How long the driver has to greet an agent that serves a new cluster. It does so as soon as the Spark job is done that started
+#: the agent; if it does not, it was closed meanwhile, or is in another network, and nobody would ever say bye.
+GREET_TIMEOUT_S = 60.0
+#: How long handlers that run may go on when the agent leaves.
+LEAVE_TIMEOUT_S = 0.5
+#: The module that pickles of handlers name.
+CLOUDPICKLE = "pyspark.cloudpickle.cloudpickle"
+
+
+class Switch(Handler):
+    """Hands everything to the handler of today: from one call to the next it is another one, and no request is lost between.
+
+    Attributes:
+        is_heard: Whether it takes broadcasts: one of two that are registered at the same time must not.
+    """
+
+    def __init__(self, handler: object) -> None:
+        self.is_heard = True
+        self.handler = handler
+
+    @property
+    def handler(self) -> object:
+        """Who does the work: a :class:`Handler`, or a function for requests."""
+        return self._handler
+
+    @handler.setter
+    def handler(self, handler: object) -> None:
+        self._handler = handler
+        self._on_request: Callable[[Request], Any] = (
+            handler.on_request if isinstance(handler, Handler) else cast("Any", handler)
+        )
+
+    async def on_request(self, request: Request) -> bytes:
+        reply = self._on_request(request)
+        return cast("bytes", await reply if inspect.isawaitable(reply) else reply)
+
+    async def on_survey(self, request: Request) -> bytes | None:
+        if isinstance(self._handler, Handler):
+            return await self._handler.on_survey(request)
+        return await self.on_request(request)
+
+    async def on_broadcast(self, message: Message) -> None:
+        if not self.is_heard:
+            return
+        if isinstance(self._handler, Handler):
+            await self._handler.on_broadcast(message)
+        else:
+            logger.warning("a broadcast to %r was dropped: the handler is a function, for requests only", message.cluster)
+
+
+class TunnelSwitch(Switch):
+    """The same for a handler that serves tunnels."""
+
+    async def on_tunnel(self, tunnel: Tunnel) -> None:
+        await cast("Handler", self._handler).on_tunnel(tunnel)
+
+
+class Hosted:
+    """One cluster that this agent serves, as an order says.
+
+    Args:
+        launch: What the agent was told when it started.
+        node: Its node in the network of the cluster.
+        order: What is to be served.
+        background: The event loop that it runs in.
+        drop: Called when the cluster is to be left for good.
+
+    Attributes:
+        generation: Of the handler that runs; 0 before there is one.
+        refused: How many orders were refused.
+    """
+
+    def __init__(
+        self, launch: Launch, node: Node, order: Order, background: Background, drop: Callable[[Hosted], object]
+    ) -> None:
+        self.order = order
+        self.node = node
+        self.generation = 0
+        self.refused = 0
+        self._launch = launch
+        self._background = background
+        self._drop = drop
+        self._blob = b""
+        self._switch: Switch | None = None
+        self._memberships: list[Membership] = []
+        self._control: Membership | None = None
+        self._changing = asyncio.Lock()
+        self._greeting: asyncio.TimerHandle | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Serve the cluster; when this returns everybody knows.
+
+        Raises:
+            AgentFailed: The handler cannot be loaded here.
+            IrisError: An argument is wrong.
+        """
+        name, executor = self.order.name, self._launch.executor.id
+        self._greeting = asyncio.get_running_loop().call_later(GREET_TIMEOUT_S, self._miss_greeting)
+        await self._begin()
+        self._control = await self.node.join(control_name(name, executor, self.order.instance), self._take_order)
+
+    async def refresh(self, order: Order) -> None:
+        """Run the handler of a newer order; if it cannot be loaded, go on with the one that runs, which the driver will see."""
+        try:
+            await self.update(order.generation, order.blob)
+        except AgentFailed as exc:
+            logger.warning("%r goes on with generation %d of its handler: %s", order.name, self.generation, exc)
+
+    def describe(self) -> dict[str, Any]:
+        """Say who this is."""
+        return {
+            "executor": self._launch.executor.id,
+            "host": platform.node(),
+            "pid": os.getpid(),
+            "jvm": self._launch.executor.pid,
+            "node": self.node.id,
+            "generation": self.generation,
+            "refused": self.refused,
+        }
+
+    async def update(self, generation: int, blob: bytes) -> None:
+        """Run another handler from now on, unless it is the one that runs.
+
+        Raises:
+            OrderRefused: There is a newer one.
+            AgentFailed: It cannot be loaded here.
+        """
+        async with self._changing:
+            if generation < self.generation or (generation == self.generation and blob != self._blob):
+                raise OrderRefused(f"generation {generation} is older than {self.generation}, which runs")
+            if generation == self.generation:
+                return
+            handler = await self._background.in_thread(_load, blob)  # its imports must not hold up the node
+            await self._run(handler)
+            self._blob, self.generation = blob, generation
+            logger.info("%r runs generation %d of its handler", self.order.name, generation)
+
+    async def leave(self) -> None:
+        """Leave the cluster; requests that run have a moment to end."""
+        if self._greeting is not None:
+            self._greeting.cancel()
+        memberships = [*self._memberships, *filter(None, [self._control])]
+        await asyncio.gather(*(membership.leave(timeout=LEAVE_TIMEOUT_S) for membership in memberships))
+
+    # --
+
+    async def _begin(self) -> None:
+        """Run the handler of the order, or the one before if this executor cannot load it."""
+        try:
+            await self.update(self.order.generation, self.order.blob)
+        except AgentFailed as exc:
+            if self.order.before is None:
+                raise
+            logger.warning(
+                "%r does not begin with generation %d of its handler: %s", self.order.name, self.order.generation, exc
+            )
+            await self.update(*self.order.before)
+
+    async def _run(self, handler: AnyHandler) -> None:
+        """Let calls go to another handler."""
+        options = dict(self.order.options)
+        adapted = adapt(handler, self._background, inline=bool(options.get("inline")))
+        serves_tunnels = isinstance(adapted, Handler) and type(adapted).on_tunnel is not Handler.on_tunnel
+        kind = TunnelSwitch if serves_tunnels else Switch
+        if type(self._switch) is kind:
+            self._switch.handler = adapted
+            return
+        # Who asks for a tunnel is told by the registration whether there are any. So this takes another one.
+        old, switch = self._switch, kind(adapted)
+        switch.is_heard = old is None
+        if options.get("concurrency") is None:
+            options["concurrency"] = default_concurrency(handler)
+        options.pop("inline", None)  # the switch awaits; an inline function is called by it, in the event loop
+        left = self._memberships
+        names = (own_name(self.order.name, self._launch.executor.id), self.order.name)
+        self._memberships = [await self.node.join(name, switch, **options) for name in names]
+        if old is not None:
+            old.handler = adapted  # what still comes to the registration that ends
+            old.is_heard, switch.is_heard = False, True
+        self._switch = switch
+        for membership in left:
+            leaving = asyncio.create_task(membership.leave())
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+
+    async def _take_order(self, request: Request) -> bytes:
+        """Do what the driver says, and what nobody else says."""
+        try:
+            token = self._launch.token
+            assert token is not None, "an agent that nobody has adopted serves nothing"
+            verb, generation, content = open_order(token, self.node.id, request.payload)
+            if verb == UPDATE:
+                await self.update(generation, content)
+            elif verb == GREET and self._greeting is not None:
+                self._greeting.cancel()
+            elif verb == BYE:
+                asyncio.get_running_loop().call_soon(self._drop, self)  # this request is answered before
+        except OrderRefused as exc:
+            self.refused += 1
+            logger.warning("an order from node %s to %r was refused: %s", request.source, self.order.name, exc.reason)
+            raise
+        return json.dumps(self.describe()).encode()
+
+    def _miss_greeting(self) -> None:
+        logger.warning("the driver of %r did not greet this agent within %g s; leaving", self.order.name, GREET_TIMEOUT_S)
+        self._drop(self)
+
+
+def _load(blob: bytes) -> AnyHandler:
+    try:
+        return cast("AnyHandler", _Unpickler(io.BytesIO(blob)).load())  # authenticated, from the driver of the application
+    except MemoryError:
+        raise AgentFailed(
+            "the handler cannot be loaded on the executor: there is no memory. "
+            "Raise spark.executor.pyspark.memory, if it is set: it limits the agent too."
+        ) from None
+    except Exception as exc:
+        raise AgentFailed(
+            f"the handler cannot be loaded on the executor: {type(exc).__name__}: {exc}. Install what it needs there, "
+            "or send it along: pyspark.cloudpickle.register_pickle_by_value(module)."
+        ) from exc
+
+
+class _Unpickler(pickle.Unpickler):
+    """Unpickles without importing all of PySpark, which is a quarter of a second and 10 MB, unless the handler needs it.
+
+    A pickle of cloudpickle names a module below ``pyspark`` that imports nothing of it. Its usual import begins at the top; and
+    where PySpark is an archive of sources, as Spark has it, compiling it takes a second more.
+    """
+
+    def find_class(self, module_name: str, global_name: str) -> Any:  # noqa: ANN401 - whatever has that name
+        if module_name == CLOUDPICKLE and (module := _import_cloudpickle()) is not None:
+            return getattr(module, global_name)
+        return super().find_class(module_name, global_name)
+
+
+def _import_cloudpickle() -> ModuleType | None:
+    """Return the module of that name, imported without the packages above it; None if that cannot be.
+
+    It is the one module for everybody: whoever imports PySpark later gets it as a part of that, with what it knows of the
+    classes that it has made. It is imported with the first handler of the process, so nobody imports PySpark meanwhile.
+    """
+    if CLOUDPICKLE not in sys.modules and "pyspark" not in sys.modules:
+        spec = find_spec("pyspark")
+        for name in (CLOUDPICKLE.rpartition(".")[0], CLOUDPICKLE):
+            spec = spec and PathFinder.find_spec(name, spec.submodule_search_locations)
+        if spec is not None and spec.loader is not None:
+            module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            sys.modules[CLOUDPICKLE] = module  # now, as there may be too little memory for it
+    return sys.modules.get(CLOUDPICKLE)

@@ -1,0 +1,437 @@
+"""The Iris node of a Spark executor, as the tasks beside it use it: :func:`local_agent`."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import math
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from iris_py import ConfigurationError, Member, MessageTooLarge, NodeClosed, Statistics
+from spark_connector.errors import AgentUnavailable
+from spark_connector.local import frames
+from spark_connector.local.calls import lost_if_closed
+from spark_connector.local.connection import Connection, NotSent
+from spark_connector.local.frames import Returned, header_of
+from spark_connector.local.streams import GRACE_S, LocalMembers, LocalSubscription, LocalSurvey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self, TypeGuard
+
+    from iris_py.api.request import OnFull
+    from iris_py.wire.headers import HeaderValue
+    from spark_connector.local.frames import Command, Reply, Welcome
+
+__all__ = ["LocalAgent", "local_agent"]
+
+#: How long a task waits for an agent that is not there yet, or was lost: longer than Spark takes to start one.
+TIMEOUT_S = 10.0
+#: The file in the directory of an agent.
+SOCKET_NAME = "socket"
+#: The defaults of the node's own methods.
+REQUEST_TIMEOUT_S = 5.0
+SURVEY_TIMEOUT_S = 1.0
+QUEUE_MESSAGES = 65_536
+QUEUE_BYTES = 64 * 1024 * 1024
+
+Result = TypeVar("Result")
+
+
+def local_agent(*, timeout: float = TIMEOUT_S) -> LocalAgent:
+    """Return the Iris node of the executor that runs this task: that of the agent of an :class:`ExecutorCluster`.
+
+    Every task of the executor uses the same node, so a task that asks needs neither a secret nor seeds, and no time to join the
+    network. All tasks that run in one process share one connection, and so does whoever calls this again.
+
+    Args:
+        timeout: How many seconds to wait for an agent that has not started yet, now and when it was lost.
+
+    Raises:
+        AgentUnavailable: There is none, or it is of another release.
+        ConfigurationError: This is no Spark task.
+    """
+    return connected(_socket_path(), timeout)
+
+
+class LocalAgent:
+    """The node of this executor, as :func:`local_agent` returns it. All methods may be called from every thread.
+
+    They are those of :class:`iris_py.sync.Node`, with the same arguments and errors, but for these: a task serves no cluster
+    (``join``), opens no tunnel, and subscribes without a callback. Each waits until it is done, so none is for a thread in
+    which an event loop runs, but :meth:`request_future`. Besides the errors of the node there are two. :exc:`AgentLost` is
+    raised by what was under way when the agent ended; the next call waits for its successor. :exc:`AgentUnavailable` says that
+    none came.
+
+    What was forked from a process begins afresh: it has a connection of its own, and no subscription, survey or future of the
+    other one.
+    """
+
+    def __init__(self, path: Path, timeout: float = TIMEOUT_S) -> None:
+        """Prepare to use the agent with a socket; for :func:`local_agent`, which finds it. Connects when it is first used."""
+        self._path = path
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        _all.add(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<LocalAgent at {self._path}>"
+
+    # -- what it is
+
+    @property
+    def id(self) -> str:
+        """The id of its node: 32 hexadecimal digits."""
+        return self._welcome().id
+
+    @property
+    def address(self) -> str:
+        """The ``host:port`` that other nodes dial."""
+        return self._welcome().address
+
+    @property
+    def zone(self) -> str:
+        """Where its node says it is."""
+        return self._welcome().zone
+
+    @property
+    def network(self) -> str:
+        """The name of the network."""
+        return self._welcome().network
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest payload that it sends."""
+        return self._welcome().max_message_bytes
+
+    def nodes(self) -> tuple[Member, ...]:
+        """Return every node of the network that this one knows, itself first. See :meth:`iris_py.Node.nodes`."""
+        return tuple(Member(**each) for each in self._value(frames.Nodes(), GRACE_S))
+
+    @property
+    def network_size(self) -> int:
+        """About how many nodes the network has. See :attr:`iris_py.Node.network_size`."""
+        return int(self._value(frames.Surroundings(), GRACE_S)[0])
+
+    def unreached_seeds(self) -> dict[str, str]:
+        """Return the seeds where no node of the network answers. See :meth:`iris_py.Node.unreached_seeds`."""
+        return dict(self._value(frames.Surroundings(), GRACE_S)[1])
+
+    def statistics(self) -> Statistics:
+        """Return what the node has done since it started, for whatever task. See :meth:`iris_py.Node.statistics`."""
+        return Statistics(**self._value(frames.Statistics(), GRACE_S))
+
+    def members(self, cluster: str) -> LocalMembers:
+        """Return the live view of a cluster's members; call its ``wait`` until the first view has surely arrived.
+
+        Raises:
+            ConfigurationError: The name is wrong.
+        """
+
+        def look(waits: bool) -> tuple[Member, ...]:
+            found = self._value(frames.Members(cluster, waits), None if waits else GRACE_S)
+            return tuple(Member(**each) for each in found)
+
+        members = LocalMembers(cluster, look)
+        len(members)  # this raises if the name is wrong, and begins to watch the cluster if it is not
+        return members
+
+    # -- clusters
+
+    def request(
+        self,
+        cluster: str,
+        payload: bytes,
+        *,
+        timeout: float = REQUEST_TIMEOUT_S,
+        idempotent: bool = False,
+        key: str | bytes | None = None,
+        prefer: str | None = None,
+        require: str | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+        on_full: OnFull = "wait",
+        retry_failed: bool = False,
+    ) -> bytes:
+        """Ask one member of a cluster, and return its reply. See :meth:`iris_py.Node.request`.
+
+        To wait for a lost agent counts as a part of the time.
+        """
+        command = frames.Request(cluster, timeout, idempotent, key, prefer, require, _plain(headers), on_full, retry_failed)
+        return self._call(command, payload, timeout)[1]
+
+    def request_future(
+        self,
+        cluster: str,
+        payload: bytes,
+        *,
+        timeout: float = REQUEST_TIMEOUT_S,
+        idempotent: bool = False,
+        key: str | bytes | None = None,
+        prefer: str | None = None,
+        require: str | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+        on_full: OnFull = "wait",
+        retry_failed: bool = False,
+    ) -> Future[bytes]:
+        """Ask as :meth:`request` does, without waiting for the reply, so that many requests are under way at once.
+
+        It waits while as many are under way as the agent takes from one process, 1,024. To wait for a single future
+        costs more time than :meth:`request`, as another thread reads its reply.
+
+        Returns:
+            A future of the reply. To cancel it cancels the request. It holds every error of the node; those of sending, such
+            as :exc:`MessageTooLarge`, are raised here.
+        """
+        command = frames.Request(cluster, timeout, idempotent, key, prefer, require, _plain(headers), on_full, retry_failed)
+        header, content, limit_s = _header(command), _content(payload), _limit(timeout)
+        return self._with_connection(lambda connection: connection.submit(header, content, limit_s), timeout, content)
+
+    def broadcast(self, cluster: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+        """Send a message to every member of a cluster; return to how many. See :meth:`iris_py.Node.broadcast`."""
+        return _count(self._call(frames.Broadcast(cluster, _plain(headers)), payload, None)[0])
+
+    def survey(
+        self,
+        cluster: str,
+        payload: bytes,
+        *,
+        timeout: float = SURVEY_TIMEOUT_S,
+        stop_after: int | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+    ) -> LocalSurvey:
+        """Ask every member of a cluster; what has come in time is the result. See :meth:`iris_py.Node.survey`."""
+        command = frames.Survey(cluster, timeout, stop_after, _plain(headers))
+        header, content = _header(command), bytes(_content(payload))  # it is asked later
+        limit_s = _limit(timeout)
+
+        def begin() -> tuple[Connection, int]:
+            _refuse_event_loops()
+            return self._with_connection(
+                lambda connection: (connection, connection.open(header, content, limit_s)), timeout, content
+            )
+
+        return LocalSurvey(begin, limit_s)
+
+    # -- topics
+
+    def publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+        """Send a message to every subscriber of a topic, waiting for room. See :meth:`iris_py.Node.publish`."""
+        return _count(self._call(frames.Publish(topic, _plain(headers), True), payload, None)[0])
+
+    def try_publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+        """Send a message to every subscriber of a topic at once, or not at all. See :meth:`iris_py.Node.try_publish`."""
+        return _count(self._call(frames.Publish(topic, _plain(headers), False), payload, GRACE_S)[0])
+
+    def subscribe(
+        self,
+        pattern: str,
+        *,
+        policy: str = "drop_oldest",
+        queue_messages: int = QUEUE_MESSAGES,
+        queue_bytes: int = QUEUE_BYTES,
+    ) -> LocalSubscription:
+        """Subscribe to topics. The queue, and what its policy does, are the agent's. See :meth:`iris_py.Node.subscribe`."""
+        _refuse_event_loops()
+        header = _header(frames.Subscribe(pattern, policy, queue_messages, queue_bytes))
+        connection, number = self._with_connection(
+            lambda connection: (connection, connection.open(header, b"", None)), None, b""
+        )
+        return LocalSubscription(connection, number, pattern, policy)
+
+    # -- the end
+
+    def close(self) -> None:
+        """End the connection: what is under way is cancelled, subscriptions end. Another call makes another one."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close("this process has closed the connection")
+                self._connection = None
+
+    # -- for the parts of it
+
+    def _disown(self) -> None:
+        self._lock = threading.Lock()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disown()
+
+    def _connect(self, timeout: object = None) -> Connection:
+        """Return the connection; makes one if there is none, or it has ended."""
+        connection = self._connection
+        if connection is not None and not connection.is_over:
+            return connection
+        limit_s = min(self._timeout, timeout) if _is_time(timeout) else self._timeout
+        if not self._lock.acquire(timeout=limit_s):
+            raise AgentUnavailable(str(self._path), f"another thread still waits for it after {limit_s:g} s")
+        try:
+            connection = self._connection
+            if connection is None or connection.is_over:
+                connection = self._connection = Connection(self._path, limit_s)
+            return connection
+        finally:
+            self._lock.release()
+
+    def _with_connection(self, use: Callable[[Connection], Result], timeout: object, content: bytes | memoryview) -> Result:
+        """Use a connection; a second one, if the first had ended before that."""
+        for _ in range(2):
+            connection = self._connect(timeout)
+            limit = connection.welcome.max_message_bytes
+            if len(content) > limit:
+                raise MessageTooLarge(len(content), limit)
+            try:
+                return use(connection)
+            except NotSent:
+                continue
+            except NodeClosed as exc:
+                raise lost_if_closed(exc, self._path) from None
+        raise AgentUnavailable(str(self._path), "it ends again and again")
+
+    def _call(self, command: Command, payload: bytes, timeout: object) -> tuple[Reply, bytes]:
+        _refuse_event_loops()
+        header, content, limit_s = _header(command), _content(payload), _limit(timeout)
+        return self._with_connection(lambda connection: connection.call(header, content, limit_s), timeout, content)
+
+    def _value(self, command: Command, timeout: float | None) -> Any:  # noqa: ANN401 - whatever the command asks for
+        reply, _payload = self._call(command, b"", timeout)
+        assert isinstance(reply, Returned)
+        return reply.value
+
+    def _welcome(self) -> Welcome:
+        return self._look().welcome
+
+    def _look(self) -> Connection:
+        """Return the connection, or another one if its agent has ended meanwhile, which calls find out by themselves."""
+        connection = self._connection
+        if connection is not None:
+            connection.look()
+        return self._connect()
+
+
+# -- one for each socket and process
+
+_agents: dict[Path, LocalAgent] = {}
+_lock = threading.Lock()
+_all: weakref.WeakSet[LocalAgent] = weakref.WeakSet()
+
+
+def connected(path: Path, timeout: float) -> LocalAgent:
+    """Return the agent with a socket, connected; the same one at each call.
+
+    Raises:
+        AgentUnavailable: There is none.
+        ConfigurationError: The timeout is wrong.
+    """
+    if not _is_time(timeout):
+        raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
+    with _lock:
+        agent = _agents.get(path)
+        if agent is None:
+            agent = _agents[path] = LocalAgent(path)
+    agent._timeout = timeout
+    agent._look()
+    return agent
+
+
+def _handle_fork() -> None:
+    """This is the child of a fork: what the parent has is the parent's, and its threads are not here."""
+    global _lock
+    _lock = threading.Lock()
+    for agent in list(_all):
+        agent._disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_handle_fork)
+
+
+def _socket_path() -> Path:
+    """Return where the agent of this executor has its socket.
+
+    Raises:
+        ConfigurationError: This is no Spark task.
+    """
+    pyspark = sys.modules.get("pyspark")
+    if pyspark is None or pyspark.TaskContext.get() is None:
+        raise ConfigurationError(
+            "local_agent() is for Spark tasks, and this is none. On the driver use the methods of the ExecutorCluster; "
+            "elsewhere make a node with iris_py.connect()."
+        )
+    directory: Path = importlib.import_module("spark_connector.executors.spawn").agent_directory()
+    return directory / SOCKET_NAME
+
+
+# -- arguments
+
+
+def _is_time(timeout: object) -> TypeGuard[float]:
+    return isinstance(timeout, int | float) and not isinstance(timeout, bool) and 0 < timeout < math.inf
+
+
+def _limit(timeout: object) -> float | None:
+    """Return how long the answer to a call of such a timeout is waited for. That of a wrong one comes at once."""
+    return timeout + GRACE_S if _is_time(timeout) else None
+
+
+def _plain(headers: Mapping[str, HeaderValue] | None) -> object:
+    return dict(headers) if isinstance(headers, Mapping) else headers
+
+
+def _header(command: Command) -> bytes:
+    try:
+        header = header_of(command)
+    except (TypeError, ValueError, OverflowError) as exc:
+        raise ConfigurationError(f"an argument cannot be sent to the agent: {exc}. Correct it.") from None
+    if len(header) > frames.HEADER_BYTES_MAX:
+        raise ConfigurationError(
+            f"the arguments take {len(header)} bytes beside the payload, and at most {frames.HEADER_BYTES_MAX} are sent. "
+            "Put what is large into the payload."
+        )
+    return header
+
+
+def _content(payload: object) -> bytes | memoryview:
+    """Return a payload such that its length is its size; it is not copied.
+
+    Raises:
+        TypeError: It is not bytes-like.
+    """
+    if isinstance(payload, bytes):
+        return payload
+    if isinstance(payload, bytearray | memoryview):
+        view = memoryview(payload)
+        return view.cast("B") if view.contiguous else bytes(view)
+    raise TypeError(f"a payload is bytes, not {type(payload).__qualname__}; encode it first")
+
+
+def _count(reply: Reply) -> int:
+    assert isinstance(reply, Returned)
+    return int(reply.value)
+
+
+def _refuse_event_loops() -> None:
+    """Raise if an event loop runs in this thread, as :mod:`iris_py.sync` does: to wait here would stop it."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise ConfigurationError(
+        "a local agent waits, and an event loop runs in this thread, which would stand still. "
+        "Use request_future() with asyncio.wrap_future(), or call this in another thread, as with asyncio.to_thread()."
+    )

@@ -1,0 +1,471 @@
+"""The task's end of the socket to the agent of its executor, shared by all threads of the process.
+
+Theory of operation. *Who waits, reads* (leader and followers). A thread that has sent a call and finds nobody reading becomes
+the leader: it reads frames and hands each to the call that it answers, until its own has been answered; then it leaves the lead
+to one of the threads that wait. So a thread that is alone sends and reads itself, which takes no change of threads, and many
+threads need one reader at a time. Nobody waits for what ``submit`` returns, so a thread of its own takes the lead while there
+are such futures; it also ends them, as what is called then is the user's, and must hold up no reading.
+
+Whoever writes holds the lock of writing, and reads too when the socket takes nothing more: the agent stops reading while its
+answers are not read, and each would wait for the other.
+
+A frame that was cut off by an error or an interrupt, in either direction, leaves nothing that could be understood after it, so
+that ends the connection. What is under way fails then, and the next call makes another connection.
+"""
+
+from __future__ import annotations
+
+import itertools
+import select
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from spark_connector.errors import AgentLost, AgentUnavailable
+from spark_connector.local import frames
+from spark_connector.local.calls import Call, FutureCall, lost_if_closed
+from spark_connector.local.frames import Cancel, FrameReader, MalformedFrame, encode_frame, header_of
+from spark_connector.local.handshake import READ_BYTES, connect
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from spark_connector.local.frames import Reply
+
+__all__ = ["Connection", "NotSent"]
+
+#: How often a thread that reads or writes looks whether its time is over (seconds).
+TICK_S = 1.0
+
+_TICK = struct.pack("ll", int(TICK_S), 0)  # a timeval: see socket(7)
+_CANCEL: Final = header_of(Cancel())
+
+
+class NotSent(Exception):
+    """The connection had ended before a call was sent; the agent surely knows nothing of it."""
+
+
+class Connection:
+    """A connection to the agent.
+
+    Args:
+        path: Its socket.
+        timeout_s: How long to wait for an agent that is not there yet.
+
+    Attributes:
+        welcome: What the agent says of its node.
+        late: How many answers came that nobody waited for any more.
+
+    Raises:
+        AgentUnavailable: There is no agent, or it is none for this program.
+    """
+
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        self.path = path
+        self.late = 0
+        self._is_over = False
+        self._reader = FrameReader(frames.REPLY_HEADER_BYTES_MAX, frames.REPLY_PAYLOAD_BYTES_MAX)
+        self._pending: dict[int, Call] = {}
+        self._numbers = itertools.count(1)
+        self._pending_bytes = 0
+        self._counting = threading.Lock()  # of these
+        self._crowd: dict[int, Call] = {}  # what waits until there is room
+        self._writing = threading.Lock()
+        self._unsent: deque[bytes] = deque()  # what waits for the lock of writing, and nobody for it
+        self._leading = threading.Lock()
+        self._followers: dict[int, Call] = {}
+        self._futures: dict[int, FutureCall] = {}
+        self._finished: deque[FutureCall] = deque()
+        self._pump_call: Call | None = None
+        self._socket, self.welcome = connect(path, self._reader, timeout_s)
+        # The socket blocks, with a limit for reading that the kernel keeps; Python's own would ask before each call, and would
+        # wait in those that are not to wait.
+        self._socket.settimeout(None)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TICK)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is known to have ended; see :meth:`look`."""
+        return self._is_over
+
+    def look(self) -> None:
+        """Take notice of an end that nobody waits to hear of, as nothing is under way. Does not wait."""
+        if not self._is_over and self._leading.acquire(blocking=False):
+            try:
+                self._read(time.monotonic())
+            finally:
+                self._stop_leading()
+
+    def call(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> tuple[Reply, bytes]:
+        """Ask, and wait for the answer; returns it with its payload.
+
+        Args:
+            header: What is asked.
+            payload: What goes with it.
+            timeout_s: How long the agent may take for it; None: for ever.
+
+        Raises:
+            AgentLost: The agent ended, or took longer.
+            AgentUnavailable: It did all the time as much for this process as it does at once.
+            NotSent: The connection had ended.
+            IrisError: What the agent says has happened.
+        """
+        return self._ask(header, payload, timeout_s).answer()
+
+    def open(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> int:
+        """Ask for a stream as :meth:`call` does; returns its number."""
+        call = self._ask(header, payload, timeout_s)
+        call.answer()
+        return call.number
+
+    def submit(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> Future[bytes]:
+        """Ask, and do not wait; returns the future of the payload of the answer. To cancel that cancels the call.
+
+        Args:
+            header: As for :meth:`call`.
+            payload: Likewise.
+            timeout_s: How long to wait until there is room for another call.
+
+        Raises:
+            AgentUnavailable: There was none.
+            NotSent: The connection had ended.
+        """
+        call = FutureCall(next(self._numbers), self._finish_future)
+        self._futures[call.number] = call
+        try:
+            self._send(call, header, payload, None if timeout_s is None else time.monotonic() + timeout_s)
+        except BaseException:
+            self._futures.pop(call.number, None)
+            raise
+        call.future.add_done_callback(lambda done: self._forget(call) if done.cancelled() else None)
+        self._start_pump()
+        return call.future
+
+    def cancel(self, number: int) -> None:
+        """Tell the agent that nobody wants a call or a stream any more.
+
+        It waits for no lock, for this may be the garbage collector, in whatever thread.
+        """
+        self._unsent.append(encode_frame(number, _CANCEL, 0))
+        if self._writing.acquire(blocking=False):
+            self._stop_writing()
+
+    def close(self, reason: str) -> None:
+        """End the connection: what is under way fails."""
+        self._end(reason)
+
+    def disown(self) -> None:
+        """In the child of a fork: let go of the socket, which is the parent's."""
+        self._is_over = True
+        self._socket.close()
+
+    # -- calls
+
+    def _ask(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> Call:
+        call = Call(next(self._numbers))
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._send(call, header, payload, deadline)
+        try:
+            self._wait(call, deadline)
+        except BaseException:
+            self._forget(call)
+            raise
+        if not call.is_done:
+            self._forget(call)
+            raise AgentLost(str(self.path), f"it gave no answer within {timeout_s:g} s")
+        return call
+
+    def _forget(self, call: Call) -> None:
+        """Nobody waits for a call any more."""
+        self._futures.pop(call.number, None)
+        if self._pending.pop(call.number, None) is not None:
+            if not self._is_over:
+                self.cancel(call.number)
+            self._make_room(call)
+        if self._followers.pop(call.number, None) is None:
+            self._promote()  # it may have been told to lead, and does not
+
+    # -- writing
+
+    def _send(self, call: Call, header: bytes, payload: bytes | memoryview, deadline: float | None) -> None:
+        call.size = len(payload)
+        while not self._try_send(call, header, payload):
+            self._crowd[call.number] = call
+            if self._is_full(call.size) and not self._is_over:  # once more: room may have been made before this
+                call.sleep(_tick(deadline))
+            self._crowd.pop(call.number, None)
+            if deadline is not None and time.monotonic() >= deadline:
+                self._call_in()  # another one, if it was this one's turn
+                what = f"{len(self._pending)} calls of this process were under way at it all the time, and it takes no more"
+                raise AgentUnavailable(str(self.path), what)
+
+    def _try_send(self, call: Call, header: bytes, payload: bytes | memoryview) -> bool:
+        """Send a call; returns whether there was room for it."""
+        try:
+            with self._writing:
+                if self._is_over:
+                    raise NotSent
+                if self._is_full(call.size):
+                    return False
+                with self._counting:
+                    self._pending_bytes += call.size
+                self._pending[call.number] = call
+                self._write([encode_frame(call.number, header, call.size), payload])
+                self._write_unsent()
+                return True
+        except OSError:
+            self._pending.pop(call.number, None)  # before it fails with the others: this one was not sent
+            self._end("it ended the connection")
+            raise NotSent from None
+        except NotSent:
+            raise
+        except BaseException:
+            self._pending.pop(call.number, None)
+            self._end("the sending of a call was interrupted")
+            raise
+        finally:
+            self._after_writing()
+
+    def _is_full(self, size: int) -> bool:
+        """Tell whether the agent has so much to do for this process that it takes no call of such a size."""
+        pending, welcome = len(self._pending), self.welcome
+        if not pending:
+            return False
+        return pending >= welcome.in_flight_max or self._pending_bytes + size > welcome.in_flight_bytes_max
+
+    def _make_room(self, call: Call) -> None:
+        """A call has ended; the next one may begin."""
+        if call.size:
+            with self._counting:
+                self._pending_bytes -= call.size
+        if self._crowd:
+            self._call_in()
+
+    def _call_in(self) -> None:
+        try:
+            _number, call = self._crowd.popitem()
+        except KeyError:
+            return
+        call.wake()
+
+    def _write(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Write all of it. Whoever writes holds the lock of writing."""
+        views: list[bytes | memoryview] = [part for part in parts if part]
+        while True:
+            try:
+                sent = self._socket.sendmsg(views, [], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                self._read_until_writable()
+                continue
+            while views and sent >= len(views[0]):
+                sent -= len(views.pop(0))
+            if not views:
+                return
+            if sent:
+                views[0] = memoryview(views[0])[sent:]
+
+    def _read_until_writable(self) -> None:
+        is_leader = self._leading.acquire(blocking=False)
+        try:
+            poll = select.poll()
+            poll.register(self._socket, select.POLLOUT | (select.POLLIN if is_leader else 0))
+            if is_leader and any(events & select.POLLIN for _, events in poll.poll(TICK_S * 1000)):
+                self._read()
+            elif not is_leader:
+                poll.poll(TICK_S * 1000)
+        finally:
+            if is_leader:
+                self._stop_leading()
+        if self._is_over:
+            raise BrokenPipeError
+
+    def _write_unsent(self) -> None:
+        while self._unsent and not self._is_over:
+            try:
+                self._write([self._unsent.popleft()])
+            except OSError:
+                self._end("it ended the connection")
+
+    def _stop_writing(self) -> None:
+        """Write what waits, and release the lock of writing."""
+        try:
+            self._write_unsent()
+        finally:
+            self._writing.release()
+        self._after_writing()
+
+    def _after_writing(self) -> None:
+        """Look again after the lock of writing was released: something may have been left for whoever held it."""
+        if self._is_over:
+            self._dispose()
+        elif self._unsent and self._writing.acquire(blocking=False):
+            self._stop_writing()
+
+    # -- reading
+
+    def _wait(self, call: Call, deadline: float | None) -> None:
+        """Wait until a call is done or its time is over."""
+        is_follower = False
+        while not call.is_done:
+            if self._leading.acquire(blocking=False):
+                try:
+                    while not call.is_done and (deadline is None or time.monotonic() < deadline):
+                        self._read(deadline)
+                finally:
+                    self._followers.pop(call.number, None)
+                    self._stop_leading()
+                return
+            if not is_follower or call.number not in self._followers:
+                is_follower, call.is_passed_over = True, False
+                self._followers[call.number] = call
+                continue  # once more: the leader may have looked for a successor before this
+            call.sleep(_tick(deadline))
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+        if is_follower and self._followers.pop(call.number, None) is None and not call.is_passed_over:
+            self._promote()  # it was told to lead, and needs not any more
+
+    def _read(self, deadline: float | None = None) -> None:
+        """Read once, for at most a tick, and hand out what has come. Whoever reads has the lead."""
+        if self._is_over or (deadline is not None and not self._is_readable(deadline)):
+            return
+        try:
+            data = self._socket.recv(READ_BYTES)
+            if not data:
+                self._end("it ended the connection")
+                return
+            for number, header, payload in self._reader.feed(data):
+                call = self._pending.pop(number, None)
+                if call is None:
+                    self.late += 1
+                else:
+                    self._make_room(call)
+                    call.is_passed_over = self._followers.pop(number, None) is not None
+                    call.finish(header, payload, None)
+        except BlockingIOError:
+            pass  # the tick is over
+        except OSError as exc:
+            self._end(f"the connection broke: {exc.strerror}")
+        except MalformedFrame as exc:
+            self._end(f"it sent what is no answer: {exc}")
+        except BaseException:
+            self._end("the reading of an answer was interrupted")
+            raise
+
+    def _is_readable(self, deadline: float) -> bool:
+        """Wait for something to read, if there is less time than a tick."""
+        left_s = deadline - time.monotonic()
+        if left_s >= TICK_S:
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(max(0.0, left_s * 1000)))
+
+    def _stop_leading(self) -> None:
+        self._leading.release()
+        if self._is_over:
+            self._dispose()
+        self._promote()
+
+    def _promote(self) -> None:
+        """Let one of those that wait look for the lead."""
+        try:
+            _number, call = self._followers.popitem()
+        except KeyError:
+            return
+        call.wake()
+
+    # -- futures
+
+    def _start_pump(self) -> None:
+        pump = self._pump_call
+        if pump is not None:
+            pump.wake()
+            return
+        with self._writing:
+            if self._pump_call is None:
+                self._pump_call = Call(0)
+                threading.Thread(target=self._pump, args=(self._pump_call,), name="iris-local", daemon=True).start()
+        self._after_writing()
+
+    def _pump(self, own: Call) -> None:
+        """Read while there are futures, and end those that have finished."""
+        is_follower = False
+        while not self._is_over or self._futures:
+            while self._finished:
+                self._end_future(self._finished.popleft())
+            if not self._futures:
+                if is_follower and self._followers.pop(0, None) is None:
+                    self._promote()  # as in _wait()
+                is_follower = False
+                own.sleep(TICK_S)
+            elif self._leading.acquire(blocking=False):
+                try:
+                    while self._futures and not self._finished and not self._is_over:
+                        self._read()
+                finally:
+                    self._followers.pop(0, None)
+                    is_follower = False
+                    self._stop_leading()
+            elif not is_follower or 0 not in self._followers:
+                is_follower = True
+                self._followers[0] = own
+            else:
+                own.sleep(TICK_S)
+
+    def _finish_future(self, call: FutureCall) -> None:
+        self._finished.append(call)
+        if self._pump_call is not None:
+            self._pump_call.wake()
+
+    def _end_future(self, call: FutureCall) -> None:
+        self._futures.pop(call.number, None)
+        if not call.future.set_running_or_notify_cancel():
+            return
+        try:
+            _reply, payload = call.answer()
+        except Exception as exc:
+            call.future.set_exception(lost_if_closed(exc, self.path))
+        else:
+            call.future.set_result(payload)
+
+    # -- the end
+
+    def _end(self, reason: str) -> None:
+        """End it: fail what is under way, and wake everybody."""
+        if self._is_over:
+            return
+        self._is_over = True
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the other side was first
+        while self._pending:
+            try:
+                _number, call = self._pending.popitem()
+            except KeyError:
+                break
+            call.finish(b"", b"", AgentLost(str(self.path), reason))
+        while self._crowd:
+            self._call_in()
+        if self._pump_call is not None:
+            self._pump_call.wake()
+        self._dispose()
+
+    def _dispose(self) -> None:
+        """Close the socket when nobody uses it any more; its number may soon be that of another file."""
+        if self._leading.acquire(blocking=False):
+            if self._writing.acquire(blocking=False):
+                self._socket.close()
+                self._writing.release()
+            self._leading.release()
+
+
+def _tick(deadline: float | None) -> float:
+    """Return how long to wait until the next look at the clock."""
+    return TICK_S if deadline is None else max(0.0, min(TICK_S, deadline - time.monotonic()))

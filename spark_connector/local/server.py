@@ -1,0 +1,440 @@
+"""The agent's side of :func:`spark_connector.local_agent`: tasks of the same executor use its node over a Unix socket.
+
+Theory of operation. Each process of tasks has one connection, on which it asks many things at once; each is a *call* with a
+number that the task has chosen, and an :class:`asyncio.Task` here. What has no single answer, a survey or a subscription, is a
+*stream*: it stays here, under the number of the call that opened it, with the bounds that it has in the node, and the task
+takes parts of it with further calls. So nothing is sent that nobody has asked for, and a slow reader is slow as it would be
+with a node of its own.
+
+A connection does a bounded amount of work at once. The task is told the bounds and keeps to them, so that there is always room
+for what ends work. Who sends more is not read from until there is room, and neither is who does not read its answers.
+When a connection ends, whatever still runs for it is cancelled, and its streams are closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import stat
+import struct
+from collections import deque
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+
+from iris_py import ConfigurationError
+from spark_connector.local import frames
+from spark_connector.local.frames import Failed, FrameReader, MalformedFrame, Returned, encode_frame, failed, header_of
+from spark_connector.local.server_streams import SubscriptionStream, SurveyStream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from pathlib import Path
+
+    from iris_py import Node
+    from spark_connector.local.frames import Command, Reply
+    from spark_connector.local.server_streams import Stream
+
+__all__ = ["Doorway", "serve"]
+
+logger = logging.getLogger("spark_connector")
+
+#: Processes of tasks that are connected at once. Spark has one for each slot, and some more for other kinds of functions; too
+#: small: tasks of a large executor are refused; too large: descriptors of the agent, which has 1,024 by default.
+CONNECTIONS_MAX = 512
+#: Calls of one connection that run at once, as many as a member lets wait. Each is a task of some KiB.
+IN_FLIGHT_MAX = 1024
+#: What their payloads may hold: four of the largest by default. One call is always let in, however large.
+IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
+#: Subscriptions and surveys of one connection. Each has a queue in the node.
+STREAMS_MAX = 64
+#: How long a process may take to say what it is. It takes none, so this ends what is no task.
+HELLO_TIMEOUT_S = 10.0
+#: How long calls may take to end after they were cancelled when the agent ends.
+CANCEL_TIMEOUT_S = 1.0
+
+_PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: see unix(7)
+_RETURNED: Final = header_of(Returned())
+
+
+@asynccontextmanager
+async def serve(node: Node, path: Path) -> AsyncIterator[Doorway]:
+    """Let processes of this user use a node over a Unix socket, until the block is left. The socket is gone then.
+
+    Args:
+        node: The node.
+        path: Where the socket is to be, in a directory that is nobody else's. One that is there already belongs to nobody any
+            more, and is replaced: that no other process serves there is for the caller to know.
+
+    Raises:
+        ConfigurationError: There can be no socket.
+    """
+    listener = _listen(path)
+    created = os.stat(path).st_ino
+    doorway = Doorway(node)
+    try:
+        server = await asyncio.get_running_loop().create_unix_server(lambda: _Connection(doorway), sock=listener)
+        try:
+            yield doorway
+        finally:
+            server.close()
+            await doorway._close()
+    finally:
+        listener.close()
+        try:
+            if os.stat(path).st_ino == created:
+                os.unlink(path)
+        except FileNotFoundError:
+            pass
+
+
+class Doorway:
+    """What :func:`serve` serves.
+
+    Attributes:
+        node: The node.
+        refused: How many connections were refused, by reason: ``user``, ``full``, ``version``, ``malformed``, ``silent``.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.refused: dict[str, int] = {}
+        self._connections: dict[_Connection, None] = {}
+
+    @property
+    def connections(self) -> int:
+        """How many processes are connected."""
+        return len(self._connections)
+
+    async def _close(self) -> None:
+        endings = [task for connection in list(self._connections) for task in connection.close()]
+        if endings:
+            await asyncio.wait(endings, timeout=CANCEL_TIMEOUT_S)
+
+
+class _Connection(asyncio.Protocol):
+    """One process of tasks."""
+
+    def __init__(self, doorway: Doorway) -> None:
+        self._doorway = doorway
+        self._node = doorway.node
+        self._loop = asyncio.get_running_loop()
+        self._hello: bytes | None = b""  # what has come of it; None when it has been said
+        self._reader = FrameReader(frames.HEADER_BYTES_MAX, self._node.max_message_bytes)
+        self._waiting: deque[tuple[int, Command, bytes]] = deque()  # calls that came and cannot begin yet
+        self._calls: dict[int, asyncio.Task[None]] = {}
+        self._calls_bytes = 0
+        self._streams: dict[int, Stream] = {}
+        self._endings: set[asyncio.Task[object]] = set()
+        self._out: list[bytes] = []
+        self._is_written_slowly = False
+        self._is_read_slowly = False
+        self._is_over = False
+
+    # -- what asyncio reports
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        connections = self._doorway._connections
+        if not self._is_same_user():
+            self._refuse("user")
+            return
+        self._is_surplus = len(connections) >= CONNECTIONS_MAX
+        connections[self] = None
+        self._silence = self._loop.call_later(HELLO_TIMEOUT_S, self._refuse, "silent")
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_over:
+            return
+        if self._hello is not None:
+            data = self._receive_hello(data)
+        try:
+            for number, header, payload in self._reader.feed(data):
+                self._receive(number, header, payload)
+        except MalformedFrame as exc:
+            self._break(str(exc))
+            return
+        self._advance()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close()
+
+    def pause_writing(self) -> None:
+        self._is_written_slowly = True
+
+    def resume_writing(self) -> None:
+        self._is_written_slowly = False
+        self._advance()
+
+    # -- the end
+
+    def close(self) -> list[asyncio.Task[Any]]:
+        """End it; returns what takes a moment to end."""
+        self._is_over = True
+        self._doorway._connections.pop(self, None)
+        if self._hello is not None and hasattr(self, "_silence"):
+            self._silence.cancel()
+        self._waiting.clear()
+        for task in self._calls.values():
+            task.cancel()
+        for number in list(self._streams):
+            self._end_stream(number)
+        self._transport.close()
+        return [*self._calls.values(), *self._endings]
+
+    def _refuse(self, reason: str) -> None:
+        refused = self._doorway.refused
+        refused[reason] = refused.get(reason, 0) + 1
+        self.close()
+
+    def _break(self, reason: str) -> None:
+        logger.warning("a process of this executor sends what is no call: %s", reason)
+        self._refuse("malformed")
+
+    # -- the beginning
+
+    def _is_same_user(self) -> bool:
+        """Ask the kernel whose process this is. The modes of socket and directory say the same; this holds without them."""
+        if not hasattr(socket, "SO_PEERCRED"):
+            return True  # not Linux: the modes it is
+        peer = self._transport.get_extra_info("socket")
+        _pid, user, _group = _PEER_CREDENTIALS.unpack(
+            peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
+        )
+        if user == os.getuid():
+            return True
+        logger.warning("a process of user %d wants to use the node of this executor, and is refused", user)
+        return False
+
+    def _receive_hello(self, data: bytes) -> bytes:
+        """Take the beginning of what a process says; returns what is left of the data."""
+        assert self._hello is not None
+        self._hello += data
+        if not frames.MAGIC.startswith(self._hello[: len(frames.MAGIC)]):
+            logger.warning("a process of this executor sends what is no hello")
+            self._refuse("malformed")
+            return b""
+        if len(self._hello) < frames.HELLO.size:
+            return b""
+        _magic, version = frames.HELLO.unpack_from(self._hello)
+        self._transport.write(frames.HELLO.pack(frames.MAGIC, frames.VERSION))
+        if version != frames.VERSION:
+            logger.warning("a process of this executor speaks version %d, and this agent %d", version, frames.VERSION)
+            self._refuse("version")
+            return b""
+        if self._is_surplus:  # said only now: what is closed with something unread in it is broken at the other end
+            text = f"{CONNECTIONS_MAX} processes of this executor use its agent already, and it takes no more."
+            self._send(0, header_of(Failed("IrisError", text, {})))
+            self._flush()
+            self._refuse("full")
+            return b""
+        rest, self._hello = self._hello[frames.HELLO.size :], None
+        self._silence.cancel()
+        node = self._node
+        facts = node.id, node.address, node.zone, node.network, node.max_message_bytes
+        self._send(0, header_of(frames.Welcome(*facts, IN_FLIGHT_MAX, IN_FLIGHT_BYTES_MAX)))
+        return rest
+
+    # -- calls
+
+    def _receive(self, number: int, header: bytes, payload: bytes) -> None:
+        try:
+            command = frames.command_decoder.decode(header)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
+            raise MalformedFrame(str(exc)) from None
+        if type(command) is frames.Cancel:
+            self._cancel(number)
+        else:
+            self._waiting.append((number, command, payload))
+
+    def _advance(self) -> None:
+        """Begin calls as far as there is room, and read as long as there is."""
+        while self._waiting and not self._is_full():
+            number, command, payload = self._waiting.popleft()
+            if number in self._calls or number in self._streams:
+                self._break(f"call {number} is under way")
+                return
+            self._calls_bytes += len(payload)
+            task = self._calls[number] = self._loop.create_task(self._run(number, command, payload))
+            task.add_done_callback(partial(self._handle_done, number, len(payload)))
+        if bool(self._waiting) is not self._is_read_slowly and not self._transport.is_closing():
+            self._is_read_slowly = not self._is_read_slowly
+            if self._is_read_slowly:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def _is_full(self) -> bool:
+        is_busy = len(self._calls) >= IN_FLIGHT_MAX or self._calls_bytes >= IN_FLIGHT_BYTES_MAX
+        return self._is_written_slowly or is_busy
+
+    def _handle_done(self, number: int, size: int, _done: object) -> None:
+        del self._calls[number]
+        self._calls_bytes -= size
+        if self._waiting:
+            self._advance()
+
+    def _cancel(self, number: int) -> None:
+        task = self._calls.get(number)
+        if task is not None:
+            task.cancel()
+        elif number in self._streams:  # it was open when nobody waited for that any more
+            self._end_stream(number)
+        else:
+            self._waiting = deque(call for call in self._waiting if call[0] != number)
+
+    async def _run(self, number: int, command: Command, payload: bytes) -> None:
+        try:
+            answer = await _COMMANDS[type(command)](self, command, payload, number)
+        except Exception as exc:
+            self._send(number, header_of(failed(exc)))
+            return
+        if type(answer) is bytes:
+            self._send(number, _RETURNED, (answer,))
+        elif type(answer) is tuple:
+            self._send(number, header_of(answer[0]), answer[1])
+        else:
+            self._send(number, header_of(answer))
+
+    # -- one method for each command: returns a reply, one with payloads, or the payload of a plain one
+
+    async def _request(self, command: frames.Request, payload: bytes, number: int) -> bytes:
+        return await self._node.request(
+            command.cluster,
+            payload,
+            timeout=command.timeout,
+            idempotent=command.idempotent,
+            key=command.key,
+            prefer=command.prefer,
+            require=command.require,
+            headers=command.headers,
+            on_full=command.on_full,
+            retry_failed=command.retry_failed,
+        )
+
+    async def _broadcast(self, command: frames.Broadcast, payload: bytes, number: int) -> Returned:
+        return Returned(await self._node.broadcast(command.cluster, payload, headers=command.headers))
+
+    async def _publish(self, command: frames.Publish, payload: bytes, number: int) -> Returned:
+        if command.waits:
+            return Returned(await self._node.publish(command.topic, payload, headers=command.headers))
+        return Returned(self._node.try_publish(command.topic, payload, headers=command.headers))
+
+    async def _members(self, command: frames.Members, payload: bytes, number: int) -> Returned:
+        members = self._node.members(command.cluster)
+        return Returned(await members if command.waits else tuple(members))
+
+    async def _nodes(self, command: frames.Nodes, payload: bytes, number: int) -> Returned:
+        return Returned(self._node.nodes())
+
+    async def _statistics(self, command: frames.Statistics, payload: bytes, number: int) -> Returned:
+        return Returned(self._node.statistics())
+
+    async def _surroundings(self, command: frames.Surroundings, payload: bytes, number: int) -> Returned:
+        return Returned((self._node.network_size, self._node.unreached_seeds()))
+
+    # -- streams
+
+    async def _survey(self, command: frames.Survey, payload: bytes, number: int) -> Returned:
+        self._check_streams()
+        survey = self._node.survey(
+            command.cluster,
+            payload,
+            timeout=command.timeout,
+            stop_after=command.stop_after,
+            headers=command.headers,
+        )
+        self._streams[number] = SurveyStream(survey, lambda: self._streams.pop(number, None))
+        return Returned()
+
+    async def _subscribe(self, command: frames.Subscribe, payload: bytes, number: int) -> Returned:
+        self._check_streams()
+        subscription = await self._node.subscribe(
+            command.pattern,
+            policy=command.policy,
+            queue_messages=command.queue_messages,
+            queue_bytes=command.queue_bytes,
+        )
+        self._streams[number] = SubscriptionStream(subscription)
+        return Returned()
+
+    async def _take(self, command: frames.Take, payload: bytes, number: int) -> tuple[Reply, Sequence[bytes]] | Reply:
+        stream = self._streams.get(command.stream)
+        return frames.Taken([], is_over=True) if stream is None else await stream.take(command.timeout)
+
+    async def _close_stream(self, command: frames.Close, payload: bytes, number: int) -> Reply:
+        stream = self._streams.pop(command.stream, None)
+        return frames.Taken([], is_over=True) if stream is None else await stream.close()
+
+    async def _look(self, command: frames.Look, payload: bytes, number: int) -> Reply:
+        stream = self._streams.get(command.stream)
+        return frames.Taken([], is_over=True) if stream is None else stream.look()
+
+    def _check_streams(self) -> None:
+        if len(self._streams) >= STREAMS_MAX:
+            raise ConfigurationError(
+                f"this process has {STREAMS_MAX} subscriptions and surveys at its agent, and may have no more. Close some."
+            )
+
+    def _end_stream(self, number: int) -> None:
+        """Close a stream for which nobody waits."""
+        ending: asyncio.Task[object] = self._loop.create_task(self._streams.pop(number).close())
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
+
+    # -- sending
+
+    def _send(self, number: int, header: bytes, payloads: Sequence[bytes] = ()) -> None:
+        if self._is_over:
+            return
+        if not self._out:
+            self._loop.call_soon(self._flush)  # what is answered in one turn leaves at once
+        self._out.append(encode_frame(number, header, sum(map(len, payloads))))
+        self._out += payloads
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if out and not self._transport.is_closing():
+            self._transport.writelines(out)
+
+
+_Answer = Any  # bytes | Reply | tuple[Reply, Sequence[bytes]]
+_COMMANDS: dict[type[Any], Callable[[_Connection, Any, bytes, int], Awaitable[_Answer]]] = {
+    frames.Request: _Connection._request,
+    frames.Broadcast: _Connection._broadcast,
+    frames.Publish: _Connection._publish,
+    frames.Survey: _Connection._survey,
+    frames.Subscribe: _Connection._subscribe,
+    frames.Take: _Connection._take,
+    frames.Close: _Connection._close_stream,
+    frames.Look: _Connection._look,
+    frames.Members: _Connection._members,
+    frames.Nodes: _Connection._nodes,
+    frames.Statistics: _Connection._statistics,
+    frames.Surroundings: _Connection._surroundings,
+}
+
+
+def _listen(path: Path) -> socket.socket:
+    """Make the socket, in the place of one that was left behind."""
+    try:
+        if stat.S_ISSOCK(os.lstat(path).st_mode):
+            os.unlink(path)
+    except FileNotFoundError:
+        pass
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        os.fchmod(listener.fileno(), 0o600)  # before there is a file: at no moment it is open to others
+        listener.bind(str(path))
+        listener.listen(CONNECTIONS_MAX)
+    except OSError as exc:
+        listener.close()
+        raise ConfigurationError(
+            f"there can be no socket {path}: {exc.strerror or exc}. Its directory must exist, and its name be shorter than 108 "
+            "bytes; the directory is made in TMPDIR."
+        ) from exc
+    return listener

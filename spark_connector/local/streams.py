@@ -1,0 +1,327 @@
+"""What :class:`~spark_connector.local.client.LocalAgent` returns that is more than a value: subscriptions, surveys, members."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from collections import deque
+from collections.abc import Collection
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from iris_py import Answers, ConfigurationError, Member, Message, NodeClosed, SurveyReply
+from spark_connector.errors import AgentLost
+from spark_connector.local import frames
+from spark_connector.local.calls import lost_if_closed
+from spark_connector.local.connection import NotSent
+from spark_connector.local.frames import Returned, Taken, header_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from spark_connector.local.connection import Connection
+    from spark_connector.local.frames import Command, Reply
+
+__all__ = ["GRACE_S", "LocalMembers", "LocalSubscription", "LocalSurvey"]
+
+#: How much longer than a call may take its answer is waited for (seconds). Only an agent that stands still takes longer.
+GRACE_S = 5.0
+#: What a survey holds of replies that were not yet taken, as a node does. Replies beyond it are dropped and counted.
+REPLIES_BYTES_MAX = 64 * 1024 * 1024
+
+
+class LocalMembers(Collection[Member]):
+    """The members of a cluster, live: each look asks the agent. As :class:`iris_py.sync.Members`."""
+
+    def __init__(self, cluster: str, look: Callable[[bool], tuple[Member, ...]]) -> None:
+        self._cluster = cluster
+        self._look = look
+
+    def wait(self) -> tuple[Member, ...]:
+        """Wait until the first view has surely arrived; return the members."""
+        return self._look(True)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._look(False))
+
+    def __len__(self) -> int:
+        return len(self._look(False))
+
+    def __contains__(self, member: object) -> bool:
+        return member in self._look(False)
+
+    def __repr__(self) -> str:
+        return f"<Members of {self._cluster!r}>"  # not their number: to find it out asks
+
+
+class _Stream:
+    """What the agent holds for this process, under the number of the call that opened it."""
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self._connection = connection
+        self._number = number
+
+    def take(self, timeout: float | None, limit_s: float | None) -> tuple[Taken, list[bytes]]:
+        """Take what is there, or wait for the first of it."""
+        taken, payload = self._ask(frames.Take(self._number, timeout), limit_s)
+        assert isinstance(taken, Taken)
+        if len(taken.sizes) == 1:
+            return taken, [payload]
+        payloads, offset = [], 0
+        for size in taken.sizes:
+            payloads.append(payload[offset : offset + size])
+            offset += size
+        return taken, payloads
+
+    def look(self) -> Taken | Returned:
+        """See how it is."""
+        reply, _payload = self._ask(frames.Look(self._number), GRACE_S)
+        assert isinstance(reply, Taken | Returned)
+        return reply
+
+    def close(self) -> Taken:
+        """End it."""
+        reply, _payload = self._ask(frames.Close(self._number), GRACE_S)
+        assert isinstance(reply, Taken)
+        return reply
+
+    def close_soon(self) -> None:
+        """End it, and wait for nothing."""
+        if not self._connection.is_over:
+            self._connection.cancel(self._number)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it has ended with its connection."""
+        return self._connection.is_over
+
+    def _ask(self, command: Command, limit_s: float | None) -> tuple[Reply, bytes]:
+        try:
+            return self._connection.call(header_of(command), b"", limit_s)
+        except NotSent:
+            raise AgentLost(str(self._connection.path), "it ended the connection") from None
+        except NodeClosed as exc:
+            raise lost_if_closed(exc, self._connection.path) from None
+
+
+class LocalSubscription:
+    """What was published to the topics that match a pattern, as :meth:`LocalAgent.subscribe` returns it.
+
+    As :class:`iris_py.sync.Subscription`: ``for message in subscription`` gives one message after the other, ``for batch in
+    subscription.batches()`` all that are there at once, and :meth:`take` the same without waiting for ever. The queue is that
+    of the agent, so what its policy does, it does whether or not the task looks. A loop takes up to 256 messages, or 1 MiB, out
+    of it at once. It ends with :meth:`close`, and raises :exc:`AgentLost` when the agent was lost.
+
+    Attributes:
+        pattern: The pattern, or the topic.
+        policy: What happens when more arrives than is taken.
+    """
+
+    def __init__(self, connection: Connection, number: int, pattern: str, policy: str) -> None:
+        self.pattern = pattern
+        self.policy = policy
+        self._stream = _Stream(connection, number)
+        self._taken: deque[Message] = deque()
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Subscription to {self.pattern!r}>"
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """How many messages were dropped, by reason. See :attr:`iris_py.Subscription.dropped`."""
+        return self._look()[0]
+
+    @property
+    def queued_messages(self) -> int:
+        """How many messages wait to be taken, there and here."""
+        return self._look()[1] + len(self._taken)
+
+    @property
+    def queued_bytes(self) -> int:
+        """The size of their payloads; there, also of their headers."""
+        return self._look()[2] + sum(len(message.payload) for message in self._taken.copy())
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        while True:
+            try:
+                return self._taken.popleft()
+            except IndexError:
+                if not self._fill(None):
+                    raise StopIteration from None
+
+    def batches(self) -> Iterator[list[Message]]:
+        """Take all that is there, at most 256 messages or 1 MiB, again and again; no batch is empty."""
+        while self._taken or self._fill(None):
+            batch = self._drain()
+            if batch:
+                yield batch
+
+    def take(self, *, timeout: float | None = None) -> list[Message]:
+        """Take the messages that are there, at most 256 or 1 MiB, or wait for the first.
+
+        Args:
+            timeout: Seconds to wait at most; None to wait for ever.
+
+        Returns:
+            The messages; none when the time ran out, or when the subscription was closed.
+
+        Raises:
+            SlowSubscriber: It was cut off, and what it held has been taken.
+            AgentLost: The agent was lost, and the subscription with it.
+        """
+        if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
+            raise ConfigurationError(f"timeout={timeout!r} must be a number of seconds, or None to wait for ever.")
+        if not self._taken:
+            self._fill(None if timeout is None or timeout == math.inf else float(timeout))
+        return self._drain()
+
+    def close(self) -> None:
+        """End it. What was not taken is dropped. Harmless if it was closed before."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._taken.clear()
+        try:
+            self._stream.close()
+        except AgentLost:
+            pass  # and the subscription with it
+
+    def _look(self) -> tuple[dict[str, int], int, int]:
+        """Return what was dropped, and how many messages and bytes wait at the agent."""
+        reply = self._stream.look()
+        if not isinstance(reply, Returned):
+            return {}, 0, 0  # it was closed
+        dropped, messages, size = reply.value
+        return dropped, messages, size
+
+    def _fill(self, timeout: float | None) -> bool:
+        """Take messages, or wait; returns False when there will never be one."""
+        if self._is_closed:
+            return False
+        taken, payloads = self._stream.take(timeout, None if timeout is None else timeout + GRACE_S)
+        self._taken.extend(
+            Message(payload, each.source, each.sequence, "", each.topic, each.gap, MappingProxyType(each.headers))
+            for each, payload in zip(taken.messages, payloads, strict=True)
+        )
+        return not taken.is_over
+
+    def _drain(self) -> list[Message]:
+        batch: list[Message] = []
+        try:
+            while True:  # other threads may take from it too
+                batch.append(self._taken.popleft())
+        except IndexError:
+            return batch
+
+
+class LocalSurvey:
+    """One question to every member of a cluster, made by :meth:`LocalAgent.survey`. It is asked when it is first used.
+
+    As :class:`iris_py.sync.Survey`: call :meth:`wait` for all answers, or loop over it to take each reply as it comes. To leave
+    the loop ends the survey.
+
+    Args:
+        begin: Asks.
+        limit_s: How long the agent may take for a part of it.
+    """
+
+    def __init__(self, begin: Callable[[], tuple[Connection, int]], limit_s: float | None) -> None:
+        self._begin = begin
+        self._limit_s = limit_s
+        self._lock = threading.Lock()  # of whoever begins it or takes from it; to end it nobody needs that
+        self._stream: _Stream | None = None
+        self._replies: deque[SurveyReply] = deque()
+        self._replies_bytes = 0
+        self._dropped = 0
+        self._rest = Answers((), 0, 0, (), (), (), (), 0)
+        self._is_over = False
+
+    def __repr__(self) -> str:
+        state = "over" if self._is_over else "not begun" if self._stream is None else "under way"
+        return f"<Survey {state}>"
+
+    @property
+    def answers(self) -> Answers:
+        """What is known so far: the replies that no loop has taken, and what became of everybody else."""
+        if self._stream is not None and not self._is_over:
+            reply = self._stream.look()
+            if isinstance(reply, Taken) and reply.answers is not None:
+                self._rest = reply.answers
+        return self._answers()
+
+    def wait(self) -> Answers:
+        """Wait until it has ended; return all that came.
+
+        Raises:
+            NoMembers: Nobody serves that name.
+            RequestTimeout: Who serves it could not be found out in time. Members that do not answer raise nothing.
+            AgentLost: The agent ended.
+        """
+        with self._lock:
+            while not self._is_over:
+                self._fill()
+            return self._answers()
+
+    def cancel(self) -> None:
+        """End it: handlers that still work for it are cancelled, and what came so far is the result. Harmless if it ended."""
+        if not self._is_over and self._stream is not None:
+            self._end(self._stream.close())
+        self._is_over = True
+
+    def __iter__(self) -> Iterator[SurveyReply]:
+        try:
+            while True:
+                with self._lock:
+                    while not self._replies and not self._is_over:
+                        self._fill()
+                    if not self._replies:
+                        return
+                    reply = self._replies.popleft()
+                    self._replies_bytes -= len(reply.payload)
+                yield reply
+        finally:
+            if not self._is_over and self._stream is not None:
+                self._is_over = True
+                self._stream.close_soon()
+
+    def _fill(self) -> None:
+        """Take replies, at least one, or the end."""
+        if self._stream is None:
+            self._stream = _Stream(*self._begin())
+        try:
+            taken, payloads = self._stream.take(None, self._limit_s)
+        except Exception:
+            self._is_over = True
+            raise
+        for member, payload in zip(taken.members, payloads, strict=True):
+            if self._replies and self._replies_bytes + len(payload) > REPLIES_BYTES_MAX:
+                self._dropped += 1
+                continue
+            self._replies.append(SurveyReply(payload, member))
+            self._replies_bytes += len(payload)
+        if taken.is_over:
+            self._end(taken)
+
+    def _end(self, taken: Taken) -> None:
+        self._is_over = True
+        if taken.answers is not None:
+            self._rest = taken.answers
+
+    def _answers(self) -> Answers:
+        rest = self._rest
+        return dataclasses.replace(rest, replies=tuple(self._replies), dropped=rest.dropped + self._dropped)

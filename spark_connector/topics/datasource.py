@@ -1,0 +1,138 @@
+"""Topics as a data source of Spark: ``spark.readStream.format("iris")``, ``df.write`` and ``df.writeStream`` likewise.
+
+PySpark finds it by itself, through the module ``pyspark_iris``. All of this runs in Python processes of Spark: for reading one
+that checks, one that plans (see ``topic_reader.py``) and the tasks; for writing one that checks and the tasks.
+"""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from typing import Final, NoReturn
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from iris_py import ConfigurationError
+from spark_connector.topics.options import read_options, table_options, write_options
+from spark_connector.topics.reader import RefusingReader, TopicReader
+from spark_connector.topics.writer import Plan, StreamTopicWriter, TopicWriter, check_columns
+
+__all__ = ["IrisDataSource"]
+
+#: What is read of a topic. ``topic_buffer.SCHEMA`` is the same for Arrow.
+COLUMNS: Final = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("source", StringType()),
+        StructField("sequence", LongType()),
+        StructField("value", BinaryType()),
+        StructField("headers", MapType(StringType(), StringType())),
+        StructField("timestamp", TimestampType()),
+    ]
+)
+
+
+#: Where the options of a table are in the metadata of its first column. Spark gives its writer no options of the table, but
+#: its columns as they were said to be when it was created.
+METADATA: Final = "iris"
+#: How Spark notes that a text is a ``VARCHAR``, here of any length. Rows that have the very names and types of the table are
+#: given to the writer as they are, without its metadata; no rows have this type, so they always get that of the table.
+LONGEST_TEXT: Final = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(2147483647)"}
+
+
+class IrisDataSource(DataSource):
+    """Topics of Iris. The options are those of :mod:`spark_connector.topics.options`, and docs/spark.md explains them."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "iris"
+
+    def schema(self) -> StructType:
+        """Return the columns of a topic; checks the options first, as this is the first chance when something is read.
+
+        For a table that is created without columns they are those of an ``INSERT``: the value, and the topic if the options
+        name none.
+
+        Raises:
+            ConfigurationError: An option is wrong.
+        """
+        table = table_options(self.options)
+        if table is not None:
+            columns = StructType([StructField("value", StringType(), metadata={METADATA: table, **LONGEST_TEXT})])
+            return columns if "topic" in table else columns.add("topic", StringType())
+        topic = read_options(self.options).topic
+        warnings.warn(
+            f"the topic {topic!r} is not stored: the query gets each message at most once, and none that is published while it "
+            "does not run. See docs/spark.md.",
+            stacklevel=2,
+        )
+        return COLUMNS
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return what reads for a streaming query. If an option or the schema is wrong, that says so when it is used."""
+        try:
+            if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in COLUMNS]:
+                raise ConfigurationError(
+                    f"a topic has the columns {_names(COLUMNS)}, and not {_names(schema)}. "
+                    "Leave out schema(), and use select()."
+                )
+            return TopicReader(read_options(self.options))
+        except ConfigurationError as exc:
+            return RefusingReader(str(exc))  # Spark hides what is raised here behind an error of its own
+
+    def reader(self, schema: StructType) -> NoReturn:
+        """Refuse to read what is not stored.
+
+        Raises:
+            ConfigurationError: Always.
+        """
+        raise ConfigurationError(
+            "a topic is not stored, so there is nothing that spark.read could find. "
+            "Use spark.readStream.format('iris'), which reads what is published from then on."
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
+        """Return what publishes a DataFrame.
+
+        Raises:
+            ConfigurationError: An option, a column or the mode is wrong.
+        """
+        return TopicWriter(self._plan(schema, overwrite, "mode('overwrite')", "mode('append')"))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamTopicWriter:
+        """Return what publishes the micro-batches of a streaming query.
+
+        Raises:
+            ConfigurationError: An option, a column or the mode is wrong.
+        """
+        return StreamTopicWriter(self._plan(schema, overwrite, "outputMode('complete')", "outputMode('append') or 'update'"))
+
+    def _plan(self, schema: StructType, overwrite: bool, mode: str, instead: str) -> Plan:
+        options = write_options({**_table_options(schema), **self.options})
+        if overwrite:
+            raise ConfigurationError(f"what was published cannot be replaced, as {mode} asks for. Use {instead}.")
+        check_columns(schema, options)
+        return Plan(options, uuid.uuid4().hex)
+
+
+def _table_options(schema: StructType) -> dict[str, str]:
+    """Return the options of the table that is written to; none if it is no table, or one that was created with columns."""
+    for field in schema.fields:
+        options = (field.metadata or {}).get(METADATA)
+        if isinstance(options, dict):
+            return options
+    return {}
+
+
+def _names(schema: StructType) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)

@@ -1,0 +1,435 @@
+"""Reading a topic with Spark: the planner of a streaming query, which subscribes, and its tasks, which fetch rows from there.
+
+A query has one process on the driver that lives as long as it runs and is asked for offsets. The subscription is there, and the
+node of that process serves the rows of each micro-batch through tunnels, to whoever knows the name of a cluster that is made up
+for the query and told to its tasks alone. So rows go straight to the tasks, in parallel, and are not part of the plan.
+
+An offset is ``{"epoch": ..., "position": n}``. An epoch is one life of the planner; a position counts the rows that were taken
+into micro-batches in it. Beside it is what was lost so far (``losses``), so that the next life counts on. Rows of another epoch
+are gone: a topic is not stored. A topic that is would have offsets of the same form, with an epoch that outlives the planner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from iris_py import ConfigurationError, Handler, IrisError, NodeClosed, TunnelBroken, TunnelClosed
+from spark_connector.dataframes import worker
+from spark_connector.dataframes.arrow import decode_batch, encode_batch
+from spark_connector.errors import DataLost
+from spark_connector.topics.buffer import BATCHES_KEPT, CHUNK_BYTES, Rows, Waiting, encode_rows
+from spark_connector.topics.losses import Losses
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from iris_py import Message, Subscription, Tunnel
+    from spark_connector.network import Network
+    from spark_connector.topics.buffer import Arrival
+    from spark_connector.topics.options import ReadOptions
+
+__all__ = ["Provider", "RefusingReader", "Source", "TopicRange", "TopicReader"]
+
+logger = logging.getLogger("spark_connector")
+
+#: How long a task looks for the planner (seconds): its node has just started, on a machine that may be busy.
+OPEN_TIMEOUT_S: Final = 30.0
+#: How long a task waits for the next chunk (seconds). The planner has it; only a network that is cut takes so long.
+CHUNK_TIMEOUT_S: Final = 60.0
+#: What may be under way to a task: some chunks, so that it never waits for the next one.
+WINDOW_BYTES: Final = 4 * CHUNK_BYTES
+#: The largest chunk: one message of the largest size that there is, 64 MiB, and what Arrow adds.
+CHUNK_BYTES_MAX: Final = 65 * 1024 * 1024
+#: What is dropped within so many seconds is one burst, which is logged when it begins.
+BURST_S: Final = 10.0
+
+Offset = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TopicRange(InputPartition):
+    """What one task reads."""
+
+    cluster: str
+    """Who has the rows."""
+    start: int
+    """The position of the first row."""
+    end: int
+    """The position behind the last one."""
+
+
+class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a topic for one streaming query; Spark makes one in the planner, and others to send to the tasks.
+
+    Args:
+        options: What to read.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._source: Source | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_source": None}
+
+    # -- in the planner
+
+    def initialOffset(self) -> Offset:
+        """Return where a query begins that has no checkpoint: with what is published from now on."""
+        return self._open().offset(0)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return how much a micro-batch may have."""
+        rows_max = self._options.rows_max
+        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Take what has arrived into a micro-batch; return its end."""
+        return self._open().take(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+
+    def reportLatestOffset(self) -> Offset:
+        """Return what the progress of the query shows as ``latestOffset``: how much waits, and what was lost."""
+        return self._open().report()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Refuse: nothing is available when a query starts."""
+        raise ConfigurationError(
+            f"the topic {self._options.topic!r} is not stored: when a query starts nothing is available now, and it would end "
+            "without a row. Leave out availableNow, and stop the query when it has run long enough."
+        )
+
+    def partitions(self, start: Offset, end: Offset) -> list[TopicRange]:
+        """Return what the tasks of a micro-batch read."""
+        return self._open().partitions(start, end)
+
+    def commit(self, end: Offset) -> None:
+        """Forget the rows of micro-batches that are done."""
+        self._open().commit(end)
+
+    def stop(self) -> None:
+        """End the subscription. Spark may also just kill the process."""
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
+
+    def _open(self) -> Source:
+        if self._source is None:
+            self._source = Source(self._options)
+        return self._source
+
+    # -- in the tasks
+
+    def read(self, partition: TopicRange) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Spark knows no subclasses
+        """Yield the rows of a range, as they come from the planner."""
+        return fetch(self._options.network, self._options.topic, partition)
+
+
+class RefusingReader(DataSourceStreamReader):
+    """Says why a topic cannot be read, whatever it is asked.
+
+    Args:
+        reason: Why.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def initialOffset(self) -> Offset:
+        """Say so.
+
+        Raises:
+            ConfigurationError: Always.
+        """
+        raise ConfigurationError(self._reason)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Say so, to a query that goes on.
+
+        Raises:
+            ConfigurationError: Always.
+        """
+        raise ConfigurationError(self._reason)
+
+    def partitions(self, start: Offset, end: Offset) -> list[TopicRange]:
+        """Say so, to a query that goes on in the middle of a micro-batch.
+
+        Raises:
+            ConfigurationError: Always.
+        """
+        raise ConfigurationError(self._reason)
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        """Say so.
+
+        Raises:
+            ConfigurationError: Always.
+        """
+        raise ConfigurationError(self._reason)
+
+
+class Source:
+    """The subscription of a query, and what it has received; in the planner's process. Its methods are for Spark's thread.
+
+    Args:
+        options: What to read.
+
+    Raises:
+        IrisError: The node does not start, or the topic is not valid.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._epoch = uuid.uuid4().hex
+        self._cluster = f"spark-source-{uuid.uuid4().hex}"  # not the epoch, which checkpoints and progress show
+        self._waiting = Waiting(options.buffer_messages, options.buffer_bytes, drops=options.policy != "block")
+        self._room = asyncio.Event()
+        self._rows = Rows()
+        self._losses = Losses(options.topic)
+        self._is_restored = False
+        self._states: dict[int, dict[str, Any]] = {}  # what the offsets of the latest micro-batches keep of losses
+        self._dropped_at = float("-inf")
+        self._overrun = 0  # messages that the subscription itself dropped, and that are told of an arrival
+        self._worker_node = worker.start(options.network, f"the topic {options.topic!r}")
+        try:
+            self._subscription: Subscription = self._worker_node.call(self._subscribe())
+        except BaseException:
+            self._worker_node.close()
+            raise
+
+    def offset(self, position: int) -> Offset:
+        """Return an offset of this epoch, with what was lost before it, or at least before one of the same micro-batch."""
+        known = [end for end in self._states if end <= position]
+        state = self._states[max(known)] if known else {}
+        return {"epoch": self._epoch, "position": position, **({"losses": state} if state else {})}
+
+    def take(self, start: Offset, count: int | None) -> Offset:
+        """Take messages into a micro-batch; return its end, which is its start if nothing is there.
+
+        Args:
+            start: Where it begins.
+            count: How many rows it may have; None for all that wait.
+
+        Raises:
+            DataLost: Something was lost, and the query is to fail then.
+        """
+        self._restore(start)
+        first = self._position(start)
+        if self._rows.end <= first:  # else Spark asks again about what was taken before
+            arrivals, state = self._worker_node.call(self._take(count))
+            chunks = encode_rows(arrivals)
+            if chunks:
+                self._worker_node.call(self._keep(chunks))
+                self._states[self._rows.end] = state
+                for end in sorted(self._states)[:-BATCHES_KEPT]:
+                    del self._states[end]
+            self._check_losses()
+        end = self._rows.end if count is None else min(self._rows.end, first + count)
+        return self.offset(end) if end > first else start
+
+    def report(self) -> Offset:
+        """Return the offset of the latest message that has arrived, and how many are missing before it."""
+        return self._worker_node.call(self._report())
+
+    def partitions(self, start: Offset, end: Offset) -> list[TopicRange]:
+        """Split the rows between two offsets into ranges of about the same size.
+
+        Raises:
+            DataLost: Rows of them are gone, and the query is to fail then.
+        """
+        if end["epoch"] != self._epoch:
+            # The query goes on after a stop, with a micro-batch that was planned and not done.
+            self._restore(end)
+            known = end["position"] - (start["position"] if start["epoch"] == end["epoch"] else 0)
+            self._lose(known, "were received before the query was started again")
+            return []
+        first, last = self._position(start), end["position"]
+        if first < self._rows.first:
+            self._lose(min(self._rows.first, last) - first, "are no longer kept, as their micro-batch was done")
+            first = min(self._rows.first, last)
+        count = min(self._options.partitions, last - first)
+        bounds = [first + (last - first) * number // count for number in range(count + 1)] if count else []
+        return [TopicRange(self._cluster, begin, stop) for begin, stop in itertools.pairwise(bounds)]
+
+    def commit(self, end: Offset) -> None:
+        """Forget the rows before an offset."""
+        if end["epoch"] == self._epoch:
+            self._worker_node.call(self._release(end["position"]))
+
+    def close(self) -> None:
+        """End the subscription and the node."""
+        self._worker_node.close()
+
+    def _position(self, offset: Offset) -> int:
+        """Return the position that an offset is here: behind those of an earlier epoch comes the first row of this one."""
+        return int(offset["position"]) if offset["epoch"] == self._epoch else 0
+
+    def _restore(self, offset: Offset) -> None:
+        """Go on counting from what an earlier life of the query has counted: from the first offset that Spark names."""
+        if not self._is_restored:
+            self._is_restored = True
+            if offset["epoch"] != self._epoch:
+                self._worker_node.call(self._continue(offset.get("losses", {})))
+
+    def _lose(self, count: int, reason: str) -> None:
+        if count:
+            self._losses.lost += count
+            logger.warning("%d messages of the topic %r are lost: they %s", count, self._options.topic, reason)
+            self._check_losses()
+
+    def _check_losses(self) -> None:
+        losses = self._losses
+        if self._options.fails_on_data_loss and losses.total > losses.accepted:
+            raise DataLost(self._options.topic, losses.dropped, losses.lost, losses.missed)
+
+    # -- in the event loop
+
+    async def _subscribe(self) -> Subscription:
+        node, options = self._worker_node.node, self._options
+        await node.join(self._cluster, Provider(self._rows))
+        subscription = await node.subscribe(
+            options.topic,
+            queue_messages=options.buffer_messages,
+            queue_bytes=options.buffer_bytes,
+            policy=options.policy,
+        )
+        self._receiving = asyncio.get_running_loop().create_task(self._receive(subscription))
+        return subscription
+
+    async def _receive(self, subscription: Subscription) -> None:
+        with suppress(NodeClosed):
+            async for messages in subscription.batches():
+                self._put(messages, self._overruns(subscription, messages))
+                while self._options.policy == "block" and self._waiting.is_full:
+                    self._room.clear()
+                    await self._room.wait()
+
+    def _overruns(self, subscription: Subscription, messages: list[Message]) -> list[int]:
+        """Return for each message how many of those that are missing before it had arrived.
+
+        The subscription drops what is more than the buffer holds before it is taken, and counts that; a gap shows it, and what
+        never arrived as well.
+        """
+        left = sum(subscription.dropped.values()) - self._overrun
+        if not left:
+            return []
+        overruns = []
+        for message in messages:
+            overruns.append(min(message.gap, left))
+            left -= overruns[-1]
+        self._overrun += sum(overruns)
+        return overruns
+
+    def _put(self, messages: list[Message], overruns: list[int]) -> None:
+        dropped = self._waiting.put(messages, time.time_ns() // 1000, overruns)
+        if not dropped:
+            return
+        self._losses.note(dropped, dropped=True)
+        now = time.monotonic()
+        if now - self._dropped_at >= BURST_S:
+            logger.warning(
+                "the query of the topic %r is behind and drops the oldest messages, %d so far: at most %d or %d bytes wait. "
+                "Raise bufferMessages and bufferBytes, or let micro-batches be faster",
+                self._options.topic,
+                self._losses.dropped,
+                self._options.buffer_messages,
+                self._options.buffer_bytes,
+            )
+        self._dropped_at = now
+
+    async def _continue(self, state: Mapping[str, Any]) -> None:
+        self._losses.restore(state)
+
+    async def _report(self) -> Offset:
+        losses, oldest_us, waiting = self._losses, self._waiting.oldest_us, len(self._waiting)
+        return {
+            "epoch": self._epoch,
+            "position": self._rows.end + waiting,
+            "lag": waiting + self._subscription.queued_messages,
+            "lagMs": 0 if oldest_us is None else max(0, time.time_ns() // 1000 - oldest_us) // 1000,
+            "dropped": losses.dropped,
+            "lost": losses.lost,
+            "missed": sum(losses.missed.values()),
+            "missedByPublisher": dict(losses.missed),
+        }
+
+    async def _take(self, count: int | None) -> tuple[list[Arrival], dict[str, Any]]:
+        taken = self._waiting.take(count)
+        self._losses.note(taken, dropped=False)
+        self._room.set()
+        return taken, self._losses.state()
+
+    async def _keep(self, chunks: list[pa.RecordBatch]) -> None:
+        self._rows.append(chunks)
+
+    async def _release(self, position: int) -> None:
+        self._rows.release(position)
+
+
+class Provider(Handler):
+    """Gives the tasks of a query the rows that they ask for in the headers of a tunnel."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    async def on_tunnel(self, tunnel: Tunnel) -> None:
+        """Send a range, in chunks."""
+        start, end = tunnel.headers.get("start"), tunnel.headers.get("end")
+        if not isinstance(start, int) or not isinstance(end, int):
+            raise ValueError("start and end of a range are missing")
+        with suppress(TunnelBroken, TunnelClosed):  # the task has ended, or wants no more of it
+            for rows in self._rows.slices(start, end):
+                await tunnel.send(encode_batch(rows))
+
+
+def fetch(network: Network, topic: str, partition: TopicRange) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range, in this task.
+
+    Raises:
+        IrisError: The planner is not there, or ended in the middle.
+    """
+    try:
+        worker_node = worker.worker_node(network, partition.cluster)
+        tunnel = _call(worker_node, _open(worker_node, partition), topic)
+        count, expected = 0, partition.end - partition.start
+        try:
+            while count < expected:
+                rows = decode_batch(_call(worker_node, _receive(tunnel), topic))
+                count += rows.num_rows
+                yield rows
+        finally:
+            with suppress(IrisError):
+                worker_node.call(tunnel.close())
+    finally:
+        worker.end_task()
+
+
+async def _open(worker_node: worker.WorkerNode, partition: TopicRange) -> Tunnel:
+    headers = {"start": partition.start, "end": partition.end}
+    return await worker_node.node.tunnel(partition.cluster, timeout=OPEN_TIMEOUT_S, window_bytes=WINDOW_BYTES, headers=headers)
+
+
+async def _receive(tunnel: Tunnel) -> bytes:
+    async with asyncio.timeout(CHUNK_TIMEOUT_S):
+        return await tunnel.receive(max_bytes=CHUNK_BYTES_MAX)
+
+
+def _call(worker_node: worker.WorkerNode, coroutine: Coroutine[object, object, Any], topic: str) -> Any:  # noqa: ANN401 - a tunnel, or bytes
+    try:
+        return worker_node.call(coroutine)
+    except (IrisError, TimeoutError) as exc:
+        raise IrisError(
+            f"the rows of the topic {topic!r} do not come from the driver, whose node has received them: {exc} "
+            "If the query still runs, check that executors reach the driver: see listen and seeds in docs/spark.md."
+        ) from None

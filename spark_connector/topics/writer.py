@@ -1,0 +1,244 @@
+"""Writing to topics with Spark: each row is a message, published by the task that has the row.
+
+Spark runs a task again when it failed, and a micro-batch when it does not know that it was done. So messages are published at
+least once, and have ids that are the same each time (see ``keys.py``), in the header ``iris-message-id``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructType,
+)
+
+from iris_py import ConfigurationError, IrisError
+from spark_connector.dataframes import worker
+from spark_connector.dataframes.keys import Scope, task_scope
+from spark_connector.topics.message_ids import MESSAGE_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from spark_connector.topics.options import WriteOptions
+
+__all__ = ["Plan", "Published", "StreamTopicWriter", "TopicWriter", "check_columns", "write_rows"]
+
+logger = logging.getLogger("spark_connector")
+
+#: What a write is called in ids: an action has one, so this only tells them from the keys of a dispatch.
+NAME: Final = "write"
+#: Messages that are published before Spark's thread has a turn. Too small: the threads take turns more often than they work.
+CHUNK_ROWS: Final = 1000
+#: The time that a message may wait for room is looked at once per so many, for the clock costs more than a small message.
+MESSAGES_PER_LOOK: Final = 50
+
+_HEADER_TYPES = (StringType, BinaryType, IntegralType, FloatType, DoubleType, BooleanType)
+
+
+@dataclass(frozen=True)
+class Published(WriterCommitMessage):
+    """What a task has done."""
+
+    messages: int
+    """How many messages it has published."""
+    unheard: int
+    """How many of them had no subscriber, anywhere."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the tasks of one write are told."""
+
+    options: WriteOptions
+    token: str
+    """In place of the id of the application, where tasks are not told that."""
+
+
+class Outgoing(NamedTuple):
+    """A message that is to be published."""
+
+    topic: str
+    payload: bytes
+    headers: dict[str, Any]
+
+
+class TopicWriter(DataSourceArrowWriter):
+    """Publishes the rows of a DataFrame.
+
+    Args:
+        plan: How.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:  # type: ignore[override]  # so it is declared in PySpark
+        """Publish the rows of a partition, in a task; returns when they have left."""
+        return write_rows(self._plan, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Say how many messages nobody was there for."""
+        _note(messages, self._plan)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Do nothing: what was published cannot be taken back."""
+
+
+class StreamTopicWriter(DataSourceStreamArrowWriter):
+    """Publishes the rows of the micro-batches of a streaming query.
+
+    Args:
+        plan: How.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:  # type: ignore[override]  # so it is declared in PySpark
+        """Publish the rows of a partition, in a task; returns when they have left."""
+        return write_rows(self._plan, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Say how many messages nobody was there for."""
+        _note(messages, self._plan)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Do nothing: what was published cannot be taken back, and has the same ids when it is published again."""
+
+
+def check_columns(schema: StructType, options: WriteOptions) -> None:
+    """Refuse rows that are no messages.
+
+    Raises:
+        ConfigurationError: A column is missing, unknown or of a wrong type.
+    """
+    columns = {field.name: field.dataType for field in schema.fields}
+    allowed: dict[str, tuple[tuple[type[DataType], ...], str]] = {
+        "value": ((StringType, BinaryType), "string or binary"),
+        "topic": ((StringType,), "string"),
+        "headers": ((MapType,), "map<string, string>, or of binary, numbers or booleans"),
+    }
+    if "value" not in columns:
+        there = ", ".join(columns) or "none"
+        raise ConfigurationError(
+            f"there is no column 'value', which is to be the message; there are {there}. "
+            "Make one, such as with select(to_json(struct('*')).alias('value'))."
+        )
+    for name, kind in columns.items():
+        if name not in allowed:
+            raise ConfigurationError(
+                f"the column {name!r} is no part of a message: there are value, topic and headers. "
+                "Leave it out with select(), or put it into the value."
+            )
+        kinds, wanted = allowed[name]
+        is_right = isinstance(kind, kinds)
+        if isinstance(kind, MapType):
+            is_right = is_right and isinstance(kind.keyType, StringType) and isinstance(kind.valueType, _HEADER_TYPES)
+        if not is_right:
+            raise ConfigurationError(f"the column {name!r} is {kind.simpleString()}, and must be {wanted}. Cast it.")
+    if "topic" not in columns and options.topic is None:
+        raise ConfigurationError(
+            "no topic is named. Add .option('topic', name), or a column 'topic'. Of a table that was created with columns "
+            "Spark hands over no options: create it without them, CREATE TABLE name USING iris OPTIONS (topic '...')."
+        )
+
+
+# -- in the tasks
+
+
+def write_rows(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Published:
+    """Publish the rows of a task, and wait until they have left.
+
+    Raises:
+        IrisError: The node does not start, a row is no message, or a subscriber takes no more.
+    """
+    scope = task_scope(NAME, plan.token)
+    worker_node: worker.WorkerNode | None = None
+    messages = unheard = 0
+    try:
+        for batch in batches:
+            # A node for each task, and not that of the worker: to close it is what waits until everything has left.
+            worker_node = worker_node or worker.start(plan.options.network, "its topic")
+            for first in range(0, batch.num_rows, CHUNK_ROWS):
+                outgoing = _outgoing(plan.options, batch.slice(first, CHUNK_ROWS), scope)
+                unheard += worker_node.call(_publish(worker_node, outgoing, plan.options.timeout))
+                messages += len(outgoing)
+    finally:
+        if worker_node is not None:
+            worker_node.close()
+    return Published(messages, unheard)
+
+
+def _outgoing(options: WriteOptions, batch: pa.RecordBatch, scope: Scope) -> list[Outgoing]:
+    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+    values, nothing = columns["value"], [None] * batch.num_rows
+    outgoing = []
+    for value, topic, pairs in zip(values, columns.get("topic", nothing), columns.get("headers", nothing), strict=True):
+        if value is None:
+            scope.skip()
+            continue
+        payload = value.encode() if isinstance(value, str) else value
+        message_id = scope.key(payload)
+        chosen = options.topic if topic is None else topic
+        if chosen is None:
+            raise IrisError(
+                f"the row with id {message_id!r} has no topic: its column 'topic' is null, and the option 'topic' is not set."
+            )
+        # A null header is none. What a row that was read from a topic has of an id was that of another message.
+        headers = {name: content for name, content in pairs if content is not None} if pairs else {}
+        headers[MESSAGE_ID] = message_id
+        outgoing.append(Outgoing(chosen, payload, headers))
+    return outgoing
+
+
+async def _publish(worker_node: worker.WorkerNode, outgoing: list[Outgoing], timeout_s: float) -> int:
+    """Publish messages; return how many nobody was there for."""
+    publish, unheard = worker_node.node.publish, 0
+    message = None
+    try:
+        for first in range(0, len(outgoing), MESSAGES_PER_LOOK):
+            async with asyncio.timeout(timeout_s):
+                for message in outgoing[first : first + MESSAGES_PER_LOOK]:
+                    unheard += not await publish(message.topic, message.payload, headers=message.headers)
+    except TimeoutError:
+        assert message is not None
+        raise IrisError(
+            f"the topic {message.topic!r} took no message for {timeout_s:g} s: a subscriber does not take what it was sent. "
+            "Find it, or allow more time with the option timeout."
+        ) from None
+    except IrisError as exc:
+        assert message is not None
+        raise IrisError(
+            f"the row with id {message.headers[MESSAGE_ID]!r} cannot be published to the topic {message.topic!r}: {exc}"
+        ) from None
+    return unheard
+
+
+# -- on the driver
+
+
+def _note(results: Sequence[WriterCommitMessage | None], plan: Plan) -> None:
+    done = [result for result in results if isinstance(result, Published)]
+    unheard = sum(result.unheard for result in done)
+    if unheard:
+        logger.warning(
+            "%d of %d messages to %s had no subscriber",
+            unheard,
+            sum(result.messages for result in done),
+            "the topics of the rows" if plan.options.topic is None else f"the topic {plan.options.topic!r}",
+        )

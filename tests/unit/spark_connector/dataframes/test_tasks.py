@@ -1,0 +1,224 @@
+"""What tasks do, without Spark: for failures that would cost a job each."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import iris_py.sync as iris
+from iris_py import IrisError
+from iris_security import Secret
+from spark_connector import ArrowHandler, DispatchError, Network
+from spark_connector.dataframes import tasks, worker
+from spark_connector.dataframes.bisecting import REQUESTS_MAX
+from spark_connector.dataframes.keys import Scope
+from spark_connector.dataframes.notify import Message, notify_rows
+from spark_connector.dataframes.plan import Plan
+from spark_connector.dataframes.row_names import name_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytest_plugins = ["iris_py.testing.fixtures"]
+
+SECRET = Secret.generate(os.urandom).text
+BATCH = pa.RecordBatch.from_pydict({"payload": ["1", "2", "3"]})
+
+
+@pytest.fixture
+def node(iris_isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[iris.Node]:
+    monkeypatch.setattr(tasks, "task_scope", lambda name, _token: Scope(f"job/{name}/0"))
+    monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
+    with iris.connect(secret=SECRET, discovery=False) as node:
+        yield node
+        monkeypatch.delenv("SPARK_REUSE_WORKER")
+        worker.end_task()
+
+
+@pytest.fixture
+def plan(node: iris.Node) -> Plan:
+    return Plan(
+        cluster="echo",
+        network=Network(secret=SECRET, seeds=[node.address], discovery=False),
+        reply_schema=pa.schema([("reply", pa.string())]),
+        request="payload",
+        reply=None,
+        key=None,
+        internal=(),
+        window=2,
+        batch_rows=2,
+        timeout=30.0,
+        retries=0,
+        on_error="raise",
+        name="7",
+        token="",
+    )
+
+
+def test_a_reply_of_the_wrong_type_names_row_and_cluster(node: iris.Node, plan: Plan) -> None:
+    node.join("echo", lambda request: b"\xff" if request.payload == b"2" else request.payload)
+
+    with pytest.raises(DispatchError, match="the reply is no UTF-8") as caught:
+        list(tasks.dispatch_rows(plan, iter([BATCH])))
+    assert caught.value.cluster == "echo"
+    assert caught.value.key.startswith("job/7/0/1/")
+
+    (result,) = tasks.dispatch_rows(replace(plan, on_error="null"), iter([BATCH]))
+    assert result.to_pydict() == {"payload": ["1", "2", "3"], "reply": ["1", None, "3"]}
+
+
+def test_a_bad_row_costs_itself_and_not_its_batch(node: iris.Node, plan: Plan) -> None:
+    asked: list[list[str]] = []
+
+    def score(batch: pa.RecordBatch) -> pa.RecordBatch:
+        texts = [str(text) for text in batch["payload"].to_pylist()]
+        asked.append(texts)
+        if "7" in texts or "40" in texts:
+            raise LookupError("a bad row")
+        return pa.RecordBatch.from_pydict({"reply": texts})
+
+    node.join("echo", ArrowHandler(score))
+    rows = pa.RecordBatch.from_pydict({"payload": [str(number) for number in range(100)]})
+    batches = replace(plan, request=None, batch_rows=100, on_error="column")
+
+    found = pa.Table.from_batches(list(tasks.dispatch_batches(batches, iter([rows])))).to_pylist()
+
+    assert [row["payload"] for row in found] == [str(number) for number in range(100)]
+    assert [row["payload"] for row in found if row["reply"] is None] == ["7", "40"]
+    assert [row["payload"] for row in found if row["error"] is not None] == ["7", "40"]
+    assert len(asked) <= 1 + 2 * 2 * 7
+
+    before = len(asked)
+    again = list(tasks.dispatch_batches(batches, iter([rows])))
+    assert pa.Table.from_batches(again).num_rows == 100
+    repeated = asked[before:]
+    assert all("7" in texts or "40" in texts for texts in repeated), "what had a reply is remembered by its key"
+
+
+def test_a_handler_that_fails_for_every_row_is_not_asked_about_each(node: iris.Node, plan: Plan) -> None:
+    asked: list[int] = []
+
+    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+        asked.append(batch.num_rows)
+        raise LookupError("no row is good")
+
+    node.join("echo", ArrowHandler(fail))
+    rows = pa.RecordBatch.from_pydict({"payload": [str(number) for number in range(2000)]})
+    results = tasks.dispatch_batches(replace(plan, request=None, batch_rows=500, on_error="null"), iter([rows]))
+
+    assert sum(batch.num_rows for batch in results) == 2000
+    assert len(asked) <= REQUESTS_MAX + 4
+
+
+def test_a_batch_that_is_no_arrow_names_batch_and_cluster(node: iris.Node, plan: Plan) -> None:
+    node.join("echo", lambda _request: b"hello")
+
+    with pytest.raises(DispatchError, match="5 bytes are no Arrow IPC stream") as caught:
+        list(tasks.dispatch_batches(replace(plan, request=None), iter([BATCH])))
+    assert caught.value.key.startswith("job/7/0/0/")
+
+    results = list(tasks.dispatch_batches(replace(plan, request=None, on_error="column"), iter([BATCH])))
+    assert [result.num_rows for result in results] == [2, 1]
+    assert all("Let its members serve an ArrowHandler" in row["error"] for result in results for row in result.to_pylist())
+
+
+@pytest.mark.parametrize("on_error", ["raise", "null", "column"])
+def test_a_cluster_that_nobody_serves_fails_the_task(plan: Plan, on_error: str) -> None:
+    with pytest.raises(DispatchError, match="nobody serves that cluster, of 1 other nodes"):
+        list(tasks.dispatch_rows(replace(plan, timeout=0.2, on_error=on_error), iter([BATCH])))
+
+
+def test_a_wrong_secret_says_so_and_shows_none(node: iris.Node, plan: Plan) -> None:
+    wrong = Secret.generate(os.urandom).text
+    with pytest.raises(IrisError) as caught:
+        list(tasks.dispatch_rows(replace(plan, network=replace(plan.network, secret=wrong)), iter([BATCH])))
+
+    text = str(caught.value)
+    assert "a Spark task cannot reach the cluster 'echo', as its Iris node does not start" in text
+    assert "Check that both sides use the same secret" in text
+    assert wrong not in text
+    assert SECRET not in text
+
+
+def test_a_row_that_is_too_large_fails_the_task(node: iris.Node, plan: Plan) -> None:
+    node.join("echo", lambda request: request.payload)
+    large = pa.RecordBatch.from_pydict({"payload": ["x" * 2000]})
+    network = replace(plan.network, max_message_bytes=1024)
+
+    with pytest.raises(DispatchError, match="a message of 2000 bytes is over the limit of 1024"):
+        list(tasks.dispatch_rows(replace(plan, network=network), iter([large])))
+
+
+BAD_MESSAGES: dict[str, tuple[object, str]] = {
+    "too large": ("payload", "a message of 2000 bytes is over the limit of 1024"),
+    "a number": (lambda _row: 5, "message= returned int, and not bytes or text"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_MESSAGES)
+def test_a_message_that_cannot_be_sent_says_why(plan: Plan, case: str) -> None:
+    message, reason = BAD_MESSAGES[case]
+    large = pa.RecordBatch.from_pydict({"payload": ["x" * 2000]})
+    network = replace(plan.network, max_message_bytes=1024)
+    told = Message("big", None, message, "rows", 1, 30.0, network)
+
+    with pytest.raises(IrisError, match=f"a message to the topic 'big' cannot be sent: {reason}"):
+        list(notify_rows(told, iter([large])))
+
+
+def test_batches_without_rows_pass(plan: Plan) -> None:
+    (result,) = tasks.dispatch_rows(plan, iter([BATCH.slice(0, 0)]))
+    assert result.schema.names == ["payload", "reply"]
+    assert result.num_rows == 0
+    assert list(tasks.dispatch_batches(replace(plan, request=None), iter([BATCH.slice(0, 0)]))) == []
+
+
+ORDERS = pa.RecordBatch.from_pydict({"order": [11, 12, 13], "payload": ["1", "2", "3"], "country": ["DE", "FR", "x" * 200]})
+
+
+@pytest.mark.parametrize("fails", ["handler", "reply"])
+def test_errors_name_the_row_by_the_columns_of_id(node: iris.Node, plan: Plan, fails: str) -> None:
+    def answer(request: iris.Request) -> bytes:
+        if request.payload == b"2" and fails == "handler":
+            raise LookupError("why")
+        return b"\xff" if request.payload == b"2" else request.payload
+
+    node.join("echo", answer)
+    named = replace(plan, id=("order", "country"))
+    with pytest.raises(DispatchError, match=r"^the request about order=12, country='FR' with key 'job/7/0/1/") as caught:
+        list(tasks.dispatch_rows(named, iter([ORDERS])))
+    assert caught.value.rows == "order=12, country='FR'"
+    (result,) = tasks.dispatch_rows(replace(named, on_error="column"), iter([ORDERS]))
+    first, second, third = result["error"].to_pylist()
+    assert (first, third) == (None, None)
+    assert "about order=12, country='FR'" in str(second)
+
+
+def test_errors_of_a_batch_name_its_first_rows(node: iris.Node, plan: Plan) -> None:
+    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise LookupError("why")
+
+    node.join("echo", ArrowHandler(fail))
+    rows = pa.RecordBatch.from_pydict({"order": list(range(100)), "payload": ["x"] * 100})
+    named = replace(plan, request=None, batch_rows=100, id=("order",))
+    with pytest.raises(DispatchError, match=r"about order=0; order=1; order=2; order=3; order=4 and 95 more with key"):
+        list(tasks.dispatch_batches(named, iter([rows])))
+
+
+def test_a_value_that_does_not_fit_names_its_row(node: iris.Node, plan: Plan) -> None:
+    node.join("echo", ArrowHandler(lambda batch: pa.RecordBatch.from_pydict({"reply": [1.0, 1e300, 3.0]})))
+    schema = pa.schema([("reply", pa.float32())])
+    named = replace(plan, request=None, batch_rows=3, reply_schema=schema, on_error="column", id=("order",))
+    (result,) = tasks.dispatch_batches(named, iter([ORDERS]))
+    assert result["reply"].to_pylist() == [1.0, None, 3.0]
+    assert ["about order=12 " in (text or "") for text in result["error"].to_pylist()] == [False, True, False]
+
+
+def test_a_long_value_is_shortened() -> None:
+    assert name_rows(("country",), ORDERS, 2) == "country='" + "x" * 59 + "..."
+    assert name_rows((), ORDERS) == ""
