@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from spark_connector.local.frames import Command, Reply
     from spark_connector.local.server_streams import Stream
 
-__all__ = ["Doorway", "serve"]
+__all__ = ["NodeServer", "serve"]
 
 logger = logging.getLogger("spark_connector")
 
@@ -62,7 +62,7 @@ _RETURNED: Final = header_of(Returned())
 
 
 @asynccontextmanager
-async def serve(node: Node, path: Path) -> AsyncIterator[Doorway]:
+async def serve(node: Node, path: Path) -> AsyncIterator[NodeServer]:
     """Let processes of this user use a node over a Unix socket, until the block is left. The socket is gone then.
 
     Args:
@@ -75,14 +75,14 @@ async def serve(node: Node, path: Path) -> AsyncIterator[Doorway]:
     """
     listener = _listen(path)
     created = os.stat(path).st_ino
-    doorway = Doorway(node)
+    node_server = NodeServer(node)
     try:
-        server = await asyncio.get_running_loop().create_unix_server(lambda: _Connection(doorway), sock=listener)
+        server = await asyncio.get_running_loop().create_unix_server(lambda: _Connection(node_server), sock=listener)
         try:
-            yield doorway
+            yield node_server
         finally:
             server.close()
-            await doorway._close()
+            await node_server._close()
     finally:
         listener.close()
         try:
@@ -92,7 +92,7 @@ async def serve(node: Node, path: Path) -> AsyncIterator[Doorway]:
             pass
 
 
-class Doorway:
+class NodeServer:
     """What :func:`serve` serves.
 
     Attributes:
@@ -119,9 +119,9 @@ class Doorway:
 class _Connection(asyncio.Protocol):
     """One process of tasks."""
 
-    def __init__(self, doorway: Doorway) -> None:
-        self._doorway = doorway
-        self._node = doorway.node
+    def __init__(self, node_server: NodeServer) -> None:
+        self._node_server = node_server
+        self._node = node_server.node
         self._loop = asyncio.get_running_loop()
         self._hello: bytes | None = b""  # what has come of it; None when it has been said
         self._reader = FrameReader(frames.HEADER_BYTES_MAX, self._node.max_message_bytes)
@@ -139,7 +139,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        connections = self._doorway._connections
+        connections = self._node_server._connections
         if not self._is_same_user():
             self._refuse("user")
             return
@@ -175,7 +175,7 @@ class _Connection(asyncio.Protocol):
     def close(self) -> list[asyncio.Task[Any]]:
         """End it; returns what takes a moment to end."""
         self._is_over = True
-        self._doorway._connections.pop(self, None)
+        self._node_server._connections.pop(self, None)
         if self._hello is not None and hasattr(self, "_silence"):
             self._silence.cancel()
         self._waiting.clear()
@@ -187,7 +187,7 @@ class _Connection(asyncio.Protocol):
         return [*self._calls.values(), *self._endings]
 
     def _refuse(self, reason: str) -> None:
-        refused = self._doorway.refused
+        refused = self._node_server.refused
         refused[reason] = refused.get(reason, 0) + 1
         self.close()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import iris_py
 from iris_py import Handler, Message, Request
 from iris_security import Secret
-from spark_connector.local.server import Doorway, serve
+from spark_connector.local.server import NodeServer, serve
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -66,7 +66,7 @@ class Agent:
     """A node in an event loop of its own, served at a path until :meth:`stop`."""
 
     node: iris_py.Node
-    doorway: Doorway
+    node_server: NodeServer
     services: Services
     loop: asyncio.AbstractEventLoop
 
@@ -83,8 +83,8 @@ class Agent:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
 
     def wait_until(self, condition: str) -> None:
-        """Wait until an expression about the agent, ``services`` and ``doorway`` is true."""
-        names = {"agent": self, "services": self.services, "doorway": self.doorway}
+        """Wait until an expression about the agent, ``services`` and ``node_server`` is true."""
+        names = {"agent": self, "services": self.services, "node_server": self.node_server}
 
         async def watch() -> None:
             async with asyncio.timeout(20):
@@ -125,7 +125,7 @@ class Agent:
             await self.node.join("fail", services.fail)
             await self.node.join("inflate", services.inflate)
             holding = await self.node.join("hold", services)
-            async with serve(self.node, self.path) as self.doorway:
+            async with serve(self.node, self.path) as self.node_server:
                 self._ready.set_result(None)
                 await self._end.wait()
             services.release.set()

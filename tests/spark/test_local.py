@@ -358,7 +358,7 @@ def test_many_threads_share_one_connection(agent: Agent, task: LocalAgent) -> No
 
     with ThreadPoolExecutor(32) as threads:
         list(threads.map(ask, range(32)))
-    assert agent.doorway.connections == 1
+    assert agent.node_server.connections == 1
 
 
 @pytest.mark.usefixtures("no_ticks")
@@ -457,7 +457,7 @@ def test_answers_that_nobody_reads_hold_up_no_writer(agent: Agent, task: LocalAg
     asked = frames.header_of(frames.Request("inflate", 5.0, False, None, None, None, None))
     for number, slow in enumerate(("written", "read")):  # as if their threads had been stopped
         connection._send(calls.Call(number + 2**32), asked, b"4000000", None)
-        agent.wait_until(f"any(connection._is_{slow}_slowly for connection in server._connections)")
+        agent.wait_until(f"any(connection._is_{slow}_slowly for connection in node_server._connections)")
     payload = bytes(4_000_000)
     assert task.request("echo", payload, timeout=30) == payload
     assert task._connect() is connection
@@ -472,7 +472,7 @@ def test_what_is_under_way_is_cancelled_when_the_process_ends(agent: Agent) -> N
     agent.wait_until("services.asked == [b'x']")
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    agent.wait_until("services.cancelled == [b'x'] and server.connections == 0")
+    agent.wait_until("services.cancelled == [b'x'] and node_server.connections == 0")
 
 
 def test_subscriptions_end_with_the_connection(agent: Agent, task: LocalAgent) -> None:
@@ -482,7 +482,7 @@ def test_subscriptions_end_with_the_connection(agent: Agent, task: LocalAgent) -
     with pytest.raises(AgentLost):
         subscription.take()
     subscription.close()
-    agent.wait_until("doorway.connections == 0")
+    agent.wait_until("node_server.connections == 0")
     while task.publish("news", b"x"):  # the node says so when everybody knows
         pass
 
@@ -593,7 +593,7 @@ def test_a_forked_process_has_a_connection_of_its_own(agent: Agent, task: LocalA
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert task.publish("news", b"to the parent") == 1
     assert next(subscription).payload == b"to the parent"
-    agent.wait_until("doorway.connections == 1")
+    agent.wait_until("node_server.connections == 1")
 
 
 def _fork(function: Callable[[], object]) -> int:

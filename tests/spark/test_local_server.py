@@ -88,7 +88,7 @@ def test_processes_of_others_are_refused(agent: Agent, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     assert read_to_end(connect(agent, HELLO)) == b""
     monkeypatch.undo()
-    assert agent.doorway.refused == {"user": 1}
+    assert agent.node_server.refused == {"user": 1}
     assert is_served(agent)
 
 
@@ -124,9 +124,9 @@ def test_only_so_many_processes_are_served(agent: Agent, monkeypatch: pytest.Mon
         assert first.request("echo", b"x") == b"x"
         with pytest.raises(AgentUnavailable, match="1 processes of this executor use its agent already"):
             LocalAgent(agent.path).nodes()
-    agent.wait_until("doorway.connections == 0")
+    agent.wait_until("node_server.connections == 0")
     assert is_served(agent)
-    assert agent.doorway.refused == {"full": 1}
+    assert agent.node_server.refused == {"full": 1}
 
 
 # -- what they say
@@ -150,31 +150,31 @@ def test_what_is_no_call_ends_the_connection_and_nothing_else(agent: Agent, data
     with LocalAgent(agent.path) as other:
         assert other.request("echo", b"x") == b"x"
         read_to_end(connect(agent, data))
-        assert agent.doorway.refused == {"malformed": 1}
+        assert agent.node_server.refused == {"malformed": 1}
         assert other.request("echo", b"x") == b"x"
-        agent.wait_until("doorway.connections == 1")
+        agent.wait_until("node_server.connections == 1")
 
 
 def test_who_says_nothing_is_not_waited_for(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "HELLO_TIMEOUT_S", 0.01)
     assert read_to_end(connect(agent, HELLO[:3])) == b""
-    assert agent.doorway.refused == {"silent": 1}
+    assert agent.node_server.refused == {"silent": 1}
 
 
 @pytest.mark.parametrize("said", [HELLO, HELLO[:3]], ids=["hello", "nothing yet"])
 def test_who_has_gone_is_not_waited_for(agent: Agent, said: bytes) -> None:
     with connect(agent, said):
-        agent.wait_until("doorway.connections == 1")
-        (connection,) = agent.doorway._connections
-    agent.wait_until("doorway.connections == 0")
+        agent.wait_until("node_server.connections == 1")
+        (connection,) = agent.node_server._connections
+    agent.wait_until("node_server.connections == 0")
     assert connection._silence.cancelled()
-    assert agent.doorway.refused == {}
+    assert agent.node_server.refused == {}
 
 
 def test_another_version_is_told_on_both_sides(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     newer = frames.HELLO.pack(frames.MAGIC, frames.VERSION + 1)
     assert read_to_end(connect(agent, newer + b"what this one does not understand")) == HELLO
-    assert agent.doorway.refused == {"version": 1}
+    assert agent.node_server.refused == {"version": 1}
 
 
 @pytest.mark.parametrize(
