@@ -15,8 +15,8 @@ from iris_py.link.link import LinkState
 from iris_py.node.core import LINK_IDLE_S, NodeCore
 from iris_py.patterns.request import standing
 from iris_py.peers.group import DIRECT_MEMBERS_MAX, Group
+from iris_py.peers.outbound import CONNECT_RETRY_S, HELD_S
 from iris_py.peers.peers import PeerOpened
-from iris_py.peers.unlinked import CONNECT_RETRY_S, HELD_S
 from iris_py.wire import cast_pieces, packets
 from iris_py.wire.packets import ROUTED_BYTES_MAX
 from tests.unit.iris_py.nodes import Net

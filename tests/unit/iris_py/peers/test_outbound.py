@@ -14,9 +14,8 @@ from iris_py.link.lanes import MULTICAST, UNICAST
 from iris_py.peers import waiting as held_module
 from iris_py.peers.group import Group
 from iris_py.peers.member import Member
-from iris_py.peers.outbound import Outbound
+from iris_py.peers.outbound import CONNECT_RETRY_S, HELD_S, HELD_S_MAX, Outbound
 from iris_py.peers.peer import Peer
-from iris_py.peers.unlinked import CONNECT_RETRY_S, HELD_S, HELD_S_MAX
 from iris_py.peers.waiting import HELD_BYTES_HIGH
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
