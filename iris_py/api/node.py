@@ -491,7 +491,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         return membership
 
     def _explain(self, error: NoMembers) -> None:
-        error._add_surroundings(self._seeds.unreached, self._core.strangers(self._loop.time()))
+        error._add_surroundings(self._seeds.unreached, self._core.other_networks.hosts(self._loop.time()))
 
     def _handle_dialled(self, event: DialAnswered | DialBroken | DialRefused) -> None:
         if self._closing is not None:

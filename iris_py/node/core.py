@@ -24,22 +24,26 @@ from iris_overlay.events import (
 from iris_overlay.messages import NodeInfo
 from iris_overlay.overlay import Overlay
 from iris_overlay.timers import DeadlineTable
+from iris_py.errors import ConfigurationError
 from iris_py.link.config import LinkConfig
 from iris_py.link.events import CloseReason, LinkClosed, LinkVerified
-from iris_py.node.commands import Commands
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
 from iris_py.node.inbound import Inbound
+from iris_py.node.other_networks import OtherNetworks
 from iris_py.patterns.request.many import ManyRequester
+from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
 from iris_py.patterns.request.service import Service
 from iris_py.patterns.survey import Surveyor
 from iris_py.patterns.topic.events import RoomMade
 from iris_py.patterns.topic.pubsub import PubSub
 from iris_py.patterns.tunnel.table import Tunnels
 from iris_py.peers.groups import Groups
+from iris_py.peers.member import membership_attributes
 from iris_py.peers.outbound import Outbound
 from iris_py.peers.peer import Peer
 from iris_py.peers.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers
 from iris_py.wire import packets
+from iris_py.wire.headers import NO_HEADERS
 from iris_security import AuthenticationError, DatagramOpener, DatagramSealer
 
 if TYPE_CHECKING:
@@ -47,25 +51,25 @@ if TYPE_CHECKING:
 
     from iris_overlay.config import Rng
     from iris_overlay.events import Event
-    from iris_overlay.ids import NodeId
+    from iris_overlay.ids import GroupId, NodeId
     from iris_py.errors import IrisError
     from iris_py.link.link import Link, Packet
     from iris_py.node.events import NodeEvent as NodeEvent
+    from iris_py.patterns.request.registration import Registration
+    from iris_py.patterns.topic.queue import SubscriptionQueue
+    from iris_py.peers.group import Group
+    from iris_py.peers.member import Placement
     from iris_py.peers.outgoing import Outgoing
     from iris_py.peers.peers import PeersEvent
+    from iris_py.wire.headers import Headers
     from iris_security import Keyring
 
 #: A link on which packets moved within this time (seconds) is not closed, though the overlay does not need it. Too small: a
 #: conversation with pauses dials again and again. Too large: descriptors.
 LINK_IDLE_S = 30.0
 
-#: Hosts of nodes of other networks that are remembered, for people; of more, the one that was silent for longest is forgotten.
-STRANGERS_MAX = 16
-#: How long (seconds). Too small: a beacon of theirs is missed, of which there is one in 3 s; too large: they may be gone.
-STRANGERS_S = 60.0
 
-
-class NodeCore(Commands):
+class NodeCore:
     """The protocol of one node.
 
     Args:
@@ -79,6 +83,7 @@ class NodeCore(Commands):
 
     Attributes:
         drops: What was dropped, by reason.
+        other_networks: The hosts of other networks that were heard.
     """
 
     def __init__(
@@ -95,7 +100,7 @@ class NodeCore(Commands):
         self.info = info
         self.max_message_bytes = max_message_bytes
         self.drops: dict[str, int] = {}
-        self._strangers: dict[str, float] = {}  # hosts of nodes of other networks, and when they were heard
+        self.other_networks = OtherNetworks()
         self.peers = Peers(info, keyring, entropy, link_config or LinkConfig())
         self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng)
         self.requester = ManyRequester(rng, lambda: self.overlay.size_estimate() - 1)
@@ -124,6 +129,217 @@ class NodeCore(Commands):
         self._rare_deadline: float | None = None
         self._rare_deadline_changed = True
         self._events: list[NodeEvent] = []
+
+    # -- commands of the application
+
+    def group(self, cluster: str, now: float) -> Group:
+        """Return what is known of a cluster; its view is watched from now on.
+
+        Raises:
+            ValueError: The name is empty or too long.
+            overlay.OverlayError: More groups are in use than the overlay watches.
+        """
+        group = self.groups.find(cluster)
+        if group is None:
+            if self.groups.is_full:
+                self._forget_idle_group(now)
+            group = self.groups.make(cluster)
+            self.overlay.watch_group(group.id, now)
+            self.groups.add(group)
+            self._advance(now)
+        group.last_used = now
+        return group
+
+    def request(
+        self,
+        cluster: str,
+        payload: bytes,
+        timeout_s: float,
+        idempotent: bool,
+        token: object,
+        now: float,
+        key: str | bytes | None = None,
+        placement: Placement | None = None,
+        headers: Headers = NO_HEADERS,
+        *,
+        waits: bool = True,
+        retries_failed: bool = False,
+    ) -> int:
+        """Start a request; see :class:`~iris_py.patterns.request.requester.Requester`.
+
+        Raises:
+            MessageTooLarge: The payload is over ``max_message_bytes``.
+            ValueError: The name is empty or too long, or the key empty.
+            TypeError: The key is neither text nor bytes.
+        """
+        identity = b""
+        if key is not None:
+            identity = identity_of_key(cluster, key)
+        elif idempotent:
+            identity = identity_of_request(self.info.id, self.requester.sent)
+        group = self._group_to_ask(cluster, payload, now)
+        is_anchored = key is not None
+        return self.requester.request(
+            group,
+            payload,
+            timeout_s,
+            idempotent,
+            token,
+            now,
+            identity,
+            placement,
+            headers,
+            is_anchored=is_anchored,
+            waits=waits,
+            retries_failed=retries_failed,
+        )
+
+    def request_many(
+        self, cluster: str, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float
+    ) -> range:
+        """Start idempotent requests with keys; see :class:`~iris_py.patterns.request.many.ManyRequester`.
+
+        Raises:
+            MessageTooLarge: A payload is over ``max_message_bytes``. None is started then, as with the errors below.
+            ValueError: The name is empty or too long, or a key empty.
+            TypeError: A key is neither text nor bytes.
+        """
+        limit = self.max_message_bytes
+        for _token, _key, payload in asked:
+            if len(payload) > limit:
+                packets.check_size(payload, limit)
+        return self.requester.request_many(self._group_to_ask(cluster, b"", now), asked, timeout_s, now)
+
+    def survey(
+        self,
+        cluster: str,
+        payload: bytes,
+        timeout_s: float,
+        stop_after: int | None,
+        token: object,
+        now: float,
+        headers: Headers = NO_HEADERS,
+    ) -> int:
+        """Start a survey; see :class:`~iris_py.patterns.survey.Surveyor`. Raises as :meth:`request` does."""
+        self._rare_deadline_changed = True
+        group = self._group_to_ask(cluster, payload, now)
+        return self.surveyor.survey(group, payload, timeout_s, stop_after, token, now, headers)
+
+    def open_tunnel(
+        self,
+        cluster: str,
+        timeout_s: float,
+        window_bytes: int,
+        token: object,
+        now: float,
+        headers: Headers = NO_HEADERS,
+        *,
+        waits: bool = True,
+    ) -> int:
+        """Ask for a tunnel; ``TunnelOpened`` or an outcome with ``token`` follows. Returns its id, to cancel it by.
+
+        Raises:
+            ValueError: The name is empty or too long.
+        """
+        group = self._group_to_ask(cluster, b"", now)
+        offer = self.tunnels.offer(group, window_bytes, headers)
+        return self.requester.open_tunnel(group, offer, timeout_s, token, now, waits=waits)
+
+    def _group_to_ask(self, cluster: str, payload: bytes, now: float) -> Group:
+        packets.check_size(payload, self.max_message_bytes)
+        group = self.group(cluster, now)
+        if not group.is_watched:
+            self.overlay.use_group(group.id, now)
+            self._advance(now)
+        return group
+
+    def broadcast(self, cluster: str, payload: bytes, now: float, headers: Headers = NO_HEADERS) -> int | None:
+        """Send a message to every member; returns how many that is. Sealed once, however many they are.
+
+        A few members get it from this node, those of a large group down the tree of the group. Returns None, and sends
+        nothing, while there is no room on the way to one of them or the view is not yet known: after :class:`RoomMade` or
+        :class:`ViewKnown` it may go.
+
+        Raises:
+            MessageTooLarge: The payload is over ``max_message_bytes``.
+            ValueError: The name is empty or too long.
+        """
+        packets.check_size(payload, self.max_message_bytes)
+        group = self.group(cluster, now)
+        members = group.members
+        if members is None:
+            return None
+        is_cast = group.is_cast(now)
+        if self._outbound.is_control_full() if is_cast else any(member.peer.is_congested for member in members):
+            return None
+        count = group.size if is_cast else len(members)
+        if not count:
+            return 0
+        group.sequence += 1
+        if self.service.serves(group):
+            self.service.receive_broadcast(group, self._local, group.sequence, payload, headers)
+        if count > 1 or not members or members[0].peer is not self._local:
+            head = headers.encoded
+            start = packets.MESSAGE.pack(packets.BROADCAST, 0, len(head), len(payload), group.sequence, 0) + head
+            self._outbound.add_broadcast(group, start, payload, now)
+        return count
+
+    def join(self, registration: Registration, now: float) -> bool:
+        """Take part in a cluster; returns whether ``GroupJoined`` will follow (not for a further registration of the same).
+
+        Raises:
+            overlay.OverlayError: Too many groups, or the node is leaving.
+            ConfigurationError: The node takes part already, with another weight.
+        """
+        # Since the registration was made, its group may have been forgotten.
+        registration.group = group = self.group(registration.group.name, now)
+        weight = self.service.weight_of(group)
+        if weight is None:
+            self.overlay.join_group(group.id, membership_attributes(group.keys, self.info.id, registration.weight), now)
+        elif weight != registration.weight:
+            raise ConfigurationError(
+                f"this node takes part in {group.name!r} with weight={weight:g} already, and has one weight in a cluster. "
+                "Use the same for all its handlers."
+            )
+        is_first = self.service.register(registration)
+        self._advance(now)
+        return is_first
+
+    def leave(self, registration: Registration, now: float) -> bool:
+        """Begin to leave; returns whether ``GroupLeft`` will follow, before which requests are still served."""
+        if not self.service.leave(registration):
+            return False
+        self.overlay.leave_group(registration.group.id, now)
+        self._advance(now)
+        return True
+
+    def close_registration(self, registration: Registration, now: float) -> None:
+        """Stop serving after :meth:`leave`; ``RegistrationDrained`` follows.
+
+        What runs is finished. Requests that wait go back to their callers, who ask another member; if there is none, they are
+        executed here, for a leave fails no request.
+        """
+        others = any(not member.peer.is_local for member in registration.group.members or ())
+        self.service.close(registration, now, hands_back=others or self.service.is_member(registration.group))
+
+    def publish(self, topic: str, payload: bytes, now: float, headers: Headers = NO_HEADERS) -> int | None:
+        """Send to every subscriber of a topic; see :meth:`~iris_py.patterns.topic.publisher.Publisher.publish`."""
+        count = self.pubsub.publisher.publish(topic, payload, now, headers)
+        if count is None:
+            self._advance(now)  # the views may have to be asked for
+        return count
+
+    def subscribe(self, queue: SubscriptionQueue, now: float) -> bool:
+        """Begin a subscription; see :meth:`~iris_py.patterns.topic.pubsub.PubSub.subscribe`."""
+        is_told_later = self.pubsub.subscribe(queue, now)
+        self._advance(now)
+        return is_told_later
+
+    def unsubscribe(self, queue: SubscriptionQueue, now: float) -> list[GroupId]:
+        """End a subscription; returns the groups for which ``GroupLeft`` will follow."""
+        left = self.pubsub.unsubscribe(queue, now)
+        self._advance(now)
+        return left
 
     # -- commands of the owner
 
@@ -191,10 +407,7 @@ class NodeCore(Commands):
         except AuthenticationError:
             self.count_drop("datagram")
             if self._datagram_opener.is_foreign(data):
-                self._strangers.pop(source[0], None)  # to the end of the order
-                self._strangers[source[0]] = now
-                if len(self._strangers) > STRANGERS_MAX:
-                    del self._strangers[next(iter(self._strangers))]
+                self.other_networks.heard(source[0], now)
             return
         self.overlay.receive_datagram(payload, source, now)
         self._advance(now)
@@ -205,10 +418,6 @@ class NodeCore(Commands):
             if link.is_open:
                 link.verify(now)
                 self._handle_link(link, now)
-
-    def strangers(self, now: float) -> tuple[str, ...]:
-        """Return the hosts from which nodes of other networks were heard lately."""
-        return tuple(host for host, heard_at in self._strangers.items() if now - heard_at < STRANGERS_S)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due; harmless if early."""
@@ -569,3 +778,13 @@ class NodeCore(Commands):
         if peer is not None and peer.link is not None:
             peer.link.abort(reason)
             self._handle_link(peer.link, now)
+
+    def _forget_idle_group(self, now: float) -> None:
+        pending = self.requester.groups_pending() | self.surveyor.groups_pending()
+        pending |= self.pubsub.groups_joined() | self.tunnels.groups()
+        oldest = self.groups.oldest(lambda group: not self.service.serves(group) and group not in pending)
+        if oldest is not None:
+            self._outbound.seal_all_broadcasts(now)  # publications to others may have their numbers in it, too
+            self.groups.forget(oldest)
+            self.pubsub.forget(oldest)
+            self.overlay.unwatch_group(oldest.id, now)

@@ -297,7 +297,9 @@ def test_who_finds_nobody_hears_of_dead_seeds_and_of_other_networks(loops: Loops
             connect(secret=Secret(bytes(32)), discovery=True),
             connect(seeds=[dead, unknown], discovery=True) as node,
         ):
-            await loops.until(lambda: node._core.strangers(node._loop.time()), "the beacon of the other network is heard")
+            await loops.until(
+                lambda: node._core.other_networks.hosts(node._loop.time()), "the beacon of the other network is heard"
+            )
             await loops.until(lambda: "has not answered" not in str(node.unreached_seeds()), "both dials have failed")
             for call in (node.request(CLUSTER, b"?"), node.survey(CLUSTER, b"?")):
                 with pytest.raises(iris.NoMembers) as caught:
