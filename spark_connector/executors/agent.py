@@ -144,16 +144,30 @@ class Agent:
             if hosted is None:
                 node = await self._find_node(order.network)
                 hosted = Hosted(self._launch, node, order, self._background, self._drop_soon)
-                try:
-                    await hosted.start()
-                except BaseException:
-                    await hosted.leave()
-                    raise
-                self._hosted[order.name] = hosted
+                await self._begin(hosted)
             elif order.generation > hosted.generation:
                 await hosted.refresh(order)
             self._watch_idleness()
             return hosted.describe()
+
+    async def _begin(self, hosted: Hosted) -> None:
+        """Serve a cluster.
+
+        Raises:
+            AgentFailed: The driver has closed the cluster while it began here.
+        """
+        name = hosted.order.name
+        self._hosted[name] = hosted
+        try:
+            await hosted.start()
+            if self._hosted.get(name) is not hosted:  # dropped, with what it had joined until then
+                raise AgentFailed(f"{name!r} was closed while this executor began to serve it.")
+        except BaseException:
+            if self._hosted.get(name) is hosted:
+                del self._hosted[name]
+            self._watch_idleness()
+            await hosted.leave()
+            raise
 
     async def _find_node(self, network: Network) -> Node:
         """Return the node in a network; the first use of a network starts it. Tasks of the executor use the first of all."""

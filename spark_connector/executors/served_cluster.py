@@ -121,6 +121,7 @@ class Hosted:
         self._memberships: list[Membership] = []
         self._control: Membership | None = None
         self._changing = asyncio.Lock()
+        self._is_greeted = False
         self._greeting: asyncio.TimerHandle | None = None
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -132,9 +133,10 @@ class Hosted:
             IrisError: An argument is wrong.
         """
         name, executor = self.order.name, self._launch.executor.id
-        self._greeting = asyncio.get_running_loop().call_later(GREET_TIMEOUT_S, self._miss_greeting)
         await self._begin()
         self._control = await self.node.join(control_name(name, executor, self.order.instance), self._take_order)
+        if not self._is_greeted:  # by a driver that was faster than this
+            self._greeting = asyncio.get_running_loop().call_later(GREET_TIMEOUT_S, self._miss_greeting)
 
     async def refresh(self, order: Order) -> None:
         """Run the handler of a newer order; if it cannot be loaded, go on with the one that runs, which the driver will see."""
@@ -228,8 +230,10 @@ class Hosted:
             verb, generation, content = open_order(token, self.node.id, request.payload)
             if verb == UPDATE:
                 await self.update(generation, content)
-            elif verb == GREET and self._greeting is not None:
-                self._greeting.cancel()
+            elif verb == GREET:
+                self._is_greeted = True
+                if self._greeting is not None:
+                    self._greeting.cancel()
             elif verb == BYE:
                 asyncio.get_running_loop().call_soon(self._drop, self)  # this request is answered before
         except OrderRefused as exc:

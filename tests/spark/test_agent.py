@@ -346,6 +346,36 @@ def test_an_agent_that_is_not_greeted_leaves(place: Place, monkeypatch: pytest.M
     shutil.rmtree(place.directory)
 
 
+def test_a_cluster_that_is_closed_while_its_agent_begins_to_serve_it_is_left(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver says bye as soon as one executor is there; what another one has joined by then it leaves again."""
+    from iris_py.sync.background import background
+    from spark_connector.executors.served_cluster import Hosted
+
+    begin = Hosted.start
+
+    async def begin_too_late(hosted: Hosted) -> None:
+        hosted._drop(hosted)
+        await begin(hosted)
+
+    monkeypatch.setattr(Hosted, "start", begin_too_late)
+    place.directory.mkdir(parents=True)
+    made = agent.Agent(spawn.Launch(place.directory, spawn.find_executor(), TOKEN), background())
+    running = threading.Thread(target=background().wait, args=[made.run])
+    running.start()
+    try:
+        until(lambda: (place.directory / "info.json").exists())
+        with pytest.raises(AgentFailed, match="'etl' was closed while this executor began"):
+            background().wait(made.serve, place.order)
+        until(lambda: not place.node.members("etl"))
+        assert made._idle is not None, "it waits for another order, and not for ever"
+    finally:
+        background().call(made.end)
+        running.join(PATIENCE_S)
+    shutil.rmtree(place.directory)
+
+
 def test_the_limit_of_memory_is_said_in_the_log(place: Place) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (64 << 30, hard))
