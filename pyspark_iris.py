@@ -1,4 +1,4 @@
-"""What makes ``format("iris")`` known to Spark: looking for data sources, it imports every top-level module ``pyspark_*``.
+"""The door for Spark to ``format("iris")``: looking for data sources, it imports every top-level module ``pyspark_*``.
 
 Spark does so in every session, whatever that reads: a machine that lacks what Iris needs must not lose its other sources.
 """

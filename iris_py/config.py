@@ -1,4 +1,4 @@
-"""What a node is told before it starts: from arguments, the environment, a TOML file, and defaults, in this order.
+"""The settings of a node: from arguments, the environment, a TOML file, and defaults, in this order.
 
 =================  ====================================  ==========================================================
 argument           environment                           key of the file
@@ -78,7 +78,7 @@ _FALSE: Final = frozenset({"0", "false", "no", "off"})
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything a node is told before it starts. Pass it as ``config=`` to take the place of environment and file."""
+    """The settings of a node. Pass it as ``config=`` to take the place of environment and file."""
 
     network: str = DEFAULT_NETWORK
     """Name of the network. Same secret, different names: different networks."""

@@ -1,4 +1,4 @@
-"""Everything that Iris raises, in one tree.
+"""The errors that Iris raises, in one tree.
 
 * :exc:`IrisError`
 

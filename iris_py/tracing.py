@@ -35,7 +35,7 @@ _SYSTEM: Final = "iris"
 
 
 class Traced(Protocol):
-    """What somebody sent: a request, a message, or a tunnel."""
+    """Something that was sent: a request, a message, or a tunnel."""
 
     @property
     def headers(self) -> Mapping[str, HeaderValue]:

@@ -1,4 +1,4 @@
-"""What differs between the versions of PySpark that this works with: the one place that knows (docs/spark.md has the table).
+"""The differences between the versions of PySpark that this works with: the one place that knows (docs/spark.md has the table).
 
 Names that are missing in an old version are looked for when they are used, never when a module is imported.
 """

@@ -1,4 +1,4 @@
-"""What the Spark connector raises, besides the errors of Iris itself.
+"""The errors of the Spark connector, besides those of Iris itself.
 
 * :exc:`~iris_py.IrisError`
 

@@ -1,4 +1,4 @@
-"""Which Iris network the nodes of Spark tasks belong to, and how they find it."""
+"""The Iris network of the nodes of Spark tasks: which one it is, and how they find it."""
 
 from __future__ import annotations
 

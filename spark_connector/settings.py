@@ -1,4 +1,4 @@
-"""What an application sets before its first session."""
+"""Settings of an application, made before its first session."""
 
 from __future__ import annotations
 

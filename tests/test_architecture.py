@@ -84,6 +84,9 @@ SOCKET_FOLDERS = ("iris_py/net", "spark_connector/local", "spark_connector/execu
 #: The folders that know uvloop.
 LOOP_FOLDERS = ("iris_py/api",)
 
+#: Beginnings of docstrings that leave out what they are about (CONTRIBUTING.md).
+RIDDLES = {"Who", "Whose", "Whom", "What", "Which", "Where", "When", "How", "That", "Those"}
+
 
 def sources() -> list[Path]:
     modules = [ROOT / f"{module}.py" for module in MODULES]
@@ -233,6 +236,9 @@ def test_every_module_says_what_it_is_and_is_not_too_long(path: Path) -> None:
         docstring = ast.get_docstring(ast.parse(text))
         assert docstring, "no docstring"
         assert docstring.strip().splitlines()[0].strip().endswith((".", ":", "?")), "its first line is no sentence"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef) and (docstring := ast.get_docstring(node)):
+            assert docstring.split()[0] not in RIDDLES, f"name what it is about: {docstring.splitlines()[0]}"
     assert len(text.splitlines()) <= LINES_MAX
 
 

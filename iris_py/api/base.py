@@ -1,4 +1,4 @@
-"""What all parts of the public node stand on: the core, its driver, and waiting until there is room."""
+"""The ground of all parts of the public node: its core, its driver, and waiting until there is room."""
 
 from __future__ import annotations
 

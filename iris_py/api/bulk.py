@@ -30,7 +30,7 @@ TOGETHER_MAX = 128
 
 
 class Asked(Protocol):
-    """What is asked."""
+    """One question to a cluster."""
 
     @property
     def key(self) -> str | bytes:

@@ -1,4 +1,4 @@
-"""How an application starts a node."""
+"""Start a node: `connect()`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handlers and callbacks raise: whether it is theirs or concerns the process, and how the log tells of it.
+"""Errors of handlers and callbacks: whether one is theirs or concerns the process, and how the log tells of it.
 
 A handler may raise anything, and all of it is answered: also ``SystemExit``, as argparse does, and ``KeyboardInterrupt``. But
 the interpreter raises those as well, in the main thread, in the middle of whatever runs there. That may be a handler, and then

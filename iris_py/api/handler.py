@@ -1,4 +1,4 @@
-"""What a member does: a handler, which users write, or a function instead of it."""
+"""Handlers: the work of a member, as a class that users write, or a function."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SIMILAR_MIN: Final = 0.85
 
 
 class Handler:
-    """What a member does. Override what the cluster is asked to do."""
+    """The work of a member. Override the methods for the patterns that it serves."""
 
     async def on_request(self, request: Request) -> bytes:
         """Answer a request.

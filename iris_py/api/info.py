@@ -1,4 +1,4 @@
-"""What a node shows of itself and of others."""
+"""Views that a node gives of itself and of others: members, statistics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a node has done since it started."""
+    """Counts of a node since it started."""
 
     requests: int
     "Requests that this node made."

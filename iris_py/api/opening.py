@@ -1,4 +1,4 @@
-"""What is both awaitable and a context manager: ``await node.join(...)`` and ``async with node.join(...)``."""
+"""Results that can be awaited or used as a context: ``await node.join(...)`` and ``async with node.join(...)``."""
 
 from __future__ import annotations
 

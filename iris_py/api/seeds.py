@@ -1,4 +1,4 @@
-"""What became of the seeds: who answers there, and if nobody, why. People are told, for somebody has vouched for each seed."""
+"""The seeds of a node: who answers there, and if nobody, why. People are told, for somebody has vouched for each seed."""
 
 from __future__ import annotations
 

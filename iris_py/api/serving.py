@@ -1,4 +1,4 @@
-"""How handlers are run: for the requests, surveys, broadcasts and tunnels that a member receives."""
+"""Run handlers: for the requests, surveys, broadcasts and tunnels that a member receives."""
 
 from __future__ import annotations
 

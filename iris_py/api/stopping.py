@@ -1,4 +1,4 @@
-"""How a program is told to stop: by signals, which it answers by leaving.
+"""Stop a program: signals tell it, and it answers by leaving.
 
 Theory of operation. The first signal is a wish: whoever waits in :func:`until_stopped` goes on, and if nobody does, the main
 task of :func:`iris_py.run` is cancelled. Either way the blocks that the program is in are left, and so its clusters. What comes
@@ -50,7 +50,7 @@ async def until_stopped(*, signals: Sequence[signal.Signals] = SIGNALS) -> signa
 
 
 class Stopping:
-    """What signals to the process do to one event loop.
+    """The signals to the process, and their effect on one event loop.
 
     Attributes:
         number: The signal that came first; None for none.

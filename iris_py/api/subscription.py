@@ -33,7 +33,7 @@ Callback: TypeAlias = "Callable[[Message], Awaitable[object] | object]"
 
 
 class Subscription(Closable):
-    """What was published to the topics that match a pattern, as :meth:`Node.subscribe` returns it.
+    """The messages of the topics that match a pattern, as :meth:`Node.subscribe` returns it.
 
     ``async for message in subscription`` takes one message after the other; ``async for batch in subscription.batches()`` all
     that are there at once, which is faster. Both end when it is closed, and raise :exc:`SlowSubscriber` once it was cut off,

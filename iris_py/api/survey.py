@@ -36,7 +36,7 @@ REPLIES_MAX = 131_072
 
 @dataclass(frozen=True, slots=True)
 class SurveyReply:
-    """What one member answered."""
+    """The reply of one member to a survey."""
 
     payload: bytes
     "The reply."

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and one clear line about what went wrong."""
+"""The end of a command: its exit code, and one clear line about what went wrong."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LINE_CHARACTERS_MAX: Final = 2000  # of an error: it may carry text from another
 
 
 class ExitCode(enum.IntEnum):
-    """What scripts can rely on."""
+    """Exit codes that scripts can rely on."""
 
     OK = 0
     FAILED = 1

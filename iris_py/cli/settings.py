@@ -19,7 +19,7 @@ _PANEL: Final = "Network"
 
 
 class ConnectArguments(TypedDict):
-    """What `iris_py.connect` is called with. None leaves a setting to environment and file."""
+    """The arguments of `iris_py.connect`. None leaves a setting to environment and file."""
 
     network: str | None
     secret: "Secret | None"
@@ -32,7 +32,7 @@ class ConnectArguments(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line says about the node. The annotations are the options.
+    """The settings of the node on the command line. The annotations are the options.
 
     There is no option for the secret itself: every user of a machine can see the arguments of every process.
     """

@@ -32,7 +32,7 @@ PRIVATE_DIRECTORY: Final = 0o700
 
 
 class Exposure(enum.Enum):
-    """What the other users of a machine can do with a file."""
+    """The rights of the other users of a machine to a file."""
 
     NONE = enum.auto()
     "At most its group can read it, as a service manager provides files."

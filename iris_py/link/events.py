@@ -1,4 +1,4 @@
-"""What a link reports to its owner, and why one side closes it."""
+"""The events of a link, for its owner, and the reasons to close one."""
 
 from __future__ import annotations
 

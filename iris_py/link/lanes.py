@@ -34,7 +34,7 @@ Parts: TypeAlias = list[bytes | memoryview]
 
 
 class Lanes:
-    """What a link has to send.
+    """The frames that a link has to send.
 
     Attributes:
         queued_bytes: The packets and overlay messages that wait, without the headers of their frames.

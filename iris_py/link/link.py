@@ -92,7 +92,7 @@ COPIED_BYTES_MAX = 4096
 
 
 class LinkState(enum.Enum):
-    """Where a link is in its life; see the module's theory of operation."""
+    """The states of a link; see the module's theory of operation."""
 
     HANDSHAKE = enum.auto()
     IDENTIFIED = enum.auto()

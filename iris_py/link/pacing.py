@@ -1,4 +1,4 @@
-"""How much of tunnels a link may have under way, so that what is urgent never waits for long (docs/design.md 11.6).
+"""Pacing of tunnels: a link has so little of them under way that urgent messages never wait for long (docs/design.md 11.6).
 
 Whatever was handed to the system can no longer be overtaken: it waits in the buffers of two kernels, which take megabytes, and
 in front of a receiver that may be slower than the network. So the receiving link acknowledges chunks as it reads them, and the

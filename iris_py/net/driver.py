@@ -67,7 +67,7 @@ TRANSMIT_ROUNDS_MAX = 16
 
 
 class Owner(Protocol):
-    """Who is told what the node has to say."""
+    """The owner of a driver, who is told of the events of the node."""
 
     def handle_outcomes(self, outcomes: list[tuple[object, bytes | IrisError]]) -> None:
         """Requests have ended."""

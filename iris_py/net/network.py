@@ -1,4 +1,4 @@
-"""What a node needs of a network: streams that it dials and accepts, and datagrams that find and watch its peers.
+"""The network as a node needs it: streams that it dials and accepts, and datagrams that find and watch its peers.
 
 There are two implementations, and one contract suite holds both to the same behaviour: real sockets in
 :mod:`iris_py.net.sockets`, and simulated ones under a virtual clock in :mod:`iris_py.testing.network`.

@@ -1,4 +1,4 @@
-"""What a node reports to its owner, besides the outcomes of requests."""
+"""The events of a node, for its owner, besides the outcomes of requests."""
 
 from __future__ import annotations
 

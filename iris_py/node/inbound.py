@@ -1,4 +1,4 @@
-"""What a node receives: packets are opened, and each message in them goes to the pattern that it belongs to."""
+"""The receiving side of a node: it opens packets, and gives each message in them to the pattern that it belongs to."""
 
 from __future__ import annotations
 

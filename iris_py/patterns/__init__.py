@@ -1,1 +1,1 @@
-"""What each pattern of communication promises, without input or output."""
+"""The patterns of communication, without input or output: what each promises."""

@@ -1,4 +1,4 @@
-"""What handlers are given: requests and messages."""
+"""Requests and messages as handlers and subscribers get them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from iris_py.wire.headers import NO_HEADERS, HeaderValue
 
 
 class Request(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """What a handler is asked.
+    """A request, as the handler gets it.
 
     Attributes:
         payload: The request.
@@ -46,7 +46,7 @@ class Request(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """What was broadcast to a cluster, or published to a topic.
+    """A message that was broadcast to a cluster, or published to a topic.
 
     Attributes:
         payload: The message.

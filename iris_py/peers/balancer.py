@@ -1,4 +1,4 @@
-"""Which member gets a request: the power of two choices, nearer zones first (docs/design.md 6.1).
+"""Choose the member that gets a request: the power of two choices, nearer zones first (docs/design.md 6.1).
 
 Two members drawn at random, the less loaded of them taken, keeps the longest queue at O(log log n) where one random choice
 gives O(log n / log log n) (Mitzenmacher, *The Power of Two Choices in Randomized Load Balancing*, 2001), and unlike "take the
@@ -69,7 +69,7 @@ class Rng(Protocol):
 
 
 class MemberLoad:
-    """What one requester knows of the load of one member.
+    """The load of one member, as one requester knows it.
 
     Args:
         distance: How far away its zone is, see :func:`zone_distance`.

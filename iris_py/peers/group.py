@@ -1,4 +1,4 @@
-"""What a node holds of one name: its keys, its view of the members, and the messages on their way to each of them.
+"""One name, as a node keeps it: its keys, its view of the members, and the messages on their way to each of them.
 
 Three ways lead to a peer: the link to it; the ring, if there can be no link; and for broadcasts to large groups the tree of the
 group. Bodies for the tree are sealed by a second sealer and opened by a second opener, for they take long: under one counter,

@@ -1,4 +1,4 @@
-"""When an idempotent request is given to a second member as well, and how often that may be (docs/design.md 6.12).
+"""Hedging: when an idempotent request is given to a second member as well, and how often (docs/design.md 6.12).
 
 A member that has stopped says nothing, and one that is about to answer says nothing either. What tells them apart is time: an
 answer that takes longer than nearly all did is not waited for alone (Dean and Barroso, *The Tail at Scale*, 2013). What that

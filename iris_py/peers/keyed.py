@@ -1,4 +1,4 @@
-"""Which member gets a request that has a key: always the same one, while the view is the same (docs/design.md 6.1).
+"""Choose the member by a key: always the same one, while the view is the same (docs/design.md 6.1).
 
 Members do not tell each other what they have executed, so a request that comes again, maybe from another node, is executed
 once only if it comes to the same member again. That is what rendezvous hashing gives without any agreement (Thaler and

@@ -1,4 +1,4 @@
-"""What a node sends: gathered, sealed, and put on links; what has no link yet is held, or goes through the ring.
+"""The sending side of a node: it gathers messages, seals them, and puts them on links, into the queue for one, or on the ring.
 
 Theory of operation. Messages to a peer with an open link are gathered until the flush and sealed together: the hot path. To a
 peer without one they are held (:mod:`iris_py.peers.waiting`), and a link is asked for. Then exactly one of these happens to

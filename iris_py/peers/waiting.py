@@ -1,4 +1,4 @@
-"""What waits for a link to a peer, in order and bounded.
+"""Messages that wait for a link to a peer, in order and bounded.
 
 Messages wait unsealed, for they may still go another way: through the ring, or to another member. Broadcasts wait sealed, for
 their bytes are the same for every member.
@@ -57,7 +57,7 @@ class Waiting:
 
 
 class Held:
-    """What waits for one peer.
+    """The messages that wait for one peer.
 
     Attributes:
         since: When the first of it came (seconds).

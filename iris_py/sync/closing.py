@@ -1,4 +1,4 @@
-"""What ends with a ``with`` statement."""
+"""The base of everything that ends with a ``with`` statement."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ AnyHandler: TypeAlias = "Handler | inner.Handler | RequestFunction"
 
 
 class Handler:
-    """What a member does. Override what the cluster is asked to do. The methods run in threads, many at once.
+    """The work of a member. Override the methods for the patterns that it serves. They run in threads, many at once.
 
     A handler of the other API, :class:`iris_py.Handler`, is as welcome: it runs in the event loop, where this API cannot be
     used.

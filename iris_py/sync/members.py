@@ -1,4 +1,4 @@
-"""Who is in a cluster."""
+"""The members of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a program of plain functions is told to stop: see :mod:`iris_py.api.stopping`.
+"""Stop a program of plain functions: see :mod:`iris_py.api.stopping`.
 
 Signals are handled in the main thread, in the middle of whatever it does. So what handles them waits for nothing, and logs
 nothing.

@@ -30,7 +30,7 @@ TAKEN_BYTES_MAX = 1024 * 1024
 
 
 class Subscription(Closable):
-    """What was published to the topics that match a pattern, as :meth:`Node.subscribe` returns it.
+    """The messages of the topics that match a pattern, as :meth:`Node.subscribe` returns it.
 
     ``for message in subscription`` gives one message after the other, ``for batch in subscription.batches()`` all that are
     there at once, and :meth:`take` the same without waiting for ever. Both loops end when it is closed, in whatever thread,

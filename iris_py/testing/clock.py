@@ -163,7 +163,7 @@ class _Task(asyncio.Task[Any]):
 
 
 class _Selector:
-    """What the loop asks to wait."""
+    """The selector of the loop, which jumps in time in place of waiting."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop

@@ -39,7 +39,7 @@ INTERRUPTED: Final = 130
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one seed."""
+    """The result of one seed."""
 
     seed: int
     report: Report | None

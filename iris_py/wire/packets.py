@@ -1,4 +1,4 @@
-"""What a packet body holds: messages, many to a body (docs/design.md 4.4).
+"""Packets: the bodies that nodes seal, each with many messages in it (docs/design.md 4.4).
 
 A message is ``MESSAGE`` (20 bytes), then its headers, then its payload. The format is fixed-width so that one
 ``unpack_from`` reads it; the meaning of ``id`` and ``argument`` depends on the kind.

@@ -139,7 +139,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class NetworkKeys:
-    """What one generation of the network secret gives to links and datagrams."""
+    """The keys of one generation of the network secret, for links and datagrams."""
 
     network: str
     # Public: it travels in clear and names the secret (docs/design.md 2.2).
@@ -167,7 +167,7 @@ class NetworkKeys:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GroupKeys:
-    """What its members know of a group: how to name it, how to seal for it, how to prove membership."""
+    """The keys of a group, for its members: to name it, to seal for it, to prove membership."""
 
     # Public inside the network: nodes that lack the key still route by it.
     group_id: bytes

@@ -19,7 +19,7 @@ __all__ = ["ArrowHandler", "decode_batch", "encode_batch"]
 
 
 class Frame(Protocol):
-    """What can be had as Arrow: a ``pyarrow.Table``, a frame of pandas or polars, and whatever else knows the protocol."""
+    """Rows that can be had as Arrow: a ``pyarrow.Table``, a frame of pandas or polars, and whatever else knows the protocol."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """See https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html."""

@@ -1,4 +1,4 @@
-"""What tasks of a dispatch have asked, and what became of it, in numbers that add up."""
+"""Counts of a dispatch: the requests of its tasks, and what became of them, in numbers that add up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INVALID_REPLY: Final = "InvalidReply"
 
 @dataclass(frozen=True)
 class DispatchCounts:
-    """What tasks have asked, and what became of it. Two can be added, and an earlier one subtracted."""
+    """Counts of requests and of what became of them. Two can be added, and an earlier one subtracted."""
 
     asked: int = 0
     """Requests that were sent: a row each, or with ``mode="batches"`` a batch."""

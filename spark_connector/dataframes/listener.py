@@ -1,4 +1,4 @@
-"""What of :mod:`spark_connector.dataframes.metrics` is made of classes of PySpark."""
+"""Classes of PySpark that :mod:`spark_connector.dataframes.metrics` needs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("spark_connector")
 
 
 class CountsParam(AccumulatorParam[DispatchCounts]):
-    """How Spark adds counts up."""
+    """Adds counts up, for Spark."""
 
     def zero(self, value: DispatchCounts) -> DispatchCounts:
         """Return what a task begins with."""

@@ -1,4 +1,4 @@
-"""What can be seen of a dispatch: counts that tasks add to an accumulator, and a listener that tells them as they grow.
+"""Watch a dispatch: counts that tasks add to an accumulator, and a listener that tells them as they grow.
 
 A task counts for itself and adds its counts once, when it ends. Spark takes them of tasks that end well: what a task has
 counted that failed or was cancelled is in no sum, as with every accumulator.

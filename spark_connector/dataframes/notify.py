@@ -35,7 +35,7 @@ _SCHEMA = pa.schema([("messages", pa.int64()), ("receivers", pa.int64())])
 
 @dataclass(frozen=True)
 class Notified:
-    """What was sent."""
+    """The result of a `notify()`."""
 
     messages: int
     """How many messages."""
@@ -45,7 +45,7 @@ class Notified:
 
 @dataclass(frozen=True)
 class Message:
-    """What the tasks of one call send, and to whom."""
+    """The message that the tasks of one call send, and to whom."""
 
     topic: str | None
     cluster: str | None

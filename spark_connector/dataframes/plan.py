@@ -1,4 +1,4 @@
-"""What the tasks of one dispatch are told: made on the driver, pickled to the executors."""
+"""The plan of a dispatch, for its tasks: made on the driver, pickled to the executors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Key: TypeAlias = "str | RowFunction"
 
 @dataclass(frozen=True)
 class Plan:
-    """What the tasks of one dispatch do."""
+    """The work of the tasks of one dispatch."""
 
     cluster: str
     """Whom they ask."""

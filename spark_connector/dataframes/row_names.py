@@ -1,4 +1,4 @@
-"""What errors call rows: by the columns that the user knows them by (``id=`` of a dispatch)."""
+"""Names of rows in errors: the columns that the user knows them by (``id=`` of a dispatch)."""
 
 from __future__ import annotations
 

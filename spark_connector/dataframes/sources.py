@@ -1,4 +1,4 @@
-"""What every use of a DataFrame has in common: is it one, and which of its columns or what function of its rows is meant."""
+"""Sources of requests: columns of a DataFrame, or functions of its rows, checked on the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one task of a dispatch asks, counted while it does."""
+"""Count the requests of one task of a dispatch, while it runs."""
 
 from __future__ import annotations
 

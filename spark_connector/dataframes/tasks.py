@@ -1,4 +1,4 @@
-"""What runs inside Spark's tasks for a dispatch: batches in, the same rows with the columns of their replies out."""
+"""The tasks of a dispatch: batches in, the same rows with the columns of their replies out."""
 
 from __future__ import annotations
 

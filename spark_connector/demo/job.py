@@ -1,4 +1,4 @@
-"""What runs on the executors for `iris demo --spark`: reading files in the tasks, and statistics in the agents."""
+"""The executors' side of `iris demo --spark`: reading files in the tasks, and statistics in the agents."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Reader:
 
 
 class Usage:
-    """What a process and those that come of it use.
+    """The resources that a process and its descendants use.
 
     Attributes:
         cpu_s: Processor time in seconds.

@@ -78,7 +78,7 @@ ORDER_BYTES_MAX = 144 << 20
 
 
 class Agent:
-    """What the process does between its start and its end; all of it in one event loop.
+    """The process of an agent, from its start to its end; all of it in one event loop.
 
     Args:
         launch: What it was told when it started.

@@ -1,4 +1,4 @@
-"""What the driver tells agents, and how they know that it is the driver who says it.
+"""Orders of the driver to agents, and the proof that it is the driver who gives them.
 
 A handler travels as a pickle, and to unpickle is to run whatever the sender likes. The network secret says only that somebody
 is a node of the network. So the driver makes a *token* of 32 random bytes for each application. It travels to the executors
@@ -65,7 +65,7 @@ _LABEL = b"iris executor order 1"
 
 @dataclass(frozen=True)
 class Order:
-    """What an agent is to serve."""
+    """An order to serve a cluster."""
 
     name: str
     "The cluster."

@@ -56,7 +56,7 @@ JOBS_MAX = 4
 
 
 class Spark(Protocol):
-    """What a reconciler needs of an application."""
+    """An application, as far as a reconciler needs it."""
 
     def executors(self) -> list[str]:
         """Return the ids of the executors that there are now."""
@@ -79,7 +79,7 @@ class Spark(Protocol):
 
 @dataclass
 class Attempt:
-    """What is known of an executor that is no member."""
+    """The attempts to start the agent of an executor that is no member."""
 
     is_under_way: bool = False
     "Whether it is in a job, or its agent is being greeted."

@@ -1,4 +1,4 @@
-"""What a Spark task does so that its executor has an agent: exactly one, whoever else tries at the same time.
+"""Start the agent of an executor, from a Spark task: exactly one, whoever else tries at the same time.
 
 Theory of operation. An executor is known by ``SPARK_LOCAL_DIRS``, which Spark gives to every Python worker and which is another
 directory for each executor process. From it follows the *agent's directory*, below the temporary directory of the machine::
@@ -87,7 +87,7 @@ class ExecutorProcess:
 
 @dataclass(frozen=True)
 class Launch:
-    """What an agent is told when it starts, through a pipe; or finds out, if it was started ahead."""
+    """The order to start, which an agent reads from a pipe; or finds out, if it was started ahead."""
 
     directory: Path
     "Its directory."

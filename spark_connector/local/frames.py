@@ -1,4 +1,4 @@
-"""What an executor's agent and the tasks beside it say to each other: frames, and the messages in them (docs/design.md 14).
+"""The frames between an executor's agent and the tasks beside it, and the messages in them (docs/design.md 14).
 
 A frame is ``PREFIX``, a header of msgpack that says what it is, and a payload as it is. There is no input or output here.
 """
@@ -80,7 +80,7 @@ Frame: TypeAlias = tuple[int, bytes, bytes]
 
 
 class MalformedFrame(Exception):
-    """What came is no frame, or too large; nothing after it can be understood."""
+    """A frame that is none, or too large; nothing after it can be understood."""
 
 
 # -- what a task sends. What the user has given is Any: it is for the node to refuse, with its own errors.

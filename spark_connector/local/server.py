@@ -93,7 +93,7 @@ async def serve(node: Node, path: Path) -> AsyncIterator[NodeServer]:
 
 
 class NodeServer:
-    """What :func:`serve` serves.
+    """The node of an agent, as :func:`serve` serves it to processes beside it.
 
     Attributes:
         node: The node.

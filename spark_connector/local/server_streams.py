@@ -1,4 +1,4 @@
-"""What has no single answer, as the agent keeps it for a task: a subscription or a survey, of which the task takes parts."""
+"""Subscriptions and surveys that the agent keeps for a task, which takes them in parts."""
 
 from __future__ import annotations
 

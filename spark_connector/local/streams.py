@@ -1,4 +1,4 @@
-"""What :class:`~spark_connector.local.client.LocalAgent` returns that is more than a value: subscriptions, surveys, members."""
+"""Subscriptions, surveys and members, as :class:`~spark_connector.local.client.LocalAgent` returns them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class LocalMembers(Collection[Member]):
 
 
 class _Stream:
-    """What the agent holds for this process, under the number of the call that opened it."""
+    """A stream that the agent holds for this process, under the number of the call that opened it."""
 
     def __init__(self, connection: Connection, number: int) -> None:
         self._connection = connection
@@ -108,7 +108,7 @@ class _Stream:
 
 
 class LocalSubscription:
-    """What was published to the topics that match a pattern, as :meth:`LocalAgent.subscribe` returns it.
+    """The messages of the topics that match a pattern, as :meth:`LocalAgent.subscribe` returns it.
 
     As :class:`iris_py.sync.Subscription`: ``for message in subscription`` gives one message after the other, ``for batch in
     subscription.batches()`` all that are there at once, and :meth:`take` the same without waiting for ever. The queue is that

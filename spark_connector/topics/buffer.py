@@ -1,4 +1,4 @@
-"""What a streaming query has of a topic: messages that wait for a micro-batch, and rows until their micro-batch is done.
+"""The messages of a topic in a streaming query: some wait for a micro-batch, others until their micro-batch is done.
 
 A topic is not stored, so what the query can read, and read again when a task fails, is what is here. Positions count the rows
 that were taken into micro-batches; what is dropped before that has none. All of this is for one thread.

@@ -1,4 +1,4 @@
-"""What a streaming query has not got of a topic, by publisher, counted on from one start of the query to the next.
+"""The losses of a streaming query, by publisher, counted on from one start of the query to the next.
 
 A topic is not stored, so what is lost stays lost; but it can be told. Publishers number what they publish. Within one life of
 the planner ``message.gap`` says what is missing before a message. What was published while the query did not run, or had

@@ -1,4 +1,4 @@
-"""What the sink gives every message, and how subscribers know a message again that they have had before."""
+"""Ids that the sink gives messages, by which subscribers know one that they have had before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the progress of a streaming query tells of the topics that it reads."""
+"""Metrics of topics, in the progress of a streaming query."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["SourceMetrics", "source_metrics"]
 
 @dataclass(frozen=True)
 class SourceMetrics:
-    """What a streaming query knew of a topic when it reported its progress."""
+    """The state of a topic in a streaming query, when the query reported its progress."""
 
     lag: int
     """Messages that had arrived and waited for a micro-batch."""

@@ -55,7 +55,7 @@ _OF_HIVE: Final = "serialization.format"
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How a topic is read."""
+    """The options for reading a topic."""
 
     topic: str
     """The topic, or a pattern of topics."""
@@ -77,7 +77,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How rows are published."""
+    """The options for publishing rows."""
 
     topic: str | None
     """The topic of rows that name none."""

@@ -60,7 +60,7 @@ Offset = dict[str, Any]
 
 @dataclass(frozen=True)
 class TopicRange(InputPartition):
-    """What one task reads."""
+    """The messages that one task reads."""
 
     cluster: str
     """Who has the rows."""

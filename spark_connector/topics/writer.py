@@ -52,7 +52,7 @@ _HEADER_TYPES = (StringType, BinaryType, IntegralType, FloatType, DoubleType, Bo
 
 @dataclass(frozen=True)
 class Published(WriterCommitMessage):
-    """What a task has done."""
+    """The result of a task."""
 
     messages: int
     """How many messages it has published."""
@@ -62,7 +62,7 @@ class Published(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Plan:
-    """What the tasks of one write are told."""
+    """The work of the tasks of one write."""
 
     options: WriteOptions
     token: str

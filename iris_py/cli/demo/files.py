@@ -1,4 +1,4 @@
-"""What `iris demo` counts: which files of a directory are text, which are left out, and the plain count of them."""
+"""The files that `iris demo` counts: which of a directory are text, which are left out, and the plain count of them."""
 
 from __future__ import annotations
 

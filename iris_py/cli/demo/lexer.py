@@ -46,7 +46,7 @@ _FORM: Final = struct.Struct("!10Q")
 
 @dataclass(slots=True)
 class Totals:
-    """What was counted. Totals of parts add up to the totals of the whole."""
+    """Counts of tokens. Totals of parts add up to the totals of the whole."""
 
     files: int = 0
     size_bytes: int = 0

@@ -1,4 +1,4 @@
-"""How far the demo is: a bar for people, plain lines for logs."""
+"""Progress of the demo: a bar for people, plain lines for logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINES_PER_PHASE: Final = 4  # of the plain form
 
 
 class Progress(Protocol):
-    """What the demo tells while it runs. Ends with its ``with`` block."""
+    """Tells how far the demo is. Ends with its ``with`` block."""
 
     def __enter__(self) -> Self:
         """Begin to show."""

@@ -1,4 +1,4 @@
-"""What the demo prints at its end."""
+"""The report at the end of `iris demo`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `iris demo` measured."""
+"""The measurements of `iris demo`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Outcome"]
 
 @dataclass(slots=True)
 class Outcome:
-    """Everything that the demo measured."""
+    """The measurements of one run."""
 
     inventory: Inventory
     totals: Totals = field(default_factory=Totals)

@@ -93,7 +93,7 @@ def read_result(payload: bytes) -> tuple[Totals, dict[str, int]]:
 
 
 class _Log:
-    """What Spark's processes write. It stays if the demo fails, and then says where it is."""
+    """The output of Spark's processes. It stays if the demo fails, and then says where it is."""
 
     def __init__(self) -> None:
         descriptor, self._path = tempfile.mkstemp(prefix="iris-demo-", suffix=".log")

@@ -1,4 +1,4 @@
-"""What `iris demo --spark` prints at its end."""
+"""The report at the end of `iris demo --spark`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `iris demo --spark` measured."""
+"""The measurements of `iris demo --spark`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KILLED: Final = "killed at work"
 
 @dataclass(slots=True)
 class ExecutorSeen:
-    """What an executor has said of itself."""
+    """An executor, as it has described itself."""
 
     state: str = "served"
     process: int = 0
@@ -31,7 +31,7 @@ class ExecutorSeen:
 
 @dataclass(slots=True)
 class SparkOutcome:
-    """Everything that was measured."""
+    """The measurements of one run."""
 
     inventory: Inventory
     is_kill: bool

@@ -1,4 +1,4 @@
-"""What the two sides of `iris demo --spark` agree on: names, and what the program with the Spark session is told.
+"""The terms that the two sides of `iris demo --spark` share: names, and the order to the program with the Spark session.
 
 The side of Spark is `spark_connector.demo.program`, a program of its own: imports point from there to here, never back.
 """
@@ -26,7 +26,7 @@ TOTAL_NAMES: Final = tuple(asdict(Totals()))
 
 @dataclass(frozen=True)
 class Job:
-    """What the program with the Spark session is told, in a line of JSON on its standard input."""
+    """The order to the program with the Spark session, a line of JSON on its standard input."""
 
     secret: str = field(repr=False)
     """Of the demo's own network."""

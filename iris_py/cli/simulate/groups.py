@@ -48,7 +48,7 @@ def run_groups(plan: Plan, pace: Pace) -> Report:
 
 
 class _Load(MemberLoad):
-    """What a requester knows of a member."""
+    """The load of a member, as one requester knows it."""
 
     __slots__ = ("member",)
 

@@ -1,4 +1,4 @@
-"""How a simulation is let run: in slices of virtual time, so that progress is seen and an interrupt is heard."""
+"""Run a simulation in slices of virtual time, so that progress is seen and an interrupt is heard."""
 
 from __future__ import annotations
 

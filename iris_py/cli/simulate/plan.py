@@ -1,4 +1,4 @@
-"""What to simulate: the options of `iris simulate`, checked."""
+"""The plan of a simulation: the options of `iris simulate`, checked."""
 
 from __future__ import annotations
 

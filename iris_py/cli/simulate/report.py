@@ -1,4 +1,4 @@
-"""What a simulation found: figures by section, checks that hold or not, and distributions to plot."""
+"""The report of a simulation: figures by section, checks that hold or not, and distributions to plot."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Check:
 
 @dataclass(slots=True)
 class Report:
-    """Everything that one simulation found. Nothing in it depends on the machine."""
+    """The findings of one simulation. Nothing in it depends on the machine."""
 
     plan: Plan
     figures: list[Figure] = field(default_factory=list)

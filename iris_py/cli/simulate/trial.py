@@ -1,4 +1,4 @@
-"""What all simulations have in common: a plan, a report, and that somebody may interrupt them."""
+"""The base of all simulations: a plan, a report, and somebody who may interrupt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which member a request is given to, and when to the next: the part of a requester that nobody calls from outside.
+"""Choose the member for a request, and when to ask the next: the part of a requester that nobody calls from outside.
 
 Theory of operation (docs/design.md section 6). A request that has no outcome is in one place: a member has it (and, while it is
 hedged, maybe others that were asked before), or it waits for a member or a link (``_waiting``), for a place at one (a room), or

@@ -1,4 +1,4 @@
-"""What a member is told by :class:`iris_py.patterns.request.service.Service`."""
+"""The events of :class:`iris_py.patterns.request.service.Service`, for the owner of a member."""
 
 from __future__ import annotations
 

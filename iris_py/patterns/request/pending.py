@@ -1,4 +1,4 @@
-"""What a caller knows of one request that is under way."""
+"""One request that is under way, as its caller keeps it."""
 
 from __future__ import annotations
 

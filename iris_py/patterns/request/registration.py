@@ -1,4 +1,4 @@
-"""What a member has: registrations of handlers, and what waits and runs at each."""
+"""The registrations of a member: handlers, and the requests that wait and run at each."""
 
 from __future__ import annotations
 

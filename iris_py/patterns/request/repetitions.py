@@ -78,7 +78,7 @@ def identity_of_request(node: bytes, number: int) -> bytes:
 
 
 class Deduplicator(Generic[Work]):
-    """What one member knows of identities.
+    """The identities of requests that one member has executed.
 
     Attributes:
         repeated: Requests that were not executed because they had been, or are being.

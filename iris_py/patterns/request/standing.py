@@ -37,7 +37,7 @@ class Standing(NamedTuple):
 
 
 class StandingRequests:
-    """What stands, by link."""
+    """The requests that may be stale, by link."""
 
     def __init__(self) -> None:
         self._by_link: dict[Link, dict[int, Standing]] = {}

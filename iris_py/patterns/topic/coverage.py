@@ -1,4 +1,4 @@
-"""Which topic groups a node takes part in, so that everything it subscribed to reaches it (docs/design.md 8.3).
+"""The topic groups that a node takes part in, so that all messages for its subscriptions reach it (docs/design.md 8.3).
 
 Theory of operation. A subscription *wants* the group of its literal prefix. It is *covered* by a membership in that group or in
 the group of a shorter prefix, for publishers send to the groups of all prefixes of a topic. So in the steady state no

@@ -37,7 +37,7 @@ PAUSE_AGAIN_S = 1.0
 
 
 class Deliveries:
-    """What one node receives for its subscriptions.
+    """The messages that one node receives for its subscriptions.
 
     Args:
         outbound: Asks publishers to wait.

@@ -1,4 +1,4 @@
-"""What publish and subscribe report to the owner of a node."""
+"""The events of publish and subscribe, for the owner of a node."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ PAUSE_S = 4.0
 
 
 class _Route:
-    """Where publications to one topic go.
+    """The groups that the publications to one topic go to.
 
     Attributes:
         groups: Those of all prefixes of the topic, the widest first.

@@ -28,7 +28,7 @@ POLICIES: Final = ("drop_oldest", "drop_newest", "block", "disconnect")
 
 
 class SubscriptionQueue:
-    """What one subscription has received and not yet taken.
+    """The messages that one subscription has received and the application has not taken yet.
 
     A single message that is larger than the bound is taken by an empty queue: it could never be received otherwise.
 

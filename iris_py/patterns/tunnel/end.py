@@ -70,7 +70,7 @@ class Failure:
 
 
 class Way:
-    """How the chunks of some ends travel.
+    """A way between two ends: a link, or the ring.
 
     Attributes:
         ready: The ends that have a chunk, in the order of their turns.

@@ -1,4 +1,4 @@
-"""What a caller offers to the members that it asks for a tunnel: the first message of a handshake (docs/design.md 11.2)."""
+"""The offer of a caller to the members that it asks for a tunnel: the first message of a handshake (docs/design.md 11.2)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FROM_MEMBER = 1 << 63
 
 
 class Offer:
-    """What one opening offers to the members that are asked, one after the other.
+    """The offer of one opening to the members that are asked, one after the other.
 
     Args:
         group: The cluster.

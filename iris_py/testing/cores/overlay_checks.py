@@ -1,4 +1,4 @@
-"""What has to hold in a simulated network of overlays, checked while time passes.
+"""Checks of what has to hold in a simulated network of overlays, while time passes.
 
 Each check compares what nodes believe with the truth, and names what is wrong. Most of that is right again in a moment: what is
 promised is how long it takes. So a problem fails the simulation when it is older than its bound; and since some faults take
@@ -65,7 +65,7 @@ class _Cast:
 
 
 class Simulation(Protocol):
-    """What the checks look at."""
+    """The simulation, as far as the checks look at it."""
 
     @property
     def now(self) -> float:

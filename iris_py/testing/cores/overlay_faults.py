@@ -51,7 +51,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class FaultSchedule:
-    """What happens to a network.
+    """The faults of one network, in the order of their times.
 
     Attributes:
         seed: Where it was drawn from.
@@ -106,7 +106,7 @@ class FaultSchedule:
 
 @dataclass(slots=True)
 class Report:
-    """What became of a schedule that held what is promised."""
+    """The result of a schedule that broke no promise."""
 
     seed: int
     nodes: int

@@ -150,7 +150,7 @@ class SimulatedLink:
 
 
 class Heap:
-    """What will happen, and a clock that jumps from one to the next."""
+    """Events to come, and a clock that jumps from one to the next."""
 
     def __init__(self) -> None:
         self.now, self.steps = 0.0, 0

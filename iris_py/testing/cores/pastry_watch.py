@@ -1,4 +1,4 @@
-"""How the nodes of a simulated ring notice that others are gone, and learn how far away they are.
+"""Watches of a simulated ring: its nodes notice that others are gone, and learn how far away they are.
 
 `ModelledWatch` is a model, cheap enough for 100,000 nodes: those with a link to a process that ends notice within 0.1 s, its
 neighbours on the ring notice a silent one after `silence_s`, and one contact per second is measured, as a detector would.
@@ -44,7 +44,7 @@ BURIED_S: Final = 5.0
 
 
 class Network(Protocol):
-    """What a watch needs of `PastryNetwork`."""
+    """The network, as far as a watch needs it."""
 
     now: float
     rng: random.Random
@@ -71,7 +71,7 @@ class Network(Protocol):
 
 
 class Watch:
-    """What the network tells about; by itself it notices nothing."""
+    """A watch that is told of everything; by itself it notices nothing."""
 
     def __init__(self, network: Network) -> None:
         self._network = network

@@ -42,7 +42,7 @@ def suspicion_s(longest_s: float, shortest_s: float, confirmations: int, confirm
 
 
 class Stage(enum.Enum):
-    """Where the probe of a peer stands."""
+    """The stages of the probe of a peer."""
 
     IDLE = enum.auto()
     """None is under way."""
@@ -57,7 +57,7 @@ class Stage(enum.Enum):
 
 
 class Watch:
-    """What is remembered of a peer that is probed, suspected or dead, and of the right-hand neighbour at all times.
+    """The state of a peer that is probed, suspected or dead, and of the right-hand neighbour at all times.
 
     All other contacts need none: most of them are probed once per minute or two, and 100,000 nodes of 80 contacts each would
     keep 8 million of these.

@@ -1,4 +1,4 @@
-"""How a copy becomes a directory, or a part of one."""
+"""Turn a copy into a directory, or into a part of one."""
 
 from __future__ import annotations
 
