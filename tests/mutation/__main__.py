@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import queue
 import threading
@@ -26,6 +27,8 @@ SEED: Final = 1
 #: What has to be noticed of those that change anything: of all, and in `security/`.
 NOTICED_MIN: Final = 0.92
 NOTICED_SECURITY_MIN: Final = 1.0
+#: How often it says how far it is where there is no bar.
+TOLD_EVERY: Final = 10
 EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
 
 
@@ -61,7 +64,9 @@ def try_all(mutants: list[Mutant], find_tests: Callable[[str, int], list[str]], 
                     mutant = waiting.get_nowait()
                 except queue.Empty:
                     return
-                results.append(workshop.run(mutant, find_tests(mutant.module, mutant.line)))
+                result = workshop.run(mutant, find_tests(mutant.module, mutant.line))
+                results.append(result)
+                tell(result, console, len(results), len(mutants))
                 progress.advance(bar)
 
         threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(workers)]
@@ -72,21 +77,21 @@ def try_all(mutants: list[Mutant], find_tests: Callable[[str, int], list[str]], 
     return sorted(results, key=lambda result: result.mutant)
 
 
-def report(results: list[Result], console: Console, seed: int) -> int:
-    """Print and keep what became of the mutants."""
-    equivalent = {(each["module"], each["operator"], each["line"]) for each in load_equivalent()}
-    left: list[Result] = []
-    silent: list[Result] = []
-    for result in results:
-        if result.verdict is Verdict.NOTICED:
-            continue
-        mutant = result.mutant
-        known = (mutant.module, mutant.operator, mutant.line_text()) in equivalent
-        (silent if known else left).append(result)
-    for result in left:
-        mutant = result.mutant
+def tell(result: Result, console: Console, done: int, total: int) -> None:
+    """Print at once what no test noticed: all of them take an hour."""
+    mutant = result.mutant
+    if result.verdict is not Verdict.NOTICED and not is_equivalent(mutant):
         console.print(f"{mutant.module}:{mutant.line} {mutant.operator} #{mutant.occurrence}: {result.verdict.value}")
         console.print(f"    {mutant.line_text()}", markup=False)
+    if not console.is_terminal and done % TOLD_EVERY == 0:
+        console.print(f"{done} of {total} tried")
+
+
+def report(results: list[Result], console: Console, seed: int) -> int:
+    """Print and keep what became of the mutants."""
+    unnoticed = [result for result in results if result.verdict is not Verdict.NOTICED]
+    silent = [result for result in unnoticed if is_equivalent(result.mutant)]
+    left = [result for result in unnoticed if not is_equivalent(result.mutant)]
     ok = True
     totals = Counter(result.mutant.stratum for result in results)
     for name in (*STRATA, "all"):
@@ -114,6 +119,13 @@ def report(results: list[Result], console: Console, seed: int) -> int:
     return 0 if ok else 1
 
 
+def is_equivalent(mutant: Mutant) -> bool:
+    """Tell whether a mutant is known to change nothing."""
+    found = (mutant.module, mutant.operator, mutant.line_text())
+    return any(found == (each["module"], each["operator"], each["line"]) for each in load_equivalent())
+
+
+@functools.cache
 def load_equivalent() -> list[dict[str, str]]:
     """Return the mutants that change nothing that anybody could observe, each with the reason."""
     found: list[dict[str, str]] = tomllib.loads(EQUIVALENT.read_text()).get("equivalent", [])
