@@ -30,6 +30,32 @@ LEFT_OUT: Final = {
     "tests/spark": "agent batches connect daemon datasource datasource_options demo demo_job dispatch dispatch_errors evidence "
     "example executors executors_allocation executors_local executors_standalone local metrics notify sql timestamps",
 }
+#: Tests that start other processes, or a Java, and so are not measured, by what they are about, the narrowest first. They are
+#: tried where no other test has noticed a mutant.
+UNMEASURED: Final = {
+    "iris_py/cli/demo/": ("integration/test_demo",),
+    "iris_py/cli/": ("integration/test_cli",),
+    "iris_py/sync/": ("integration/test_sync_processes",),
+    "iris_py/files/": ("integration/test_cli",),
+    "iris_py/": ("integration/test_processes",),
+    "spark_connector/local/": ("spark/test_local", "spark/test_local_server"),
+    "spark_connector/executors/": (
+        "spark/test_agent",
+        "spark/test_executors",
+        "spark/test_daemon",
+        "spark/test_executors_local",
+    ),
+    "spark_connector/topics/": ("spark/test_datasource", "spark/test_datasource_options"),
+    "spark_connector/dataframes/notify": ("spark/test_notify",),
+    "spark_connector/dataframes/sql": ("spark/test_sql",),
+    "spark_connector/dataframes/": (
+        "spark/test_dispatch",
+        "spark/test_dispatch_errors",
+        "spark/test_batches",
+        "spark/test_metrics",
+    ),
+    "spark_connector/": ("spark/test_dispatch_errors", "spark/test_executors_local"),
+}
 #: Folders of tests, the quickest first.
 KINDS: Final = ("unit", "property", "spark", "integration", "sim")
 PER_TEST_S: Final = 120
@@ -66,6 +92,12 @@ class Reach:
 
         found = {(test, context) for context in contexts if (test := _test_id(context)) is not None}
         return [test for test, _context in sorted(found, key=rank)]
+
+
+def unmeasured(module: str) -> list[str]:
+    """Return the test files that may reach a module by other processes."""
+    names = next((names for prefix, names in UNMEASURED.items() if module.startswith(prefix)), ())
+    return [f"tests/{name}.py" for name in names]
 
 
 def find_reach() -> Reach:

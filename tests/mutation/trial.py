@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tests.mutation.reach import BUILD, PER_TEST_S, group
+from tests.mutation.reach import BUILD, PER_TEST_S, group, unmeasured
 from tests.mutation.sample import ROOT, Mutant
 
 if TYPE_CHECKING:
@@ -61,13 +61,14 @@ class Workshop:
                 shutil.copy2(ROOT / name, self._root / name)
 
     def run(self, mutant: Mutant, tests: Sequence[str]) -> Result:
-        """Try a mutant with the tests that reach it."""
-        if not tests:
+        """Try a mutant with the tests that reach it, and then with those of which nobody knows what they reach."""
+        last = unmeasured(mutant.module)
+        if not tests and not last:
             return Result(mutant, Verdict.UNREACHED)
         path = self._root / mutant.module
         self._write(path, mutant.source())
         try:
-            for part in group(tests[:TESTS_MAX], TESTS_FIRST):
+            for part in [*group(tests[:TESTS_MAX], TESTS_FIRST), *filter(None, [last])]:
                 noticed = self._fails(part)
                 if noticed:
                     return Result(mutant, Verdict.NOTICED, noticed, len(tests))
