@@ -802,3 +802,52 @@ def test_nothing_is_lost_silently_whatever_breaks(seed: int) -> None:
         assert outcomes & 3 == 3
 
     simulate(scenario, seed=seed, bandwidth_bytes_s=20e6)
+
+
+def test_a_tunnel_that_opens_while_its_caller_gives_up_is_broken() -> None:
+    """Both in one turn of the event loop: the caller never sees the tunnel, so nobody else could end it."""
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        caller, member, server = await pair(simulation, echo)
+        handle = caller._handle_tunnel_opened
+
+        async def open_tunnel() -> iris.Tunnel:
+            return await caller.tunnel("files")
+
+        opening = asyncio.ensure_future(open_tunnel())
+
+        def open_and_give_up(event: Any) -> None:
+            handle(event)
+            opening.cancel()
+
+        caller._handle_tunnel_opened = open_and_give_up  # type: ignore[method-assign]
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await simulation.until(lambda: server.ends)
+        assert isinstance(server.ends[0], iris.TunnelBroken)
+        await simulation.until(lambda: is_forgotten(caller, member))
+
+    simulate(scenario)
+
+
+def test_a_small_message_is_sent_without_a_turn_of_the_event_loop_and_many_let_others_have_theirs() -> None:
+    async def drain(tunnel: iris.Tunnel) -> None:
+        async for _message in tunnel:
+            pass
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        caller, _member, _server = await pair(simulation, drain)
+        async with caller.tunnel("files") as tunnel:
+            with pytest.raises(StopIteration):
+                tunnel.send(b"small").send(None)
+            turns = 0
+            for _ in range(8000):
+                try:
+                    tunnel.send(b"small").send(None)
+                except StopIteration:
+                    continue
+                turns += 1
+                await asyncio.sleep(0)
+            assert 0 < turns < 80
+
+    simulate(scenario)

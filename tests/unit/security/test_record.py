@@ -188,3 +188,12 @@ def test_a_counter_is_not_used_again_after_a_wrong_argument() -> None:
 def test_the_key_stays_out_of_the_text(side: RecordSealer | RecordOpener) -> None:
     assert repr(KEY)[2:-1] not in repr(side)
     assert KEY.hex() not in repr(side)
+
+
+def test_a_key_that_reaches_exactly_to_the_last_counter_is_followed_by_one_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_security.record.COUNTER_MAX", 3)
+    sealer, opener = RecordSealer(KEY, rekey_records=3), RecordOpener(KEY, rekey_records=3)
+    for number in range(4):  # counters 0 to 3
+        assert opener.open(sealer.seal(b"record %d" % number)) == b"record %d" % number
+    with pytest.raises(KeyExhaustedError):
+        sealer.seal(b"one too many")

@@ -567,3 +567,13 @@ def test_the_events_of_a_forgotten_link_are_of_no_consequence() -> None:
     one.peers.handle_event(link, closed, 0.0)
     one.peers.handle_event(link, closed, 0.0)
     assert len([event for event in one.peers.events_received() if isinstance(event, PeerClosed)]) == 1
+
+
+def test_the_newest_description_of_a_peer_counts_unless_it_describes_itself() -> None:
+    peers = Table(SMALL).peers
+    peer = peers.peer(NodeInfo(LARGE, ("old:1",)))
+    assert peers.peer(NodeInfo(LARGE, ())) is peer
+    assert peer.info.addresses == ("old:1",), "one without addresses says less"
+    assert peers.peer(NodeInfo(LARGE, ("new:1",))).info.addresses == ("new:1",)
+    peers = joined()[0].peers
+    assert peers.peer(NodeInfo(LARGE, ("hearsay:1",))).info.addresses == ("node:2",)

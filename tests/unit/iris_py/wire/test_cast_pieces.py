@@ -96,3 +96,13 @@ def test_a_body_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
     assert assembly.drops == {"cast_incomplete": 1}
     assert not len(assembly.assembler)
     assert assembly.assembler._bytes == 0
+
+
+@pytest.mark.parametrize(("count", "nonce"), [(3, OTHER_NONCE), (4, NONCE)])
+def test_a_piece_of_something_else_does_not_continue_what_is_here(count: int, nonce: bytes) -> None:
+    assembly = Assembly()
+    first, second, _third = cut(NONCE, bytes(3 * PIECE_BYTES_MAX))
+    assert assembly.receive(first) is None
+    assert assembly.receive(PIECE.pack(1, count, nonce) + second[PIECE.size :]) is None
+    assert assembly.drops == {"cast_incomplete": 1}
+    assert not len(assembly.assembler)

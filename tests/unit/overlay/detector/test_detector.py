@@ -115,6 +115,11 @@ def test_impossible_configurations_are_refused(changes: dict[str, float]) -> Non
         DetectorConfig(**changes)  # type: ignore[arg-type]
 
 
+def test_counts_may_be_none_at_all() -> None:
+    config = DetectorConfig(helpers=0, confirmations=0, health_max=0, late_s=0.0)
+    assert (config.helpers, config.confirmations, config.health_max, config.late_s) == (0, 0, 0, 0.0)
+
+
 def test_round_trips_are_smoothed_as_in_rfc_6298() -> None:
     assert smooth_rtt(None, 0.0, 0.1) == (0.1, 0.05)
     assert smooth_rtt(0.1, 0.05, 0.18) == pytest.approx((0.11, 0.0575))

@@ -160,3 +160,30 @@ def test_what_says_no_more_than_the_copy_does_not_mix_it() -> None:
     assert copies.receive(NodeId(b"p" * 16), again, 0.0) == (directory.version, False)
     assert not copies.held[GROUP].is_mixed
     assert copies.held[GROUP].owner == OWNER
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_copies_of_which_parts_have_arrived_are_bounded(monkeypatch: pytest.MonkeyPatch, is_known: bool) -> None:
+    """Also those of groups of which there is a copy already: the bound is on what never becomes whole."""
+    monkeypatch.setattr("iris_overlay.groups.copies.PARTS_MAX", 2)
+    directory = directory_of(100)
+    first, last = copy_parts(directory, ())
+    copies = Copies(100.0)
+    if is_known:
+        for part in (first, last):
+            copies.receive(OWNER, part, 1.0)
+    held = len(copies)
+    senders = [NodeId(bytes([number]) * 16) for number in (1, 2, 3)]
+    for sender in senders:
+        copies.receive(sender, first, 1.0)
+    assert len(copies) == held + 2
+    assert [copies.receive(sender, last, 1.0)[0] for sender in senders] == [directory.version, directory.version, 0]
+
+
+def test_copies_of_more_groups_than_there_is_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_overlay.groups.copies.GROUPS_MAX", 1)
+    copies = Copies(100.0)
+    (first,), (other,) = copy_parts(directory_of(1), ()), copy_parts(Directory(GroupId(b"h" * 16), 5), ())
+    assert copies.receive(OWNER, first, 1.0)[0] == 5 + 1
+    assert copies.receive(OWNER, other, 1.0) == (0, False)
+    assert list(copies.held) == [GROUP]

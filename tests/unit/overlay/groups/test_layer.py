@@ -19,6 +19,8 @@ from iris_overlay.groups.messages import (
     Accuse,
     Accused,
     Applied,
+    CastDown,
+    CastUp,
     Change,
     Check,
     Copied,
@@ -639,3 +641,38 @@ def test_who_was_the_root_meanwhile_says_what_it_knows_before_it_acknowledges_a_
     assert isinstance(sent[-1], Copied)
     fixture.receive(Copy(G, 0, 10, True, True, [], told.removed, [], []), now=2.1)
     assert [type(message) for target, message in fixture.sent() if target == PEER] == [Copied]  # it knows by now
+
+
+def test_a_cast_that_comes_before_an_earlier_one_is_sent_when_that_has_had_its_time() -> None:
+    fixture = Fixture()
+    fixture.receive(register(OTHER), OTHER)
+    fixture.layer.outputs_to_send()
+    fixture.receive(CastUp(PEER, G, 7, 6, b"later"), now=1.0)
+    assert CastDown not in [type(message) for _to, message in fixture.sent()]
+    due = 1.0 + GroupConfig().reorder_s
+    deadline = fixture.layer.deadline()
+    assert deadline is not None
+    assert deadline <= due
+    fixture.layer.handle_timeout(due)
+    casts = [(to, message.payload) for to, message in fixture.sent() if isinstance(message, CastDown)]
+    assert casts == [(OTHER, b"later")]
+
+
+def test_those_who_do_not_renew_are_taken_out_of_the_tree_and_the_samples() -> None:
+    fixture = Fixture()
+    count = VIEW_MAX + 8
+    for number in range(count):
+        info = NodeInfo(NodeId(number.to_bytes(16, "big")), ("192.0.2.9:1",))
+        fixture.receive(register(info), info, now=1.0 if number < 4 else 100.0)
+    fixture.receive(Watch(PEER, 1, [(G, 0)]), now=100.0)
+    fixture.layer.outputs_to_send()
+    root = fixture.layer._roots.roots[G]
+    expires = min(member.expires for member in root.directory.members.values())
+    assert expires < 100.0 + GroupConfig().renew_s * 3
+    root.expire(expires)
+    assert len(root.directory.members) == count - 4
+    assert root._dealer is not None
+    for number in range(4):
+        node = NodeId(number.to_bytes(16, "big"))
+        assert node not in root.tree
+        assert all(node not in (watcher.sample or ()) for watcher in root.followers.members[0].values())

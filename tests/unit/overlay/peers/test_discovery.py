@@ -335,3 +335,33 @@ def test_stopping_is_silent() -> None:
     assert harness.take() == []
     assert harness.dials(100.0) == []
     assert harness.discovery.deadline() is None
+
+
+class Chance(random.Random):
+    """A source of randomness that says what the test wants."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__(1)
+        self.value = value
+
+    def random(self) -> float:
+        return self.value
+
+
+@pytest.mark.parametrize(("chance", "answers"), [(0.49, 1), (0.51, 0)])
+def test_of_twelve_nodes_each_answers_with_the_probability_of_six_of_twelve(chance: float, answers: int) -> None:
+    assert CONFIG.answers_wanted == 6
+    harness = Harness()
+    harness.take()
+    harness.discovery._rng = Chance(chance)
+    harness.hear(1, 1.0, peers=11)
+    assert harness.discovery.answers_count == answers
+
+
+@pytest.mark.parametrize(("peers", "at_once"), [(6, True), (7, False)])
+def test_as_many_as_are_wanted_answer_at_once_and_more_take_their_time(peers: int, at_once: bool) -> None:
+    harness = Harness()
+    harness.take()
+    harness.discovery._rng = Chance(0.0)
+    harness.hear(1, 1.0, peers=peers)
+    assert bool(harness.take()) is at_once

@@ -34,12 +34,13 @@ from iris_overlay.ring.messages import (
     LeafAck,
     LeafProbe,
     Leaving,
+    MergeHint,
     Returned,
     Routed,
     decode_ring_message,
     encode_ring_message,
 )
-from iris_overlay.ring.neighbours import GIVEN_UP_S
+from iris_overlay.ring.neighbours import GIVEN_UP_S, RELAYS_MAX
 from iris_overlay.ring.pastry import SIZE_MAX, Pastry
 from iris_overlay.ring.routing import DETOURS_MAX, HELD_S_MAX
 from iris_overlay.ring.state import LINKS_MAX, NEWCOMER_S, Timer
@@ -961,3 +962,26 @@ def test_who_is_in_a_ring_or_has_left_it_asks_nobody_to_join() -> None:
     alone.join_via(make_info(10), 0.0)  # Itself.
     assert alone.messages_to_send() == []
     assert alone.deadline() is None
+
+
+@pytest.mark.parametrize(("contact", "is_sought"), [(50, True), (100, False)])
+def test_a_node_that_hears_of_another_ring_looks_for_its_place_there(contact: int, is_sought: bool) -> None:
+    wires = make_ring(10, 100, 200)
+    pastry, other = wires.nodes[wires.infos[10].id], wires.infos[200]
+    wires.refusing.add(make_info(50).id)  # nobody is there
+    pastry.receive(other.id, encode_ring_message(MergeHint(make_info(contact), 1)), wires.now)
+    assert pastry.deadline() is not None
+    wires.advance(CONFIG.hint_jitter_s)
+    sought = [to for source, to, message in wires.sent if isinstance(message, Routed) and message.kind is Kind.SEEK]
+    assert bool(sought) is is_sought
+    assert all(to == make_info(50).id for to in sought)
+
+
+@pytest.mark.parametrize("is_dialable", [True, False])
+def test_a_node_that_can_be_asked_directly_is_asked_through_the_ring_once_less(is_dialable: bool) -> None:
+    wires = make_ring(10, 100)
+    neighbours = wires.nodes[wires.infos[10].id]._core.neighbours
+    info = make_info(50, is_dialable=is_dialable)
+    neighbours.probe(info, wires.now)
+    asked = [neighbours.relayed_probe(info.id, wires.now) for _ in range(RELAYS_MAX + 1)]
+    assert sum(probe is not None for probe in asked) == RELAYS_MAX - is_dialable

@@ -35,7 +35,7 @@ def test_the_latest_are_remembered() -> None:
     assert ids.is_new(message("b"))
 
 
-@pytest.mark.parametrize("window", [0, -1, 1.5, True, "many"])
+@pytest.mark.parametrize("window", [0, -1, 1.5, True, "many", (1 << 31) + 1])
 def test_a_window_that_is_none_is_told(window: int) -> None:
     with pytest.raises(ConfigurationError, match="window="):
         MessageIds(window)

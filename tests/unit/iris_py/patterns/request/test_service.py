@@ -791,3 +791,11 @@ def test_a_caller_that_gives_two_requests_one_id_harms_nobody(last_first: bool) 
     member.service.reply(waited, b"", 0.0)
     assert member.sent() == [(REPLY, 7, 0), (REPLY, 7, 0), (REPLY, other, 0)]
     member.check_idle()
+
+
+def test_executions_know_until_when_their_caller_waits() -> None:
+    member = Member((4, 4))
+    member.request(now=10.0, time_left_ms=2500)
+    member.request_once(now=10.0, time_left_ms=1500)
+    member.survey(now=10.0, time_left_ms=500)
+    assert [execution.deadline for execution in member.started()] == [12.5, 11.5, 10.5]
