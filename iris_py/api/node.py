@@ -47,7 +47,7 @@ from iris_security import Keyring
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from iris_overlay.config import Rng
+    from iris_overlay.rng import Rng
     from iris_py.api.handler import RequestFunction
     from iris_py.config import Config
     from iris_py.net.network import Network

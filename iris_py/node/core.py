@@ -49,9 +49,9 @@ from iris_security import AuthenticationError, DatagramOpener, DatagramSealer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iris_overlay.config import Rng
     from iris_overlay.events import Event
     from iris_overlay.ids import GroupId, NodeId
+    from iris_overlay.rng import Rng
     from iris_py.errors import IrisError
     from iris_py.link.link import Link, Packet
     from iris_py.node.events import NodeEvent as NodeEvent

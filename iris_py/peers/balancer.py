@@ -17,12 +17,14 @@ half, which shares out heavy load. What a member is measured to be is not touche
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from iris_overlay.ring.table import common_zone_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from iris_overlay.rng import Rng
 
 #: Weight of the newest service time in the running mean. 0.2 follows a change within about ten requests and is not thrown
 #: by one slow reply.
@@ -60,12 +62,6 @@ SHARES_MAX = 64
 
 
 Load = TypeVar("Load", bound="MemberLoad")
-
-
-class Rng(Protocol):
-    """The randomness a balancer needs; ``random.Random`` has it."""
-
-    def random(self) -> float: ...
 
 
 class MemberLoad:

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from iris_overlay.detector.config import DetectorConfig
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.peers.config import ContactsConfig
 from iris_overlay.ring.config import PastryConfig
-
-
-class Rng(Protocol):
-    """Draw random numbers. `random.Random` fits; production passes the system's source, simulations a seeded one."""
-
-    def random(self) -> float:
-        """Draw from [0, 1)."""
-
-    def uniform(self, a: float, b: float, /) -> float:
-        """Draw from [a, b]."""
-
-    def randrange(self, stop: int, /) -> int:
-        """Draw from 0, ..., stop - 1."""
 
 
 @dataclass(frozen=True, slots=True)

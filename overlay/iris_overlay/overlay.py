@@ -53,12 +53,13 @@ from iris_overlay.ring.pastry import Pastry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iris_overlay.config import OverlayConfig, Rng
+    from iris_overlay.config import OverlayConfig
     from iris_overlay.events import Event
     from iris_overlay.groups.io import GroupOutput
     from iris_overlay.ids import GroupId
     from iris_overlay.peers.contacts import ContactEvent
     from iris_overlay.ring.events import PastryEvent
+    from iris_overlay.rng import Rng
 
 CONTACTS_ENOUGH: Final = 3
 """A node that is in no ring yet dials nobody else while it has so many links: one of them lets it join."""

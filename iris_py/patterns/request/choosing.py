@@ -24,9 +24,9 @@ from iris_py.wire.headers import NO_HEADERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
+    from iris_overlay.rng import Rng
     from iris_py.patterns.request.pending import Pending, Together
     from iris_py.patterns.request.room import RoomKey
-    from iris_py.peers.balancer import Rng
     from iris_py.peers.group import Group
     from iris_py.peers.member import Member
     from iris_py.peers.outgoing import Outgoing

@@ -42,15 +42,15 @@ from iris_overlay.detector.messages import (
 )
 from iris_overlay.detector.order import ProbeOrder
 from iris_overlay.detector.probes import Probing
-from iris_overlay.detector.suspicion import Stage, Watch
+from iris_overlay.detector.suspicion import PeerState, Stage
 from iris_overlay.errors import MessageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from iris_overlay.config import Rng
     from iris_overlay.detector.events import Address, Contact, DetectorEvent
     from iris_overlay.ids import NodeId
+    from iris_overlay.rng import Rng
 
 _DEFAULT: Final = DetectorConfig()
 
@@ -259,11 +259,11 @@ class Detector:
         watch = self._probing.watches.get(contact.id)
         return (watch is None or watch.stage is Stage.IDLE) and self._probing.address_of(contact) is not None
 
-    def _watch(self, contact: Contact) -> Watch:
+    def _watch(self, contact: Contact) -> PeerState:
         watches = self._probing.watches
         watch = watches.get(contact.id)
         if watch is None:
-            watch = watches[contact.id] = Watch(contact)
+            watch = watches[contact.id] = PeerState(contact)
         return watch
 
     def _receive_ping(self, ping: Ping, source: Address, now: float) -> None:

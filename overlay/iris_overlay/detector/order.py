@@ -10,9 +10,9 @@ from iris_overlay.detector.config import CONTACTS_MAX, HELPERS_AMONG
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iris_overlay.config import Rng
     from iris_overlay.detector.events import Contact
     from iris_overlay.ids import NodeId
+    from iris_overlay.rng import Rng
 
 
 class ProbeOrder:

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 from iris_overlay.detector.config import LOSSY_PART, LOST_GAIN, NEAREST_ASKED, SUSPICION_ROUNDS
 from iris_overlay.detector.events import Alive, Dead, Suspected
 from iris_overlay.detector.messages import SEQUENCE_MAX, Ping, PingRequest, encode_detector_message, pack_address
-from iris_overlay.detector.suspicion import Stage, Watch, probe_timeout_s, smooth_rtt, suspicion_s
+from iris_overlay.detector.suspicion import PeerState, Stage, probe_timeout_s, smooth_rtt, suspicion_s
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from iris_overlay.config import Rng
     from iris_overlay.detector.config import DetectorConfig, DetectorCounters
     from iris_overlay.detector.events import Address, Contact, DetectorEvent
     from iris_overlay.detector.messages import DetectorMessage
     from iris_overlay.detector.order import ProbeOrder
     from iris_overlay.ids import NodeId
+    from iris_overlay.rng import Rng
 
 
 class Probing:
@@ -53,7 +53,7 @@ class Probing:
         self.datagrams: list[tuple[Address, bytes]] = []
         self.events: list[DetectorEvent] = []
         # Invariant: contacts, or checked. The neighbour is always among them.
-        self.watches: dict[NodeId, Watch] = {}
+        self.watches: dict[NodeId, PeerState] = {}
         # When the stage of a watch ends. Invariant: set exactly for those that are not IDLE.
         self.timers: DeadlineTable[NodeId] = DeadlineTable()
         # Invariant: 0 <= health <= health_max.
@@ -75,7 +75,7 @@ class Probing:
 
     # Steps.
 
-    def begin(self, watch: Watch, now: float, accuser: NodeId | None = None, *, is_urgent: bool = False) -> None:
+    def begin(self, watch: PeerState, now: float, accuser: NodeId | None = None, *, is_urgent: bool = False) -> None:
         """Send the first ping of a probe: because its turn has come, or because somebody doubts it or those beside it."""
         config = self._config
         self._counters.probes += 1
@@ -107,7 +107,7 @@ class Probing:
             else:
                 self._continue_suspicion(watch, now)
 
-    def _end_direct(self, watch: Watch, now: float) -> None:
+    def _end_direct(self, watch: PeerState, now: float) -> None:
         if watch.is_dead:
             self.bury(watch)
         elif watch.is_heard and not watch.is_checked:
@@ -131,20 +131,20 @@ class Probing:
         for contact in self._order.nearest(NEAREST_ASKED):
             watch = self.watches.get(contact.id)
             if watch is None:
-                watch = self.watches[contact.id] = Watch(contact)
+                watch = self.watches[contact.id] = PeerState(contact)
             if watch.stage is Stage.IDLE and not watch.is_dead and watch.address is not None:
                 self.begin(watch, now, is_urgent=True)
             else:
                 self.maybe_forget(watch)
 
-    def _turn_to_helpers(self, watch: Watch, now: float) -> None:
+    def _turn_to_helpers(self, watch: PeerState, now: float) -> None:
         watch.stage = Stage.INDIRECT
         self._ping(watch)
         self._ask_helpers(watch)
         end = now + self._config.indirect_timeout_s * watch.multiplier
         self.timers.set(watch.contact.id, max(end, self._quiet_until))
 
-    def _suspect(self, watch: Watch, now: float) -> None:
+    def _suspect(self, watch: PeerState, now: float) -> None:
         if self._heard_at < watch.started_at:
             # Perhaps it is this host that is cut off. Those who answer disprove that before the suspicion ends.
             self._ask_nearest(now)
@@ -155,7 +155,7 @@ class Probing:
         self.events.append(Suspected(watch.contact.id))
         self._continue_suspicion(watch, now)
 
-    def _continue_suspicion(self, watch: Watch, now: float) -> None:
+    def _continue_suspicion(self, watch: PeerState, now: float) -> None:
         """Ask again, or give up."""
         if now < watch.suspected_at + self._suspicion_s(watch):
             watch.round += 1
@@ -177,7 +177,7 @@ class Probing:
         else:
             self.bury(watch)
 
-    def _seems_cut_off(self, watch: Watch) -> bool:
+    def _seems_cut_off(self, watch: PeerState) -> bool:
         """Return whether nobody was heard for long during a probe: more likely this host was cut off than all others."""
         is_silent = self._heard_at < watch.started_at or self._heard_again_at > watch.started_at
         return is_silent and len(self._order.contacts) > 1
@@ -189,19 +189,19 @@ class Probing:
             self._heard_again_at = now
         self._heard_at = now
 
-    def _suspicion_s(self, watch: Watch) -> float:
+    def _suspicion_s(self, watch: PeerState) -> float:
         config = self._config
         # A broken link says as much as all the confirmations that are wanted.
         count = config.confirmations if watch.is_checked else len(watch.confirmations)
         return watch.multiplier * suspicion_s(config.suspicion_s, config.suspicion_s_min, count, config.confirmations)
 
-    def _schedule_suspicion(self, watch: Watch) -> None:
+    def _schedule_suspicion(self, watch: PeerState) -> None:
         whole_s = self._suspicion_s(watch)
         self.timers.set(watch.contact.id, watch.suspected_at + min(whole_s * watch.round / SUSPICION_ROUNDS, whole_s))
 
     # Inputs.
 
-    def check(self, watch: Watch, now: float) -> None:
+    def check(self, watch: PeerState, now: float) -> None:
         """Hurry: the owner waits for the outcome."""
         if watch.is_checked:
             return
@@ -213,7 +213,7 @@ class Probing:
         elif watch.stage is not Stage.INDIRECT:
             self.begin(watch, now)
 
-    def receive_accusation(self, watch: Watch, accused: int, accuser: NodeId, now: float) -> None:
+    def receive_accusation(self, watch: PeerState, accused: int, accuser: NodeId, now: float) -> None:
         """Look for ourselves; if we suspect it already, or come to, that is one more suspector."""
         if watch.is_dead or accused < watch.incarnation:
             return
@@ -226,7 +226,7 @@ class Probing:
             elif watch.stage is Stage.REPEATED:
                 self._turn_to_helpers(watch, now)
 
-    def receive_answer(self, watch: Watch, incarnation: int, now: float) -> None:
+    def receive_answer(self, watch: PeerState, incarnation: int, now: float) -> None:
         """Handle an answer to one of the pings or requests of the probe under way."""
         watch.incarnation = max(watch.incarnation, incarnation)
         watch.is_deaf = False
@@ -241,7 +241,7 @@ class Probing:
             self.change_health(1)
         self.revive(watch, rtt_s)
 
-    def receive_other_sign(self, watch: Watch) -> None:
+    def receive_other_sign(self, watch: PeerState) -> None:
         """Handle a proof of life that answers no ping of ours."""
         if watch.stage is Stage.SUSPECTED or watch.is_dead:
             watch.is_deaf = True
@@ -265,7 +265,7 @@ class Probing:
 
     # Verdicts.
 
-    def revive(self, watch: Watch, rtt_s: float | None) -> None:
+    def revive(self, watch: PeerState, rtt_s: float | None) -> None:
         """End the probe of a peer that lives."""
         if watch.stage is Stage.SUSPECTED:
             self._counters.refutations += 1
@@ -274,7 +274,7 @@ class Probing:
         watch.is_dead = False
         self.end(watch)
 
-    def bury(self, watch: Watch) -> None:
+    def bury(self, watch: PeerState) -> None:
         """End the probe of a peer that is dead."""
         if not watch.is_dead:
             self._counters.deaths += 1
@@ -283,14 +283,14 @@ class Probing:
         watch.is_dead = True
         self.end(watch)
 
-    def end(self, watch: Watch) -> None:
+    def end(self, watch: PeerState) -> None:
         """End the probe, without a verdict."""
         watch.stage = Stage.IDLE
         watch.is_checked = False
         self.timers.cancel(watch.contact.id)
         self.maybe_forget(watch)
 
-    def maybe_forget(self, watch: Watch) -> None:
+    def maybe_forget(self, watch: PeerState) -> None:
         """Forget what is not worth keeping."""
         peer = watch.contact.id
         if peer in self._order.contacts:
@@ -322,13 +322,13 @@ class Probing:
         self._sequence = sequence = (self._sequence + 1) & SEQUENCE_MAX
         return sequence
 
-    def _ping(self, watch: Watch) -> None:
+    def _ping(self, watch: PeerState) -> None:
         address = watch.address
         if address is not None:
             accused = watch.incarnation if watch.stage is Stage.SUSPECTED else None
             self.send(Ping(watch.sequence, self._local, watch.contact.id, accused), address)
 
-    def _ask_helpers(self, watch: Watch) -> None:
+    def _ask_helpers(self, watch: PeerState) -> None:
         if watch.is_deaf:
             return
         target = watch.contact.id
@@ -345,7 +345,7 @@ class Probing:
             assert address is not None
             self.send(request, address)
 
-    def _helpers_wanted(self, watch: Watch) -> int:
+    def _helpers_wanted(self, watch: PeerState) -> int:
         """Return how many others to ask.
 
         All who know a node notice its death, and most of what that costs is this: three in each round of each of them made 500

@@ -56,7 +56,7 @@ class Stage(enum.Enum):
     """None of them heard it; it may refute."""
 
 
-class Watch:
+class PeerState:
     """The state of a peer that is probed, suspected or dead, and of the right-hand neighbour at all times.
 
     All other contacts need none: most of them are probed once per minute or two, and 100,000 nodes of 80 contacts each would

@@ -24,7 +24,7 @@ ATTEMPTS_MAX: Final = 5
 """A watcher that left so many messages unanswered, over 45 s, is forgotten. If it lives it renews its watch."""
 
 
-class Kind(IntEnum):
+class FollowerKind(IntEnum):
     """Say why a node follows a directory."""
 
     WATCHER = 0
@@ -32,7 +32,7 @@ class Kind(IntEnum):
     PARENT = 2
 
 
-FollowerKey: TypeAlias = tuple[Kind, "NodeId"]
+FollowerKey: TypeAlias = tuple[FollowerKind, "NodeId"]
 
 
 class Follower:
@@ -89,22 +89,22 @@ class Followers:
         """Return whether a follower does not know all that it wants, and is likely to live."""
         return any(follower.attempts < ATTEMPTS_WAITED_MAX for follower in self.unsettled.values())
 
-    def touch(self, kind: Kind, follower: Follower, version: int) -> None:
+    def touch(self, kind: FollowerKind, follower: Follower, version: int) -> None:
         """Make a follower want a version."""
         key = (kind, follower.info.id)
         follower.wants = version
         self.due[key] = follower
         if follower.told < version and key not in self.unsettled:
             self.unsettled[key] = follower
-            self.unsettled_parents += kind is Kind.PARENT
+            self.unsettled_parents += kind is FollowerKind.PARENT
 
-    def forget_told(self, kind: Kind, follower: Follower, version: int) -> None:
+    def forget_told(self, kind: FollowerKind, follower: Follower, version: int) -> None:
         """Start over with a follower: it may have nothing."""
         follower.sent = follower.told = -1
         follower.is_stale = True
         self.touch(kind, follower, version)
 
-    def acknowledge(self, kind: Kind, node: NodeId, version: int) -> Follower | None:
+    def acknowledge(self, kind: FollowerKind, node: NodeId, version: int) -> Follower | None:
         """Handle what a follower has now; return it if it is one."""
         follower = self.members[kind].get(node)
         if follower is None:
@@ -112,7 +112,7 @@ class Followers:
         follower.attempts = 0
         if 0 < version <= follower.sent:
             # What changed since then is known. But a watcher may have had a sample then, and what it lacks be on its way.
-            follower.is_stale |= version < follower.sent and kind is Kind.WATCHER
+            follower.is_stale |= version < follower.sent and kind is FollowerKind.WATCHER
             follower.told = follower.sent = version
         else:
             follower.told = follower.sent = -1
@@ -127,7 +127,7 @@ class Followers:
                 del pending.waiting[key]
         return follower
 
-    def remove(self, kind: Kind, node: NodeId) -> Follower | None:
+    def remove(self, kind: FollowerKind, node: NodeId) -> Follower | None:
         """Remove a follower."""
         follower = self.members[kind].pop(node, None)
         if follower is not None:
@@ -163,4 +163,4 @@ class Followers:
 
     def _settle(self, key: FollowerKey) -> None:
         if self.unsettled.pop(key, None) is not None:
-            self.unsettled_parents -= key[0] is Kind.PARENT
+            self.unsettled_parents -= key[0] is FollowerKind.PARENT

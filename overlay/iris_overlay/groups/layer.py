@@ -14,7 +14,7 @@ from iris_overlay.errors import InfoError, MessageError, StateError, TooManyGrou
 from iris_overlay.events import Departed, ProtocolViolated
 from iris_overlay.groups.casts import Casts
 from iris_overlay.groups.death_reports import REPORTERS, DeathReports
-from iris_overlay.groups.followers import Kind
+from iris_overlay.groups.followers import FollowerKind
 from iris_overlay.groups.io import HandoverDone, Outbox
 from iris_overlay.groups.memberships import Memberships
 from iris_overlay.groups.messages import (
@@ -52,12 +52,12 @@ from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo, check_membershi
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_overlay.config import Rng
     from iris_overlay.counters import Counters
     from iris_overlay.events import Event
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import GroupOutput, Path, Ring
     from iris_overlay.ids import GroupId
+    from iris_overlay.rng import Rng
 
 
 class GroupLayer:
@@ -333,7 +333,7 @@ class GroupLayer:
         return {
             "directories": len(roots.roots),
             "directory_members": sum(len(root.directory.members) for root in roots.roots.values()),
-            "watchers": sum(len(root.followers.members[Kind.WATCHER]) for root in roots.roots.values()),
+            "watchers": sum(len(root.followers.members[FollowerKind.WATCHER]) for root in roots.roots.values()),
             "copies": len(roots.copies),
             "copied_members": sum(len(held.directory.members) for held in roots.copies.held.values()),
             "entrusted": len(self._death_reports),
@@ -350,7 +350,7 @@ class GroupLayer:
     def watchers_of(self, group: GroupId) -> list[NodeId]:
         """Return who is told of the changes of a group if its directory is here: for display and tests."""
         root = self._roots.roots.get(group)
-        return [] if root is None else list(root.followers.members[Kind.WATCHER])
+        return [] if root is None else list(root.followers.members[FollowerKind.WATCHER])
 
     # Inside
 
@@ -458,16 +458,16 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     View: GroupLayer._handle_view,
     Change: GroupLayer._handle_change,
     Told: lambda layer, message, source, path, now: layer._roots.acknowledge(
-        Kind.WATCHER, message.group, source, message.version, now
+        FollowerKind.WATCHER, message.group, source, message.version, now
     ),
     Copy: lambda layer, message, source, path, now: layer._roots.copy(source, message, now),
     Copied: lambda layer, message, source, path, now: layer._roots.acknowledge(
-        Kind.COPY, message.group, source, message.version, now
+        FollowerKind.COPY, message.group, source, message.version, now
     ),
     Drop: lambda layer, message, source, path, now: layer._roots.copies.drop(message.group, source.id),
     Children: lambda layer, message, source, path, now: layer._casts.adopt(message),
     Adopted: lambda layer, message, source, path, now: layer._roots.acknowledge(
-        Kind.PARENT, message.group, source, message.version, now
+        FollowerKind.PARENT, message.group, source, message.version, now
     ),
     CastUp: lambda layer, message, source, path, now: layer._roots.cast(message, now),
     CastTaken: lambda layer, message, source, path, now: layer._casts.taken(message),

@@ -15,13 +15,13 @@ from iris_overlay.groups.messages import BATCH_MAX, STAMP_SHIFT, VIEW_MAX, Regis
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from iris_overlay.config import Rng
     from iris_overlay.counters import Counters
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox
     from iris_overlay.groups.messages import Applied
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
+    from iris_overlay.rng import Rng
 
 MISSED_S: Final = 0.25
 """Who is missing in a view registers through the ring, but not if it did so a moment ago. Too small: each view that is older

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from iris_overlay.groups.copies import copy_parts
 from iris_overlay.groups.directory import Outcome, accusation_of, is_accusation
-from iris_overlay.groups.followers import ATTEMPTS_MAX, Follower, Followers, Kind
+from iris_overlay.groups.followers import ATTEMPTS_MAX, Follower, FollowerKind, Followers
 from iris_overlay.groups.messages import (
     COPY_MEMBERS_MAX,
     VIEW_MAX,
@@ -29,12 +29,12 @@ from iris_overlay.groups.tree import Tree
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from iris_overlay.config import Rng
     from iris_overlay.groups.directory import Directory
     from iris_overlay.groups.io import Outbox
     from iris_overlay.groups.messages import GroupMessage
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import NodeInfo
+    from iris_overlay.rng import Rng
 
 SIZE_DRIFT: Final = 32
 """Watchers of a sample are told a new size at once when it changed by one part in so many, else at the next sweep: each change
@@ -142,7 +142,7 @@ class GroupRoot:
         expired = self.directory.expire(now)
         for node in expired:
             self._exit(node)
-        for node in [node for node, watcher in self.followers.members[Kind.WATCHER].items() if watcher.expires <= now]:
+        for node in [node for node, watcher in self.followers.members[FollowerKind.WATCHER].items() if watcher.expires <= now]:
             self.remove_watcher(node)
         if expired:
             self._changed()
@@ -159,7 +159,7 @@ class GroupRoot:
         """Tell all followers everything, as the one who knows best."""
         self.directory.begin_epoch(above)
         self._watcher_log.clear()
-        for kind in (Kind.WATCHER, Kind.COPY):
+        for kind in (FollowerKind.WATCHER, FollowerKind.COPY):
             for follower in self.followers.members[kind].values():
                 self.followers.forget_told(kind, follower, self.directory.version)
         for node in list(self.tree.inner_nodes()):
@@ -169,7 +169,7 @@ class GroupRoot:
 
     def watch(self, info: NodeInfo, stamp: int, version: int, expires: float, path: tuple[NodeId, ...] | None) -> bool:
         """Add a watcher, or answer one that renews. Return whether there was room."""
-        watchers = self.followers.members[Kind.WATCHER]
+        watchers = self.followers.members[FollowerKind.WATCHER]
         watcher = watchers.get(info.id)
         if version > self.directory.version:
             self.begin_epoch(version)
@@ -181,16 +181,16 @@ class GroupRoot:
         watcher.info, watcher.stamp, watcher.expires = info, max(stamp, watcher.stamp), expires
         if version == 0 or version != watcher.told:
             watcher.path = path
-            self.followers.forget_told(Kind.WATCHER, watcher, self.directory.version)
+            self.followers.forget_told(FollowerKind.WATCHER, watcher, self.directory.version)
         else:
             if watcher.sample is not None:
                 self._rebalance(watcher)
-            self.followers.touch(Kind.WATCHER, watcher, self.directory.version)
+            self.followers.touch(FollowerKind.WATCHER, watcher, self.directory.version)
         return True
 
     def remove_watcher(self, node: NodeId) -> None:
         """Remove a watcher; harmless if it is none."""
-        watcher = self.followers.remove(Kind.WATCHER, node)
+        watcher = self.followers.remove(FollowerKind.WATCHER, node)
         if watcher is not None:
             self._release_sample(watcher)
             self._log_watcher(node)
@@ -211,31 +211,31 @@ class GroupRoot:
     def set_copies(self, infos: Iterable[NodeInfo]) -> list[NodeInfo]:
         """Keep copies at these nodes. Return who had one and shall drop it."""
         wanted = {info.id: info for info in infos}
-        copies = self.followers.members[Kind.COPY]
+        copies = self.followers.members[FollowerKind.COPY]
         dropped = [copy.info for node, copy in copies.items() if node not in wanted]
         for info in dropped:
-            self.followers.remove(Kind.COPY, info.id)
+            self.followers.remove(FollowerKind.COPY, info.id)
         for node, info in wanted.items():
             if node not in copies:
                 copies[node] = Follower(info, 0.0)
-                self.followers.touch(Kind.COPY, copies[node], self.directory.version)
+                self.followers.touch(FollowerKind.COPY, copies[node], self.directory.version)
         return dropped
 
     def refresh_copies(self) -> None:
         """Tell the copies that they are still wanted."""
-        for copy in self.followers.members[Kind.COPY].values():
-            self.followers.touch(Kind.COPY, copy, self.directory.version)
+        for copy in self.followers.members[FollowerKind.COPY].values():
+            self.followers.touch(FollowerKind.COPY, copy, self.directory.version)
 
     def ask_copies(self) -> None:
         """Tell no watcher anything before the copies have said that they still are copies, or what they know as roots."""
         self.is_sure = False
         self.directory.version += 1
-        for copy in self.followers.members[Kind.COPY].values():
-            self.followers.touch(Kind.COPY, copy, self.directory.version)
+        for copy in self.followers.members[FollowerKind.COPY].values():
+            self.followers.touch(FollowerKind.COPY, copy, self.directory.version)
 
     def copy_parts(self, *, is_passed_on: bool = False) -> list[Copy]:
         """Return the whole directory, in parts; as the copy of another root that the receiver adds to its own, if wanted."""
-        watchers = [watcher.info for watcher in self.followers.members[Kind.WATCHER].values()]
+        watchers = [watcher.info for watcher in self.followers.members[FollowerKind.WATCHER].values()]
         return copy_parts(self.directory, watchers, self.directory.version if is_passed_on else None)
 
     # Casts
@@ -248,7 +248,7 @@ class GroupRoot:
         """Send what waits no more: repetitions to those who moved first, for they are older."""
         self._forget_recent(now - replay_s)
         unsettled = self.followers.unsettled
-        for node in [node for node in self._replays if (Kind.PARENT, node) not in unsettled]:
+        for node in [node for node in self._replays if (FollowerKind.PARENT, node) not in unsettled]:
             del self._replays[node]
             member = self.directory.members.get(node)
             if member is not None:
@@ -267,22 +267,22 @@ class GroupRoot:
 
     # Telling
 
-    def acknowledge(self, kind: Kind, node: NodeId, version: int) -> bool:
+    def acknowledge(self, kind: FollowerKind, node: NodeId, version: int) -> bool:
         """Handle what a follower has now. Return whether it is one."""
         follower = self.followers.acknowledge(kind, node, version)
         if follower is None:
             return False
-        if kind is Kind.PARENT and follower.told >= follower.wants and not self.tree.children(node):
+        if kind is FollowerKind.PARENT and follower.told >= follower.wants and not self.tree.children(node):
             self.followers.remove(kind, node)  # It knows that it is an inner node no more.
         return True
 
-    def note_silence(self, kind: Kind, node: NodeId) -> bool:
+    def note_silence(self, kind: FollowerKind, node: NodeId) -> bool:
         """Handle that a follower may not have acknowledged in time: tell it again. Return whether it did not."""
         follower = self.followers.members[kind].get(node)
         if follower is None or follower.told >= follower.sent:
             return False
         follower.attempts += 1
-        if kind is Kind.WATCHER and follower.attempts >= ATTEMPTS_MAX:
+        if kind is FollowerKind.WATCHER and follower.attempts >= ATTEMPTS_MAX:
             self.remove_watcher(node)
         else:
             self.followers.forget_told(kind, follower, max(follower.wants, self.directory.version))
@@ -291,20 +291,20 @@ class GroupRoot:
     def link_lost(self, node: NodeId) -> bool:
         """Handle that the link to a node ended: tell it again what it has not acknowledged. Return whether there is such."""
         is_untold = False
-        for kind in Kind:
+        for kind in FollowerKind:
             follower = self.followers.members[kind].get(node)
             if follower is not None and follower.told < follower.sent:
                 self.followers.forget_told(kind, follower, max(follower.wants, self.directory.version))
                 is_untold = True
         return is_untold
 
-    def flush(self) -> list[tuple[Kind, Follower]]:
+    def flush(self) -> list[tuple[FollowerKind, Follower]]:
         """Send what followers have to know; return whom something was sent to."""
         due, self.followers.due = self.followers.due, {}
-        told: list[tuple[Kind, Follower]] = []
-        self.is_sure = self.is_sure or not any(kind is Kind.COPY for kind, _ in self.followers.unsettled)
+        told: list[tuple[FollowerKind, Follower]] = []
+        self.is_sure = self.is_sure or not any(kind is FollowerKind.COPY for kind, _ in self.followers.unsettled)
         for (kind, node), follower in due.items():
-            if kind is Kind.WATCHER and not self.is_sure:
+            if kind is FollowerKind.WATCHER and not self.is_sure:
                 self.followers.due[kind, node] = follower
                 continue
             if follower.sent > follower.told:
@@ -321,10 +321,10 @@ class GroupRoot:
             told.append((kind, follower))
         return told
 
-    def _messages(self, kind: Kind, follower: Follower) -> list[GroupMessage]:
-        if kind is Kind.WATCHER:
+    def _messages(self, kind: FollowerKind, follower: Follower) -> list[GroupMessage]:
+        if kind is FollowerKind.WATCHER:
             return [self._view(follower)]
-        if kind is Kind.COPY:
+        if kind is FollowerKind.COPY:
             return self._copy(follower)
         members = self.directory.members
         children = [members[node].record.info for node in self.tree.children(follower.info.id)]
@@ -355,7 +355,7 @@ class GroupRoot:
         watched = dict.fromkeys(node for version, node in self._watcher_log if version > copy.told)
         if changed is None or is_lost or max(len(changed), len(watched)) > COPY_MEMBERS_MAX:
             return list(self.copy_parts())
-        watchers = self.followers.members[Kind.WATCHER]
+        watchers = self.followers.members[FollowerKind.WATCHER]
         return [
             Copy(
                 directory.group,
@@ -381,10 +381,10 @@ class GroupRoot:
 
     def _describe(self, node: NodeId) -> None:
         """Tell who was told an earlier description of a member."""
-        for watcher in self.followers.members[Kind.WATCHER].values():
+        for watcher in self.followers.members[FollowerKind.WATCHER].values():
             if watcher.sample is not None and node in watcher.sample:
                 watcher.is_stale = True
-                self.followers.touch(Kind.WATCHER, watcher, self.directory.version)
+                self.followers.touch(FollowerKind.WATCHER, watcher, self.directory.version)
         if node in self.tree:
             # Its process may have lost what it was told, for it was taken for dead; its parent may have given it up.
             parent = self.tree.parent(node)
@@ -393,7 +393,7 @@ class GroupRoot:
                     self._touch_parent(inner)
 
     def _exit(self, node: NodeId) -> None:
-        self.followers.remove(Kind.PARENT, node)
+        self.followers.remove(FollowerKind.PARENT, node)
         if node in self.tree:
             concerned, moved = self.tree.remove(node)
             for parent in concerned:
@@ -404,18 +404,18 @@ class GroupRoot:
         if self._dealer is None:
             return
         self._dealer.remove(node)
-        for watcher in self.followers.members[Kind.WATCHER].values():
+        for watcher in self.followers.members[FollowerKind.WATCHER].values():
             if watcher.sample is not None and node in watcher.sample:
                 del watcher.sample[node]
                 watcher.sample.update(dict.fromkeys(self._dealer.deal(1, watcher.sample)))
                 watcher.is_stale = True
-                self.followers.touch(Kind.WATCHER, watcher, self.directory.version)
+                self.followers.touch(FollowerKind.WATCHER, watcher, self.directory.version)
 
     def _changed(self) -> None:
         """Tell the followers that the directory changed."""
         version = self.directory.version
-        for copy in self.followers.members[Kind.COPY].values():
-            self.followers.touch(Kind.COPY, copy, version)
+        for copy in self.followers.members[FollowerKind.COPY].values():
+            self.followers.touch(FollowerKind.COPY, copy, version)
         is_flip = self._fit_mode()
         size = len(self.directory.members)
         if self._dealer is None or is_flip or abs(size - self._size_told) * SIZE_DRIFT > self._size_told:
@@ -423,8 +423,8 @@ class GroupRoot:
 
     def _tell_size(self) -> None:
         self._size_told = len(self.directory.members)
-        for watcher in self.followers.members[Kind.WATCHER].values():
-            self.followers.touch(Kind.WATCHER, watcher, self.directory.version)
+        for watcher in self.followers.members[FollowerKind.WATCHER].values():
+            self.followers.touch(FollowerKind.WATCHER, watcher, self.directory.version)
 
     def _fit_mode(self) -> bool:
         """Change between whole views and samples. Return whether that was due."""
@@ -434,7 +434,7 @@ class GroupRoot:
         if self._dealer is not None:
             for node in self.directory.members:
                 self._dealer.add(node)
-        for watcher in self.followers.members[Kind.WATCHER].values():
+        for watcher in self.followers.members[FollowerKind.WATCHER].values():
             watcher.sample = None
             watcher.is_stale = True
         return True
@@ -442,20 +442,20 @@ class GroupRoot:
     def _touch_parent(self, node: NodeId, *, is_new_epoch: bool = False) -> None:
         if node not in self.directory.members:
             return  # It leaves in the same turn.
-        parents = self.followers.members[Kind.PARENT]
+        parents = self.followers.members[FollowerKind.PARENT]
         if node not in parents:
             parents[node] = Follower(self.directory.members[node].record.info, 0.0)
         parent = parents[node]
         if is_new_epoch:
-            self.followers.forget_told(Kind.PARENT, parent, self.directory.version)
+            self.followers.forget_told(FollowerKind.PARENT, parent, self.directory.version)
         else:
-            self.followers.touch(Kind.PARENT, parent, self.directory.version)
+            self.followers.touch(FollowerKind.PARENT, parent, self.directory.version)
 
     def _log_watcher(self, node: NodeId) -> None:
         self.directory.version += 1
         self._watcher_log.append((self.directory.version, node))
-        for copy in self.followers.members[Kind.COPY].values():
-            self.followers.touch(Kind.COPY, copy, self.directory.version)
+        for copy in self.followers.members[FollowerKind.COPY].values():
+            self.followers.touch(FollowerKind.COPY, copy, self.directory.version)
 
     def _release_sample(self, watcher: Follower) -> None:
         if self._dealer is not None and watcher.sample is not None:

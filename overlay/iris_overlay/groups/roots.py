@@ -12,11 +12,12 @@ it says that nobody is there it gives them their copies, and waits until they ha
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.groups.copies import COPIES, GROUPS_MAX, Copies, HeldCopy
 from iris_overlay.groups.directory import Directory, Outcome, accusation_of
-from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, Follower, Kind
+from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, Follower, FollowerKind
 from iris_overlay.groups.handing_on import Passing
 from iris_overlay.groups.messages import (
     BATCH_MAX,
@@ -45,11 +46,11 @@ from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from iris_overlay.config import Rng
     from iris_overlay.counters import Counters
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox, Path, Ring
     from iris_overlay.messages import NodeInfo
+    from iris_overlay.rng import Rng
 
 CHECK_S: Final = 0.5
 """A member is looked for in the ring at most so often. Less than the ring takes to repair would not help."""
@@ -89,15 +90,32 @@ still, and the dead are named again. Too large: when a copy died meanwhile, memb
 
 _NOBODY: Final = NodeId(b"")
 _NO_GROUP: Final = GroupId(b"")
-_PENDING: Final = 3
-_HANDOVER: Final = 4
-_HELD: Final = 5
-_CHECK: Final = 6
-_ORPHANS: Final = 7
-_REVIEW: Final = 8
-_ACCUSED: Final = 9
-_UNSURE: Final = 10
-_RECHECK: Final = 11
+
+
+class Timer(IntEnum):
+    """Say what is due, for a group or for a node in it; besides that a follower is told again (`FollowerKind`).
+
+    No number is that of a kind of follower: both are keys of one table.
+    """
+
+    PENDING = 3
+    """A registration has waited for its followers for long enough."""
+    HANDOVER = 4
+    """The new root did not acknowledge the directory."""
+    HELD = 5
+    """A cast has waited for the tree for long enough."""
+    CHECK = 6
+    """A doubted member may be looked for again."""
+    ORPHANS = 7
+    """Copies may be left whose root is gone."""
+    REVIEW = 8
+    """A directory that was large when it was taken over may be small enough to be looked through."""
+    ACCUSED = 9
+    """Members that another root had declared dead had their time to answer."""
+    UNSURE = 10
+    """The copies had their time to say what they know."""
+    RECHECK = 11
+    """A doubted member is looked for once more."""
 
 
 class Roots:
@@ -144,7 +162,7 @@ class Roots:
         self._dirty: dict[GroupId, None] = {}
         # Acknowledgements of this turn.
         self._applied: dict[NodeId, tuple[NodeInfo, list[tuple[GroupId, int, int, bool]]]] = {}
-        self._timers: DeadlineTable[tuple[int, GroupId, NodeId]] = DeadlineTable()
+        self._timers: DeadlineTable[tuple[Timer | FollowerKind, GroupId, NodeId]] = DeadlineTable()
         self._orders: Sequences[CastUp] = Sequences(config.reorder_s, SOURCES_MAX)
         self._sweep_at: float | None = None
         self._refresh_at = 0.0
@@ -182,7 +200,7 @@ class Roots:
         if root is None:
             return
         if root.accuse(message.node, message.stamp, now + self._config.expiry_s):
-            watcher = root.followers.members[Kind.WATCHER].get(message.node)
+            watcher = root.followers.members[FollowerKind.WATCHER].get(message.node)
             if watcher is not None and 0 < watcher.stamp <= accusation_of(message.stamp):
                 root.remove_watcher(message.node)
             self._outbox.route(message.node, Accused(message.node, accusation_of(message.stamp)))
@@ -191,10 +209,10 @@ class Roots:
     def doubt(self, group: GroupId, node: NodeId, now: float) -> None:
         """Handle that somebody cannot reach a member: ask the ring whether it lives."""
         root = self.roots.get(group)
-        if root is not None and node in root.directory.members and (_CHECK, group, node) not in self._timers:
-            self._timers.set((_CHECK, group, node), now + CHECK_S)  # All its users may doubt it at once.
-            if (_RECHECK, group, node) not in self._timers:
-                self._timers.set((_RECHECK, group, node), now + RECHECK_S)
+        if root is not None and node in root.directory.members and (Timer.CHECK, group, node) not in self._timers:
+            self._timers.set((Timer.CHECK, group, node), now + CHECK_S)  # All its users may doubt it at once.
+            if (Timer.RECHECK, group, node) not in self._timers:
+                self._timers.set((Timer.RECHECK, group, node), now + RECHECK_S)
             self._look_for(root, node)
 
     def doubt_everywhere(self, node: NodeId, now: float) -> None:
@@ -233,14 +251,14 @@ class Roots:
             self._outbox.send(message.info, CastTaken(message.group, message.sequence))  # The first one was lost.
         self._send_down(root, self._orders.accept(key, message.sequence, message, now, message.base), now)
 
-    def acknowledge(self, kind: Kind, group: GroupId, source: NodeInfo, version: int, now: float) -> None:
+    def acknowledge(self, kind: FollowerKind, group: GroupId, source: NodeInfo, version: int, now: float) -> None:
         """Handle what a follower has now."""
         root, node = self.roots.get(group), source.id
-        if kind is Kind.WATCHER and (root is None or node not in root.followers.members[kind]):
+        if kind is FollowerKind.WATCHER and (root is None or node not in root.followers.members[kind]):
             self._outbox.send(source, Forgotten(group))
         if root is None:
             return
-        if root.successor is not None and kind is Kind.COPY and root.successor.info.id == node:
+        if root.successor is not None and kind is FollowerKind.COPY and root.successor.info.id == node:
             self._finish_handover(root, version, now)
             return
         if root.acknowledge(kind, node, version):
@@ -273,7 +291,7 @@ class Roots:
         self._start_sweeping(now)
 
     def _look_for_orphans(self, now: float) -> None:
-        key = (_ORPHANS, _NO_GROUP, _NOBODY)
+        key = (Timer.ORPHANS, _NO_GROUP, _NOBODY)
         if self.copies.held and key not in self._timers:
             self._timers.set(key, now + ORPHANS_S)
 
@@ -300,7 +318,7 @@ class Roots:
         for group, root in self.roots.items():
             if root.successor is None:
                 root.ask_copies()
-                self._timers.set((_UNSURE, group, _NOBODY), now + WOKEN_S)
+                self._timers.set((Timer.UNSURE, group, _NOBODY), now + WOKEN_S)
                 self._dirty[group] = None
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
@@ -310,10 +328,10 @@ class Roots:
             del self._died[next(iter(self._died))]
         self._died[peer] = now
         for group, root in self.roots.items():
-            if peer in root.followers.members[Kind.WATCHER]:
+            if peer in root.followers.members[FollowerKind.WATCHER]:
                 root.remove_watcher(peer)
                 self._outbox.route(peer, Forgotten(group))  # In case it lives: it asks again.
-            if root.followers.remove(Kind.COPY, peer) is not None or peer in root.directory.members:
+            if root.followers.remove(FollowerKind.COPY, peer) is not None or peer in root.directory.members:
                 self._dirty[group] = None
         self.doubt_everywhere(peer, now)
         self._passing.peer_dead(peer)
@@ -322,7 +340,7 @@ class Roots:
         """Handle that a link ended: what was told through it and is not acknowledged is told again."""
         for group, root in self.roots.items():
             if root.successor is not None and root.successor.info.id == peer:
-                self._timers.set((_HANDOVER, group, _NOBODY), now)
+                self._timers.set((Timer.HANDOVER, group, _NOBODY), now)
             elif root.link_lost(peer):
                 self._dirty[group] = None
 
@@ -331,25 +349,25 @@ class Roots:
     def handle_timeout(self, now: float) -> None:
         """Send again what was not acknowledged, complete what waited for too long, and forget what expired."""
         for kind, group, node in self._timers.expired(now):
-            if kind == _ORPHANS:
+            if kind is Timer.ORPHANS:
                 self._passing.pass_on_orphans()
                 continue
             root = self.roots.get(group)
             if root is None:
                 continue
             self._dirty[group] = None
-            if kind == _HANDOVER:
+            if kind is Timer.HANDOVER:
                 self._place(root, now)
-            elif kind == _UNSURE:
+            elif kind is Timer.UNSURE:
                 root.is_sure = True
-            elif kind == _ACCUSED:
+            elif kind is Timer.ACCUSED:
                 root.believe_accusations()
-            elif kind == _REVIEW and len(root.directory.members) <= VIEW_MAX:
+            elif kind is Timer.REVIEW and len(root.directory.members) <= VIEW_MAX:
                 for member in list(root.directory.members):
                     self.doubt(group, member, now)
-            elif kind == _RECHECK and node in root.directory.members:
+            elif kind is Timer.RECHECK and node in root.directory.members:
                 self._look_for(root, node)
-            elif kind < _PENDING and root.note_silence(Kind(kind), node):
+            elif isinstance(kind, FollowerKind) and root.note_silence(kind, node):
                 self.doubt(group, node, now)
         for (group, _), ready in self._orders.expired(now):
             root = self.roots.get(group)
@@ -377,13 +395,13 @@ class Roots:
                 self._timers.set((kind, group, follower.info.id), now + self._config.resend_after_s(follower.attempts))
             root.release_casts(now, self._config.replay_s)
             if root.held:
-                self._timers.set((_HELD, group, _NOBODY), root.held[0].deadline)
+                self._timers.set((Timer.HELD, group, _NOBODY), root.held[0].deadline)
             done, late = root.followers.completed(now)
             self._counters.changes_unconfirmed += late
             for pending in done:
                 self._apply(root, pending.info, pending.stamp)
             if root.followers.pendings:
-                self._timers.set((_PENDING, group, _NOBODY), root.followers.pendings[0].deadline)
+                self._timers.set((Timer.PENDING, group, _NOBODY), root.followers.pendings[0].deadline)
         applied, self._applied = self._applied, {}
         for info, items in applied.values():
             for start in range(0, len(items), BATCH_MAX):
@@ -437,7 +455,7 @@ class Roots:
         root.set_copies(self._ring.replicas(directory.group, COPIES))
         if now < (self._woken_at if directory.members else max(self._changed_at, self._woken_at)) + UNSURE_S:
             root.is_sure = False
-            self._timers.set((_UNSURE, directory.group, _NOBODY), now + self._config.told_timeout_s)
+            self._timers.set((Timer.UNSURE, directory.group, _NOBODY), now + self._config.told_timeout_s)
         self._dirty[directory.group] = None
         self._start_sweeping(now)
         return root
@@ -455,7 +473,7 @@ class Roots:
             root = self._add(revive(held, now + 2 * self._config.renew_s), now)
             for info in held.watchers.values():
                 root.watch(info, 0, 0, expires, None)
-                watcher = root.followers.members[Kind.WATCHER].get(info.id)
+                watcher = root.followers.members[FollowerKind.WATCHER].get(info.id)
                 if watcher is not None and now - self._died.get(info.id, float("-inf")) < DIED_S:
                     watcher.attempts = ATTEMPTS_WAITED_MAX  # It is asked, but nobody waits for it.
             self._announce(root, now)
@@ -463,7 +481,7 @@ class Roots:
         if merge(root, held, expires, self._outbox):
             root.followers.wait_anew(root.directory.version)
             self._announce(root, now)
-        if root.accused and (key := (_ACCUSED, group, _NOBODY)) not in self._timers:
+        if root.accused and (key := (Timer.ACCUSED, group, _NOBODY)) not in self._timers:
             self._timers.set(key, now + ANSWER_S)
         self._dirty[group] = None
         if root.successor is not None:
@@ -475,7 +493,7 @@ class Roots:
         The members of a large one learn it when they renew: a link to each would be too much.
         """
         group, members = root.directory.group, root.directory.members
-        self._timers.set((_REVIEW, group, _NOBODY), now + REVIEW_S)  # by then half of a large one may have been accused
+        self._timers.set((Timer.REVIEW, group, _NOBODY), now + REVIEW_S)  # by then half of a large one may have been accused
         if len(members) <= VIEW_MAX:
             for member in members.values():
                 self._wait(root, member.record.info, member.record.stamp, member.version, now)
@@ -489,21 +507,21 @@ class Roots:
             if root.successor is not None:
                 # Back again; the other one may have been told things since.
                 root.successor = None
-                self._timers.cancel((_HANDOVER, group, _NOBODY))
+                self._timers.cancel((Timer.HANDOVER, group, _NOBODY))
                 root.begin_epoch()
             for info in root.set_copies(nearest):
                 self._outbox.send(info, Drop(group))
             return
         target = nearest[0]
         successor = root.successor
-        if successor is not None and successor.info.id == target.id and (_HANDOVER, group, _NOBODY) in self._timers:
+        if successor is not None and successor.info.id == target.id and (Timer.HANDOVER, group, _NOBODY) in self._timers:
             return
         root.successor = Follower(target, 0.0)
         root.successor.sent = root.directory.version
         # Who waits asks again, the new root.
         root.followers.pendings.clear()
         self._outbox.send_all(target, root.copy_parts())
-        self._timers.set((_HANDOVER, group, _NOBODY), now + self._config.resend_s)
+        self._timers.set((Timer.HANDOVER, group, _NOBODY), now + self._config.resend_s)
 
     def _finish_handover(self, root: GroupRoot, version: int, now: float) -> None:
         successor = root.successor
@@ -511,8 +529,8 @@ class Roots:
         if version != successor.sent:
             return  # It is sent again.
         group = root.directory.group
-        self._timers.cancel((_HANDOVER, group, _NOBODY))
-        for kind in Kind:
+        self._timers.cancel((Timer.HANDOVER, group, _NOBODY))
+        for kind in FollowerKind:
             for node in root.followers.members[kind]:
                 self._timers.cancel((kind, group, node))
         for _, info, cast in root.held:
@@ -522,7 +540,7 @@ class Roots:
         for info in root.set_copies(()):
             if info.id != successor.info.id:
                 self._outbox.send(info, Drop(group))
-        watchers = {node: watcher.info for node, watcher in root.followers.members[Kind.WATCHER].items()}
+        watchers = {node: watcher.info for node, watcher in root.followers.members[FollowerKind.WATCHER].items()}
         own = HeldCopy(root.directory, watchers, successor.info.id, now + self._config.expiry_s)
         held = self.copies.held.get(group)
         if held is None:
@@ -565,7 +583,7 @@ class Roots:
             if root.successor is None and is_refresh:
                 root.refresh_copies()
             directory = root.directory
-            if not (directory.members or directory.tombstones or root.followers.members[Kind.WATCHER] or root.held):
+            if not (directory.members or directory.tombstones or root.followers.members[FollowerKind.WATCHER] or root.held):
                 for info in root.set_copies(()):
                     self._outbox.send(info, Drop(group))
                 del self.roots[group]

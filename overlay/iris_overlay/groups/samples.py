@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from iris_overlay.config import Rng
     from iris_overlay.ids import NodeId
+    from iris_overlay.rng import Rng
 
 
 class Dealer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.groups.directory import Outcome, is_accusation
-from iris_overlay.groups.followers import Kind
+from iris_overlay.groups.followers import FollowerKind
 from iris_overlay.groups.messages import VIEW_MAX, Accused
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bo
             doubtful[node] = directory.tombstones[node][0]
     for node, stamp in doubtful.items():
         outbox.route(node, Accused(node, stamp))
-    watchers = root.followers.members[Kind.WATCHER]
+    watchers = root.followers.members[FollowerKind.WATCHER]
     new = [info for info in held.watchers.values() if info.id not in watchers]
     for node in held.watchers:
         if node in watchers:

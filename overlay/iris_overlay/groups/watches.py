@@ -16,12 +16,12 @@ from iris_overlay.timers import DeadlineTable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from iris_overlay.config import Rng
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox
     from iris_overlay.groups.messages import Change, MemberRecord, View
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
+    from iris_overlay.rng import Rng
 
 MASK_S: Final = 3.0
 """How long a member that is dead from here is left out of the view, if the root does not agree: by then the ring knows. Longer

@@ -23,9 +23,10 @@ from iris_overlay.timers import DeadlineTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from iris_overlay.config import OverlayConfig, Rng
+    from iris_overlay.config import OverlayConfig
     from iris_overlay.counters import Counters
     from iris_overlay.messages import NodeInfo
+    from iris_overlay.rng import Rng
 
 FAILURES_MAX: Final = 30
 """Failures are counted to here; the delay reached its limit long before, and 2 to this power still is a number."""

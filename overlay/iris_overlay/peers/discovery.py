@@ -24,11 +24,12 @@ from iris_overlay.timers import DeadlineTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iris_overlay.config import OverlayConfig, Rng
+    from iris_overlay.config import OverlayConfig
     from iris_overlay.counters import Counters
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import Beacon, NodeInfo
     from iris_overlay.peers.dialling import Dialler
+    from iris_overlay.rng import Rng
 
 Source: TypeAlias = tuple[str, int]
 

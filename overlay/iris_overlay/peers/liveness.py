@@ -21,7 +21,7 @@ from iris_overlay.peers.dialling import parse_address
 from iris_overlay.peers.silence_search import SilenceSearch
 
 if TYPE_CHECKING:
-    from iris_overlay.config import OverlayConfig, Rng
+    from iris_overlay.config import OverlayConfig
     from iris_overlay.detector.events import Address, DetectorEvent
     from iris_overlay.events import Event
     from iris_overlay.groups.layer import GroupLayer
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from iris_overlay.peers.contacts import Contacts
     from iris_overlay.peers.dialling import Dialler
     from iris_overlay.ring.pastry import Pastry
+    from iris_overlay.rng import Rng
 
 BURIED_S: Final = 5.0
 """For how long a death is not reported again. It comes from several sides at once: a link, a refused dial, the detector."""

@@ -13,13 +13,13 @@ from iris_overlay.ring.messages import (
     Got,
     JoinAnswer,
     JoinWaiting,
-    Kind,
     LeafAck,
     LeafProbe,
     Leaving,
     MergeHint,
     Returned,
     Routed,
+    RoutedKind,
     RowAnswer,
     RowAsk,
 )
@@ -31,11 +31,11 @@ from iris_overlay.ring.state import Ring, Timer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_overlay.config import Rng
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import NodeInfo
     from iris_overlay.ring.config import PastryConfig
     from iris_overlay.ring.messages import RingMessage
+    from iris_overlay.rng import Rng
 
 
 class Core:
@@ -60,7 +60,7 @@ class Core:
     def _on_routed(self, peer: NodeId, message: Routed, now: float) -> None:
         if self.ring.is_left:
             return
-        if message.kind is Kind.JOIN and not self.ring.is_active:
+        if message.kind is RoutedKind.JOIN and not self.ring.is_active:
             self.joining.receive_request(message, peer)
         self.router.receive(peer, message, now)
 
@@ -202,9 +202,9 @@ class Core:
                     router.release_held(now)
             arrived, router.arrived = router.arrived, []
             for message in arrived:
-                if message.kind is Kind.JOIN:
+                if message.kind is RoutedKind.JOIN:
                     self.joining.answer(message, neighbours)
-                elif message.kind is Kind.SEEK:
+                elif message.kind is RoutedKind.SEEK:
                     probe = self.merging.receive_seek(message, neighbours, now)
                     if probe is not None:
                         self.relaying.send_back(message.path, ring.local, probe)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iris_overlay.ring.messages import JoinAnswer, JoinWaiting, Kind, Returned, Routed, encode_ring_message
+from iris_overlay.ring.messages import JoinAnswer, JoinWaiting, Returned, Routed, RoutedKind, encode_ring_message
 from iris_overlay.ring.state import Timer
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Joining:
         self._untried.discard(node)
         self._asked = node
         self.is_waiting = False
-        router.originate(Kind.JOIN, self._ring.local.id, b"", now, excludes_source=True, first=contact)
+        router.originate(RoutedKind.JOIN, self._ring.local.id, b"", now, excludes_source=True, first=contact)
 
     def receive_request(self, message: Routed, peer: NodeId) -> None:
         """Handle that another node asks this one, which is joining itself, to let it join."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.ids import position
-from iris_overlay.ring.messages import HINT_DEPTH_MAX, Kind, MergeHint, Routed
+from iris_overlay.ring.messages import HINT_DEPTH_MAX, MergeHint, Routed, RoutedKind
 from iris_overlay.ring.state import Timer
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Merging:
     def seek(self, contact: NodeInfo, router: Router, now: float) -> None:
         """Look for the own place in the ring of a contact."""
         if self._ring.is_active and contact.id != self._ring.local.id:
-            router.originate(Kind.SEEK, self._ring.local.id, b"", now, first=contact)
+            router.originate(RoutedKind.SEEK, self._ring.local.id, b"", now, first=contact)
 
     def receive_seek(self, message: Routed, neighbours: Neighbours, now: float) -> bytes | None:
         """Handle a seek that ended here: its source is of another ring, unless it is the local node.

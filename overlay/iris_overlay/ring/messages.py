@@ -43,7 +43,7 @@ _Leaves: TypeAlias = Annotated[list[NodeInfo], Meta(max_length=LEAVES_TOLD_MAX)]
 _Rows: TypeAlias = Annotated[list[NodeInfo], Meta(max_length=ROWS_TOLD_MAX)]
 
 
-class Kind(enum.IntEnum):
+class RoutedKind(enum.IntEnum):
     """Say what a routed message is for."""
 
     PAYLOAD = 0
@@ -85,7 +85,7 @@ class Routed(msgspec.Struct, frozen=True, array_like=True, tag=18):
 
     sequence: _Number
     """Numbers what the sender of this hop forwards."""
-    kind: Kind
+    kind: RoutedKind
     """What it is for."""
     key: _Key
     """Where to."""

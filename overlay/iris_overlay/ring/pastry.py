@@ -27,10 +27,10 @@ from iris_overlay.ring.messages import (
     PAYLOAD_BYTES_MAX,
     Direct,
     Got,
-    Kind,
     Leaving,
     Returned,
     Routed,
+    RoutedKind,
     decode_ring_message,
     encode_ring_message,
 )
@@ -39,10 +39,10 @@ from iris_overlay.ring.state import LINKS_MAX, Timer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_overlay.config import Rng
     from iris_overlay.ring.config import PastryConfig
     from iris_overlay.ring.events import PastryEvent
     from iris_overlay.ring.state import PastryCounters
+    from iris_overlay.rng import Rng
 
 
 SIZE_MAX: Final = 1 << 32
@@ -240,7 +240,7 @@ class Pastry:
             InfoError: The key or the payload has a wrong size.
         """
         _check(key, payload)
-        self._core.router.originate(Kind.PAYLOAD, key, payload, now, excludes_source=exclude_self)
+        self._core.router.originate(RoutedKind.PAYLOAD, key, payload, now, excludes_source=exclude_self)
         self._core.finish_turn(now)
 
     def send(self, peer: NodeInfo, payload: bytes, now: float) -> None:

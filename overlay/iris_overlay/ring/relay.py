@@ -14,12 +14,12 @@ from iris_overlay.messages import NodeInfo
 from iris_overlay.ring.messages import (
     Direct,
     JoinAnswer,
-    Kind,
     LeafAck,
     LeafProbe,
     Leaving,
     Returned,
     Routed,
+    RoutedKind,
     decode_ring_message,
     encode_ring_message,
 )
@@ -49,7 +49,7 @@ class Relaying:
 
     def relay(self, to: NodeId, data: bytes, now: float) -> None:
         """Send a link message to a node through the ring."""
-        self._router.originate(Kind.RELAY, to, data, now, tried=(to,))
+        self._router.originate(RoutedKind.RELAY, to, data, now, tried=(to,))
 
     def send_back(self, path: tuple[NodeId, ...], source: NodeInfo, data: bytes) -> None:
         """Send a link message one step back along a path, towards its first node."""

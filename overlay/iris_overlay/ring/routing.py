@@ -19,8 +19,8 @@ from iris_overlay.ring.messages import (
     PATH_LENGTH_MAX,
     ROWS_TOLD_MAX,
     Direct,
-    Kind,
     Routed,
+    RoutedKind,
     RowAsk,
     decode_ring_message,
     encode_ring_message,
@@ -83,7 +83,7 @@ class Router:
 
     def originate(
         self,
-        kind: Kind,
+        kind: RoutedKind,
         key: bytes,
         payload: bytes,
         now: float,
@@ -118,7 +118,7 @@ class Router:
             ring.admit_newcomers(now)
         self.hops.note(peer, message.sequence, now)
         if message.source.id != ring.local.id:
-            if message.kind is Kind.JOIN:
+            if message.kind is RoutedKind.JOIN:
                 ring.note_newcomer(message.source, now)
             else:
                 ring.learn((message.source,), now)
@@ -181,7 +181,7 @@ class Router:
         ring = self._ring
         message = pending.message
         key = position(message.key)
-        if message.kind is Kind.RELAY:
+        if message.kind is RoutedKind.RELAY:
             self._dispatch_relay(pending, key, now)
             return
         leaves = ring.leaves
@@ -311,7 +311,7 @@ class Router:
         ring = self._ring
         if not self._seen.is_new(message.source.id, message.number, now):
             ring.counters.repetitions_dropped += 1
-        elif message.kind is Kind.PAYLOAD:
+        elif message.kind is RoutedKind.PAYLOAD:
             ring.emit(Delivered(message.key, message.payload, message.source, message.path))
         else:
             self.arrived.append(message)
@@ -320,7 +320,7 @@ class Router:
         ring = self._ring
         message = pending.message
         sequence = self.hops.next_sequence()
-        nodes = self._with_rows(message) if message.kind is Kind.JOIN else message.nodes
+        nodes = self._with_rows(message) if message.kind is RoutedKind.JOIN else message.nodes
         path = (*message.path, ring.local.id)
         data = encode_ring_message(
             Routed(
@@ -359,7 +359,7 @@ class Router:
         In a partition all hops of one side fail at once, faster than anybody is declared dead.
         """
         pending.tried = (*pending.tried, node)
-        if pending.message.kind is not Kind.RELAY:
+        if pending.message.kind is not RoutedKind.RELAY:
             pending.attempts -= 1
             pending.refusals += 1
             if pending.refusals >= REFUSALS_MAX:
@@ -371,7 +371,7 @@ class Router:
 
     def _again(self, pending: Pending, now: float) -> None:
         ring = self._ring
-        attempts_max = RELAY_ATTEMPTS if pending.message.kind is Kind.RELAY else ring.config.route_attempts
+        attempts_max = RELAY_ATTEMPTS if pending.message.kind is RoutedKind.RELAY else ring.config.route_attempts
         if pending.attempts >= attempts_max:
             ring.counters.given_up += 1
             self._drop(pending, "no hop accepted it")
@@ -383,9 +383,9 @@ class Router:
         message = pending.message
         if message.source.id != self._ring.local.id:
             return
-        if message.kind is Kind.PAYLOAD:
+        if message.kind is RoutedKind.PAYLOAD:
             self._ring.emit(Undeliverable(message.key, message.payload, reason))
-        elif message.kind is Kind.RELAY:
+        elif message.kind is RoutedKind.RELAY:
             relayed = decode_ring_message(message.payload)
             if isinstance(relayed, Direct):
                 self._ring.emit(Undeliverable(message.key, relayed.payload, reason))

@@ -21,12 +21,12 @@ from iris_overlay.timers import DeadlineTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from iris_overlay.config import Rng
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import NodeInfo
     from iris_overlay.ring.config import PastryConfig
     from iris_overlay.ring.events import PastryEvent
     from iris_overlay.ring.messages import RingMessage
+    from iris_overlay.rng import Rng
 
 LINKS_MAX: Final = 4096
 """Open links remembered, as many as a node may have; beyond that, `leave` does not reach the oldest."""

@@ -29,11 +29,11 @@ from iris_overlay.messages import NodeInfo, encode_beacon
 from iris_overlay.peers.dials import DIAL_FORGOTTEN_S
 from iris_overlay.ring.messages import (
     Direct,
-    Kind,
     LeafAck,
     LeafProbe,
     Leaving,
     Routed,
+    RoutedKind,
     decode_ring_message,
     encode_ring_message,
 )
@@ -422,7 +422,7 @@ def test_a_ring_that_is_found_over_a_link_that_is_there_is_merged_with() -> None
     overlay.messages_to_send()
     overlay.dial_succeeded("seed:1", ONE.id, now)
     sought = [decode_ring_message(data) for to, data in overlay.messages_to_send() if to == ONE.id]
-    assert [message.kind for message in sought if isinstance(message, Routed)] == [Kind.SEEK]
+    assert [message.kind for message in sought if isinstance(message, Routed)] == [RoutedKind.SEEK]
 
 
 # Stalls

@@ -31,7 +31,7 @@ from iris_py.peers.balancer import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iris_py.peers.balancer import Rng
+    from iris_overlay.rng import Rng
 
 
 class Linked(MemberLoad):
@@ -63,10 +63,11 @@ def choose(members: Sequence[MemberLoad], rng: Rng) -> MemberLoad:
     return chosen
 
 
-class Draws:
+class Draws(random.Random):
     """Randomness that was written down."""
 
     def __init__(self, *draws: float) -> None:
+        super().__init__(1)
         self.draws = list(draws)
 
     def random(self) -> float:

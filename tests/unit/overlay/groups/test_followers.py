@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from iris_overlay.groups.followers import Follower, Followers, Kind, Pending
+from iris_overlay.groups.followers import Follower, FollowerKind, Followers, Pending
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 
 INFO = NodeInfo(NodeId(b"f" * 16), ())
-KEY = (Kind.WATCHER, INFO.id)
+KEY = (FollowerKind.WATCHER, INFO.id)
 
 
 def following(wants: int, sent: int) -> tuple[Followers, Follower]:
     """Return a watcher that wants a version, and was sent one."""
     followers, follower = Followers(), Follower(INFO, 0.0)
-    followers.members[Kind.WATCHER][INFO.id] = follower
-    followers.touch(Kind.WATCHER, follower, wants)
+    followers.members[FollowerKind.WATCHER][INFO.id] = follower
+    followers.touch(FollowerKind.WATCHER, follower, wants)
     follower.sent, follower.is_stale = sent, False
     followers.due.clear()
     return followers, follower
@@ -26,7 +26,7 @@ def following(wants: int, sent: int) -> tuple[Followers, Follower]:
 def test_who_has_what_it_was_sent_waits_for_no_more(version: int) -> None:
     followers, follower = following(wants=version, sent=version)
     assert followers.unsettled == {KEY: follower}
-    assert followers.acknowledge(Kind.WATCHER, INFO.id, version) is follower
+    assert followers.acknowledge(FollowerKind.WATCHER, INFO.id, version) is follower
     assert (follower.told, follower.sent, follower.is_stale) == (version, version, False)
     assert followers.unsettled == {}
     assert not followers.is_awaited
@@ -37,7 +37,7 @@ def test_who_has_what_it_was_sent_waits_for_no_more(version: int) -> None:
 def test_who_has_another_version_than_it_was_sent_is_told_everything(version: int) -> None:
     """It had nothing, or follows another root that is ahead."""
     followers, follower = following(wants=5, sent=5)
-    followers.acknowledge(Kind.WATCHER, INFO.id, version)
+    followers.acknowledge(FollowerKind.WATCHER, INFO.id, version)
     assert (follower.told, follower.sent, follower.is_stale) == (-1, -1, True)
     assert followers.due == {KEY: follower}
     assert followers.is_awaited
@@ -47,12 +47,12 @@ def test_a_registration_waits_until_its_version_is_known() -> None:
     followers, _ = following(wants=7, sent=7)
     early, late = Pending(INFO, 1, {KEY: 6}, 9.0), Pending(INFO, 2, {KEY: 7}, 9.0)
     followers.pendings = [early, late]
-    followers.acknowledge(Kind.WATCHER, INFO.id, 6)
+    followers.acknowledge(FollowerKind.WATCHER, INFO.id, 6)
     assert (early.waiting, late.waiting) == ({}, {KEY: 7})
     assert followers.due != {}, "the rest of it is on its way"
 
 
 def test_who_does_not_follow_is_told_nothing() -> None:
     followers, _ = following(wants=1, sent=1)
-    assert followers.acknowledge(Kind.WATCHER, NodeId(b"x" * 16), 1) is None
-    assert followers.acknowledge(Kind.COPY, INFO.id, 1) is None
+    assert followers.acknowledge(FollowerKind.WATCHER, NodeId(b"x" * 16), 1) is None
+    assert followers.acknowledge(FollowerKind.COPY, INFO.id, 1) is None

@@ -6,7 +6,7 @@ import random
 
 from iris_overlay.groups.copies import HeldCopy
 from iris_overlay.groups.directory import Directory
-from iris_overlay.groups.followers import Kind
+from iris_overlay.groups.followers import FollowerKind
 from iris_overlay.groups.io import Outbox
 from iris_overlay.groups.messages import VIEW_MAX, MemberRecord
 from iris_overlay.groups.root import GroupRoot
@@ -54,7 +54,7 @@ def test_large_groups_are_not_compared() -> None:
 def test_a_watcher_that_another_root_knew_is_given_its_attempts_anew() -> None:
     root = GroupRoot(directory({1: 1}), NODES[0], random.Random(1), Outbox())
     root.watch(NODES[5], 1, 0, 100.0, None)
-    watcher = root.followers.members[Kind.WATCHER][NODES[5].id]
+    watcher = root.followers.members[FollowerKind.WATCHER][NODES[5].id]
     watcher.attempts = 2
     merge(root, HeldCopy(directory({1: 1}), {NODES[5].id: NODES[5]}, NODES[2].id, 100.0), 100.0, Outbox())
     assert watcher.attempts == 0

@@ -10,7 +10,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.ring.config import PastryConfig
 from iris_overlay.ring.hops import HOP_TIMES_MAX, Hops, Pending
-from iris_overlay.ring.messages import ACKNOWLEDGEMENTS_MAX, Got, Kind, Routed, decode_ring_message
+from iris_overlay.ring.messages import ACKNOWLEDGEMENTS_MAX, Got, Routed, RoutedKind, decode_ring_message
 from iris_overlay.ring.state import Ring, Timer
 
 CONFIG = PastryConfig()
@@ -31,7 +31,7 @@ class Watcher:
         self.hops = Hops(self.ring)
 
     def forward(self, now: float, attempts: int = 0, hop: NodeInfo = PEER) -> int:
-        pending = Pending(Routed(1, Kind.PAYLOAD, bytes(16), LOCAL, 1, (LOCAL.id,), False, b""))
+        pending = Pending(Routed(1, RoutedKind.PAYLOAD, bytes(16), LOCAL, 1, (LOCAL.id,), False, b""))
         pending.attempts = attempts
         sequence = self.hops.next_sequence()
         self.hops.watch(pending, hop, sequence, now)

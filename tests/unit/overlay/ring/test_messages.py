@@ -18,7 +18,6 @@ from iris_overlay.ring.messages import (
     Got,
     JoinAnswer,
     JoinWaiting,
-    Kind,
     LeafAck,
     LeafProbe,
     Leaving,
@@ -26,6 +25,7 @@ from iris_overlay.ring.messages import (
     Returned,
     RingMessage,
     Routed,
+    RoutedKind,
     RowAnswer,
     RowAsk,
     decode_ring_message,
@@ -37,7 +37,7 @@ KEY = b"k" * 16
 MESSAGES: list[RingMessage] = [
     LeafProbe(INFO, [INFO], is_active=True),
     LeafAck(INFO, [INFO, INFO], is_active=True, is_whole=False),
-    Routed(1, Kind.PAYLOAD, KEY, INFO, 2, (INFO.id,), excludes_source=False, payload=b"p", nodes=[INFO]),
+    Routed(1, RoutedKind.PAYLOAD, KEY, INFO, 2, (INFO.id,), excludes_source=False, payload=b"p", nodes=[INFO]),
     Got([1, 2, 3]),
     Direct(INFO, b"p"),
     Returned((INFO.id,), INFO, b"p"),
@@ -81,11 +81,13 @@ def test_noise_raises_nothing_else(data: bytes) -> None:
     "message",
     [
         LeafProbe(INFO, [INFO] * (LEAVES_TOLD_MAX + 1), is_active=True),
-        Routed(1, Kind.JOIN, KEY, INFO, 2, (INFO.id,) * (PATH_LENGTH_MAX + 1), excludes_source=True, payload=b""),
-        Routed(1, Kind.JOIN, KEY, INFO, 2, (), excludes_source=True, payload=b""),
-        Routed(1, Kind.JOIN, KEY, INFO, 2, (INFO.id,), excludes_source=True, payload=b"", nodes=[INFO] * (ROWS_TOLD_MAX + 1)),
-        Routed(1, Kind.JOIN, KEY[:-1], INFO, 2, (INFO.id,), excludes_source=True, payload=b""),
-        Routed(-1, Kind.JOIN, KEY, INFO, 2, (INFO.id,), excludes_source=True, payload=b""),
+        Routed(1, RoutedKind.JOIN, KEY, INFO, 2, (INFO.id,) * (PATH_LENGTH_MAX + 1), excludes_source=True, payload=b""),
+        Routed(1, RoutedKind.JOIN, KEY, INFO, 2, (), excludes_source=True, payload=b""),
+        Routed(
+            1, RoutedKind.JOIN, KEY, INFO, 2, (INFO.id,), excludes_source=True, payload=b"", nodes=[INFO] * (ROWS_TOLD_MAX + 1)
+        ),
+        Routed(1, RoutedKind.JOIN, KEY[:-1], INFO, 2, (INFO.id,), excludes_source=True, payload=b""),
+        Routed(-1, RoutedKind.JOIN, KEY, INFO, 2, (INFO.id,), excludes_source=True, payload=b""),
         Got([1] * (ACKNOWLEDGEMENTS_MAX + 1)),
         RowAsk(INFO, 32),
         RowAnswer([INFO] * 17),
@@ -100,7 +102,7 @@ def test_bounds_are_checked(message: RingMessage) -> None:
 
 def test_the_largest_payload_fits_even_wrapped() -> None:
     inner = encode_ring_message(Direct(INFO, bytes(PAYLOAD_BYTES_MAX)))
-    outer = Routed(1, Kind.RELAY, KEY, INFO, 2, (INFO.id,) * PATH_LENGTH_MAX, excludes_source=False, payload=inner)
+    outer = Routed(1, RoutedKind.RELAY, KEY, INFO, 2, (INFO.id,) * PATH_LENGTH_MAX, excludes_source=False, payload=inner)
     assert decode_ring_message(encode_ring_message(outer)) == outer
     with pytest.raises(MessageError):
         decode_ring_message(bytes(3 << 19))

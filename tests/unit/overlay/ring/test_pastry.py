@@ -30,13 +30,13 @@ from iris_overlay.ring.messages import (
     Got,
     JoinAnswer,
     JoinWaiting,
-    Kind,
     LeafAck,
     LeafProbe,
     Leaving,
     MergeHint,
     Returned,
     Routed,
+    RoutedKind,
     decode_ring_message,
     encode_ring_message,
 )
@@ -192,7 +192,9 @@ def test_a_message_does_not_wander_among_leaves_that_cannot_reach_its_root_eithe
     wires.sent.clear()
     wires.nodes[wires.infos[10].id].route(make_key(60), b"x", wires.now)
     wires.settle()
-    given = [to for _, to, message in wires.sent if isinstance(message, Routed) and message.kind is Kind.PAYLOAD and to != root]
+    given = [
+        to for _, to, message in wires.sent if isinstance(message, Routed) and message.kind is RoutedKind.PAYLOAD and to != root
+    ]
     assert len(given) <= DETOURS_MAX
     for pastry in wires.nodes.values():
         pastry.peer_dead(root, wires.now)
@@ -215,7 +217,7 @@ def test_repetitions_are_dropped() -> None:
     source = wires.infos[100]
     data = [
         encode_ring_message(
-            Routed(sequence, Kind.PAYLOAD, make_key(10), source, 77, (source.id,), excludes_source=False, payload=b"x")
+            Routed(sequence, RoutedKind.PAYLOAD, make_key(10), source, 77, (source.id,), excludes_source=False, payload=b"x")
         )
         for sequence in (500, 501)
     ]
@@ -542,7 +544,7 @@ def test_the_smallest_of_those_who_wait_for_each_other_starts_a_ring(others: tup
         pastry.join_via(other, 0.0)
     requester = make_info(130)
     pastry.link_opened(requester, 0.0)
-    request = Routed(1, Kind.JOIN, requester.id, requester, 1, (requester.id,), excludes_source=True, payload=b"")
+    request = Routed(1, RoutedKind.JOIN, requester.id, requester, 1, (requester.id,), excludes_source=True, payload=b"")
     pastry.receive(requester.id, encode_ring_message(request), 0.0)
     for other in map(make_info, others):
         pastry.receive(other.id, encode_ring_message(JoinWaiting(other)), 0.0)
@@ -692,7 +694,7 @@ def test_a_full_path_ends_a_loop() -> None:
     wires = make_ring(10, 100)
     source = wires.infos[100]
     path = (source.id,) * 32
-    message = Routed(1, Kind.PAYLOAD, make_key(10), source, 7, path, excludes_source=False, payload=b"x")
+    message = Routed(1, RoutedKind.PAYLOAD, make_key(10), source, 7, path, excludes_source=False, payload=b"x")
     wires.nodes[wires.infos[10].id].receive(source.id, encode_ring_message(message), wires.now)
     assert wires.nodes[wires.infos[10].id].counters.hop_limit_reached == 1
 
@@ -972,7 +974,7 @@ def test_a_node_that_hears_of_another_ring_looks_for_its_place_there(contact: in
     pastry.receive(other.id, encode_ring_message(MergeHint(make_info(contact), 1)), wires.now)
     assert pastry.deadline() is not None
     wires.advance(CONFIG.hint_jitter_s)
-    sought = [to for source, to, message in wires.sent if isinstance(message, Routed) and message.kind is Kind.SEEK]
+    sought = [to for source, to, message in wires.sent if isinstance(message, Routed) and message.kind is RoutedKind.SEEK]
     assert bool(sought) is is_sought
     assert all(to == make_info(50).id for to in sought)
 
