@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 SCHEDULES: Final = 500
 NODES: Final = 50
+#: Simulations at once: each wants a processor of its own, and leaves the others to who else is here.
 PROCESSES_MAX: Final = 2
-"""Simulations at once: each wants a processor of its own, and leaves the others to who else is here."""
 
 FAILURES_SHOWN_MAX: Final = 20
+#: How the process ends after Ctrl-C, as shells expect it. What was run until then is shown.
 INTERRUPTED: Final = 130
-"""How the process ends after Ctrl-C, as shells expect it. What was run until then is shown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,27 +8,27 @@ from __future__ import annotations
 
 from typing import Final, NewType
 
+#: 128 bits: random ids of as many nodes as will ever run do not collide by chance.
 ID_BYTES = 16
-"""128 bits: random ids of as many nodes as will ever run do not collide by chance."""
 
 ID_BITS: Final = 8 * ID_BYTES
 
+#: How many positions there are.
 RING: Final = 1 << ID_BITS
-"""How many positions there are."""
 
+#: The b of Pastry: 16 columns. Smaller digits mean longer routes, larger ones larger tables; 4 is the paper's choice.
 DIGIT_BITS: Final = 4
-"""The b of Pastry: 16 columns. Smaller digits mean longer routes, larger ones larger tables; 4 is the paper's choice."""
 
 DIGITS: Final = ID_BITS // DIGIT_BITS
 
 _MASK: Final = RING - 1
 _HALF: Final = RING >> 1
 
+#: A node: ID_BYTES of randomness, drawn anew by each process. An id is never used again, so a departed one stays departed.
 NodeId = NewType("NodeId", bytes)
-"""A node: ID_BYTES of randomness, drawn anew by each process. An id is never used again, so a departed one stays departed."""
 
+#: A cluster or a topic: a keyed hash of its kind and name (docs/design.md 2.3). The overlay never sees the name.
 GroupId = NewType("GroupId", bytes)
-"""A cluster or a topic: a keyed hash of its kind and name (docs/design.md 2.3). The overlay never sees the name."""
 
 
 def position(identifier: bytes) -> int:

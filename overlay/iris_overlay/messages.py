@@ -18,31 +18,31 @@ from msgspec import Meta
 from iris_overlay.errors import InfoError, MessageError
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
 
+#: A DNS name has at most 253 characters (RFC 1035 section 2.3.4), then ``:65535``; two for the brackets of IPv6.
 ADDRESS_LENGTH_MAX: Final = 261
-"""A DNS name has at most 253 characters (RFC 1035 section 2.3.4), then ``:65535``; two for the brackets of IPv6."""
 
+#: A node listens on a handful of interfaces. More would multiply the dials that one dead node costs everybody.
 ADDRESSES_MAX: Final = 8
-"""A node listens on a handful of interfaces. More would multiply the dials that one dead node costs everybody."""
 
+#: ``continent/region/site/rack`` fits; a beacon must fit into one unfragmented datagram.
 ZONE_LENGTH_MAX: Final = 64
-"""``continent/region/site/rack`` fits; a beacon must fit into one unfragmented datagram."""
 
+#: A membership proof (docs/design.md 2.4) and a few numbers. A root and the watchers store those of every member.
 ATTRIBUTES_BYTES_MAX: Final = 256
-"""A membership proof (docs/design.md 2.4) and a few numbers. A root and the watchers store those of every member."""
 
+#: Memberships of one node. Registered anew in batches, 1024 of full size are 280 KiB.
 GROUPS_PER_NODE_MAX: Final = 1024
-"""Memberships of one node. Registered anew in batches, 1024 of full size are 280 KiB."""
 
+#: No link message is larger: half of it is what the layer above may send, the rest is for routes and descriptions of nodes.
 MESSAGE_BYTES_MAX: Final = 1 << 20
-"""No link message is larger: half of it is what the layer above may send, the rest is for routes and descriptions of nodes."""
 
+#: A beacon, before sealing. With the seal and the headers it stays below 1280 bytes, the smallest IPv6 path (RFC 8200 section
+#: 5).
 DATAGRAM_BYTES_MAX: Final = 1000
-"""A beacon, before sealing. With the seal and the headers it stays below 1280 bytes, the smallest IPv6 path (RFC 8200
-section 5)."""
 
+#: Questions are padded to this size, and an answer is never larger than its question, so that a replayed question with a forged
+#: source gains an attacker nothing. The same remedy as RFC 9000 section 8.1. 400 bytes hold an answer with many addresses.
 QUESTION_BYTES_MIN: Final = 400
-"""Questions are padded to this size, and an answer is never larger than its question, so that a replayed question with a forged
-source gains an attacker nothing. The same remedy as RFC 9000 section 8.1. 400 bytes hold an answer with many addresses."""
 
 SEQUENCE_MAX: Final = (1 << 63) - 1
 

@@ -61,11 +61,11 @@ if TYPE_CHECKING:
     from iris_overlay.ring.events import PastryEvent
     from iris_overlay.rng import Rng
 
+#: A node that is in no ring yet dials nobody else while it has so many links: one of them lets it join.
 CONTACTS_ENOUGH: Final = 3
-"""A node that is in no ring yet dials nobody else while it has so many links: one of them lets it join."""
 
+#: Nodes that were found, and whose links are about to open. Beyond it the oldest is forgotten: it is found again.
 TO_MERGE_MAX: Final = 64
-"""Nodes that were found, and whose links are about to open. Beyond it the oldest is forgotten: it is found again."""
 
 _COMPLETIONS: Final = (Settled, GroupJoined, GroupLeft, Departed)
 

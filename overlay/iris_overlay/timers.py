@@ -8,8 +8,8 @@ from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
+#: Tables smaller than this are not worth compacting.
 STALE_ENTRIES_FLOOR: Final = 64
-"""Tables smaller than this are not worth compacting."""
 
 
 class DeadlineTable(Generic[K]):

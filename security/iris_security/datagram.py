@@ -27,14 +27,14 @@ COUNTER_BYTES = 8
 TAG_BYTES = 16
 HEADER_BYTES = 1 + KEY_ID_BYTES + NODE_ID_BYTES + COUNTER_BYTES
 OVERHEAD_BYTES = HEADER_BYTES + TAG_BYTES
-# Every IPv6 link carries packets of 1280 bytes (RFC 8200 section 5); 1200 leaves room for headers and tunnels, as in QUIC
-# (RFC 9000 section 14). So a datagram is never fragmented, and no fragment has to be kept for a stranger.
+#: Every IPv6 link carries packets of 1280 bytes (RFC 8200 section 5); 1200 leaves room for headers and tunnels, as in QUIC
+#: (RFC 9000 section 14). So a datagram is never fragmented, and no fragment has to be kept for a stranger.
 DATAGRAM_BYTES_MAX = 1200
 PAYLOAD_BYTES_MAX = DATAGRAM_BYTES_MAX - OVERHEAD_BYTES
-# 2^32 datagrams of at most 75 blocks: an attacker's advantage stays below 2^-51. At one per second this lasts 136 years.
+#: 2^32 datagrams of at most 75 blocks: an attacker's advantage stays below 2^-51. At one per second this lasts 136 years.
 DATAGRAMS_MAX = 1 << 32
-# Senders whose windows are kept. Beyond that the one that was silent the longest is forgotten; its repeated beacon would then
-# only announce a node that a dial proves absent. About 3 KB each: 12 MB in all.
+#: Senders whose windows are kept. Beyond that the one that was silent the longest is forgotten; its repeated beacon would then
+#: only announce a node that a dial proves absent. About 3 KB each: 12 MB in all.
 SENDERS_MAX = 4096
 
 _VERSION_BYTE = bytes([VERSION])

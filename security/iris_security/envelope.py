@@ -30,12 +30,12 @@ EPOCH_BYTES = 4
 NONCE_BYTES = 12
 TAG_BYTES = 16
 EPOCH_MAX = (1 << 8 * EPOCH_BYTES) - 1
-# With bodies of 1 MiB, 2^36 blocks under one key, and an attacker's advantage below 2^-56 (2^72 / 2^128): about the 2^-57 at
-# which RFC 8446 section 5.5 draws the line for TLS 1.3. All epochs together last 142 years at a million bodies a second.
+#: With bodies of 1 MiB, 2^36 blocks under one key, and an attacker's advantage below 2^-56 (2^72 / 2^128): about the 2^-57 at
+#: which RFC 8446 section 5.5 draws the line for TLS 1.3. All epochs together last 142 years at a million bodies a second.
 EPOCH_MESSAGES_MAX = 1 << 20
-# Senders whose windows one receiver keeps, for one group. Beyond that the one that was silent the longest is forgotten, and
-# what it sent could be repeated here by a node that is inside the network. A sender has about 5.5 KB with two epochs:
-# 22 MB in all.
+#: Senders whose windows one receiver keeps, for one group. Beyond that the one that was silent the longest is forgotten, and
+#: what it sent could be repeated here by a node that is inside the network. A sender has about 5.5 KB with two epochs:
+#: 22 MB in all.
 SENDERS_MAX = 4096
 
 _NONCE = struct.Struct("!IQ")  # epoch, counter

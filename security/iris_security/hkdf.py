@@ -3,7 +3,7 @@
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-# AES-256 keys, Noise pre-shared keys and HMAC-SHA256 keys all have this size.
+#: AES-256 keys, Noise pre-shared keys and HMAC-SHA256 keys all have this size.
 KEY_BYTES = 32
 
 

@@ -20,8 +20,8 @@ from typing import Literal
 from iris_security.errors import SecretFormatError
 from iris_security.hkdf import hkdf
 
+#: A source of that many bytes which nobody can guess: the operating system's in production, a seeded one in a simulation.
 Entropy = Callable[[int], bytes]
-"""A source of that many bytes which nobody can guess: the operating system's in production, a seeded one in a simulation."""
 
 SECRET_BYTES = 32  # one AES-256 or HMAC-SHA256 key: more would be cut by the derivation, less is guessed sooner
 KEY_ID_BYTES = 8  # it only chooses among a keyring's few generations; the handshake proves the key
@@ -32,7 +32,7 @@ NAME_BYTES_MAX = 255  # a name fits behind a length of one byte, and into any lo
 
 _TEXT_PREFIX = "iris1."
 _TEXT_ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
-# 36 bytes are exactly 48 characters: no padding and no unused bits, so every text stands for a secret of its own.
+#: 36 bytes are exactly 48 characters: no padding and no unused bits, so every text stands for a secret of its own.
 _TEXT_CHARACTERS = 48
 _CHECKSUM_BYTES = 4  # one of 4 thousand million mistyped secrets goes unnoticed
 _CHECKSUM_LABEL = b"iris secret checksum"

@@ -35,7 +35,7 @@ TAG_BYTES = 16  # AES-GCM with its full tag (section 12.4)
 MESSAGE_BYTES_MAX = 65535  # section 3
 PAYLOAD_BYTES_MAX = MESSAGE_BYTES_MAX - EPHEMERAL_BYTES - TAG_BYTES
 
-# Section 12.4: 32 zero bits and the nonce, big-endian. In this pattern it is always 0, see `_SymmetricState`.
+#: Section 12.4: 32 zero bits and the nonce, big-endian. In this pattern it is always 0, see `_SymmetricState`.
 _NONCE_ZERO = bytes(12)
 
 

@@ -1,8 +1,8 @@
 """The window that tells a late packet from a repeated one (RFC 6479, after RFC 4303 section 3.4.3)."""
 
-# How far behind the highest a counter is still told apart. It has to be more than what a path reorders: on ordered links that
-# is next to nothing, and datagrams here are beacons, a few a second. So 1024 is generous, and a full bitmap has only 128
-# bytes.
+#: How far behind the highest a counter is still told apart. It has to be more than what a path reorders: on ordered links that
+#: is next to nothing, and datagrams here are beacons, a few a second. So 1024 is generous, and a full bitmap has only 128
+#: bytes.
 REPLAY_WINDOW = 1024
 
 _MISSING_MASK = (1 << REPLAY_WINDOW) - 1

@@ -18,9 +18,9 @@ from iris_py.testing.cores.groups import GroupSimulation, SimulatedNode
 ECHO = GroupId(b"echo".ljust(16))
 GROUPS = [GroupId(bytes([fill]) * 16) for fill in (5, 45, 85)]
 
+#: Every view and directory is right so long after the last fault: 3 s to detect a silent node, a second for the
+#: acknowledgements that joins wait for, and repetitions of what a second crash swallowed.
 LIMIT_S = 8.0
-"""Every view and directory is right so long after the last fault: 3 s to detect a silent node, a second for the
-acknowledgements that joins wait for, and repetitions of what a second crash swallowed."""
 
 
 def start(count: int, seed: int = 1, **options: object) -> tuple[GroupSimulation, list[SimulatedNode]]:

@@ -82,6 +82,7 @@ def test_so_it_does_when_some_of_those_who_go_crash() -> None:
         assert failures_of(seed, visitors=3, crashes=0.3) == [], seed
 
 
+#: Seeds (and how many visitors, and which share of them crashed) that failed once, and what they found.
 FOUND = {
     (18, 2, 0.0): "a newcomer became the root while the directory was on its way from one that left to another newcomer",
     (26, 6, 0.0): "a root handed its directory over to a node that was joining still, and left",
@@ -92,7 +93,6 @@ FOUND = {
     (18, 3, 0.0): "a root answered a joiner by a dial, and left before that was done",
     (12, 5, 0.3): "a registration that ended at a root which crashed was sent again a second and a half later",
 }
-"""Seeds (and how many visitors, and which share of them crashed) that failed once, and what they found."""
 
 
 @pytest.mark.parametrize(("seed", "visitors", "crashes"), FOUND, ids=lambda value: str(value))

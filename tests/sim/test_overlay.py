@@ -371,6 +371,7 @@ def test_schedules_of_faults(seed: int) -> None:
     assert report.virtual_s >= 30.0
 
 
+#: Seeds (and nodes) that failed once, within 30 s of faults, and what they found.
 FOUND = {
     (26, 5): "a found node was not merged with when its link was reported before its dial",
     (56, 5): "an older copy that was passed on displaced the owner's own",
@@ -408,7 +409,6 @@ FOUND = {
     (770011, 50): "who was accused by a root that did not have it in its ring yet was not told when it entered",
     (770208, 50): "two leaves without address that had buried each other while rings merged stayed apart for half a minute",
 }
-"""Seeds (and nodes) that failed once, within 30 s of faults, and what they found."""
 
 
 @pytest.mark.parametrize(("seed", "nodes"), [each for each in FOUND if each[1] < 50], ids=lambda value: str(value))

@@ -15,12 +15,12 @@ __all__ = ["DRIVER_PROGRAM", "EXECUTORS", "MEMBER_PROGRAM", "PROGRESS_TOPIC", "R
 
 DRIVER_PROGRAM: Final = "spark_connector.demo.program"
 MEMBER_PROGRAM: Final = "spark_connector.demo.member"
+#: The cluster of the executors.
 EXECUTORS: Final = "executors"
-"The cluster of the executors."
+#: Members publish the numbers of the files of each request here, as whole numbers of 4 bytes, big end first.
 PROGRESS_TOPIC: Final = "demo.counted"
-"Members publish the numbers of the files of each request here, as whole numbers of 4 bytes, big end first."
+#: A task of Spark publishes the result here: a list of JSON with what each member has counted.
 RESULT_TOPIC: Final = "demo.totals"
-"A task of Spark publishes the result here: a list of JSON with what each member has counted."
 TOTAL_NAMES: Final = tuple(asdict(Totals()))
 
 

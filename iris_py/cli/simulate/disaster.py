@@ -24,12 +24,12 @@ __all__ = ["run_disaster"]
 
 GROUPS_PER_NODE: Final = 0.1
 MEMBERS_MAX: Final = 20
+#: One group has this part of the nodes as members: its watchers hold samples.
 LARGE_PART: Final = 0.2
-"""One group has this part of the nodes as members: its watchers hold samples."""
 WATCHERS: Final = 4
 
+#: Who starts knows so many of those that started before. There are no beacons: each would be a step for every node.
 SEEDS: Final = 3
-"""Who starts knows so many of those that started before. There are no beacons: each would be a step for every node."""
 START_S: Final = 20.0
 SETTLE_S: Final = 5.0
 

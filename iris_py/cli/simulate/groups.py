@@ -27,19 +27,19 @@ CLUSTER: Final = GroupId(b"cluster".ljust(ID_BYTES))
 TOPIC: Final = GroupId(b"topic".ljust(ID_BYTES))
 
 DEPTH_MAX: Final = 3
+#: Requests at the busiest member over the mean.
 BUSIEST_MAX: Final = 1.5
-"""Requests at the busiest member over the mean."""
 
+#: In the mean. While members are idle the choice among a sample is almost random, so that after 100 requests chance alone makes
+#: the busiest of 1,000 members stand out by 30 % more.
 REQUESTS_PER_MEMBER: Final = 400
-"""In the mean. While members are idle the choice among a sample is almost random, so that after 100 requests chance alone makes
-the busiest of 1,000 members stand out by 30 % more."""
 
+#: Of each requester: a member is busy for a fraction of the time, and requests overlap now and then.
 REQUESTS_PER_S: Final = 50
-"""Of each requester: a member is busy for a fraction of the time, and requests overlap now and then."""
 
 SERVICE_S: Final = 0.005
+#: In this time views and trees are right again after a kill.
 SETTLE_S: Final = 3.0
-"""In this time views and trees are right again after a kill."""
 
 
 def run_groups(plan: Plan, pace: Pace) -> Report:

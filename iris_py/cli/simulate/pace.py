@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Display", "Interrupted", "Interrupts", "Pace"]
 
+#: A slice is a virtual second for so many nodes and less for more: some tenths of a real second.
 SLICE_NODES: Final = 1000
-"""A slice is a virtual second for so many nodes and less for more: some tenths of a real second."""
 
 LINES_PER_PHASE: Final = 4  # where the display is no terminal
 

@@ -15,17 +15,17 @@ LAYERS: Final = ("ring", "groups", "full")
 NODES: Final = 1000
 NODES_FULL: Final = 50  # of the layer full, where each does much more
 
+#: By layer. Idle nodes of the ring take 35 KB each; the other two layers are larger, and slower by as much.
 NODES_MAX: Final = {"ring": 200_000, "groups": 5_000, "full": 2_000}
-"""By layer. Idle nodes of the ring take 35 KB each; the other two layers are larger, and slower by as much."""
 
+#: Of the layer full with random faults, where everything is compared with the truth four times per second.
 SCHEDULE_NODES_MAX: Final = 500
-"""Of the layer full with random faults, where everything is compared with the truth four times per second."""
 
+#: Up to here real failure detectors run by default: they send four datagrams per node and second.
 DETECTOR_NODES_MAX: Final = 2_000
-"""Up to here real failure detectors run by default: they send four datagrams per node and second."""
 
+#: A join takes half a second; whoever stays for less than this does little else.
 SESSION_S_MIN: Final = 10.0
-"""A join takes half a second; whoever stays for less than this does little else."""
 
 LOOKUPS_MAX: Final = 10_000_000
 MINUTES_MAX: Final = 24 * 60.0

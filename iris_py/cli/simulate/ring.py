@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 __all__ = ["run_ring"]
 
+#: Lookups that may get lost: those that a node held when it died.
 LOST_PART_MAX: Final = 1e-4
-"""Lookups that may get lost: those that a node held when it died."""
 
 HOPS_ABOVE_LOG16_MAX: Final = 0.2
 ENTRIES_MAX: Final = 150
+#: In this time after a fault all leaf sets are right again.
 REPAIR_S_MAX: Final = 30.0
-"""In this time after a fault all leaf sets are right again."""
 
+#: Quiet lookups are spread over this time, so that one in flight says nothing about the next.
 LOOKUPS_OVER_S: Final = 60.0
-"""Quiet lookups are spread over this time, so that one in flight says nothing about the next."""
 
+#: Upkeep without churn is measured over this time, the interval of the exchanges of a node.
 UPKEEP_S: Final = 60.0
-"""Upkeep without churn is measured over this time, the interval of the exchanges of a node."""
 
+#: Of the time of churn this part passes before upkeep is measured: the first death that a node sees costs more than others.
 WARM_UP_PART: Final = 1 / 3
-"""Of the time of churn this part passes before upkeep is measured: the first death that a node sees costs more than others."""
 
+#: The slowest lookup takes no longer: it meets dead hops one after the other.
 SETTLE_S: Final = 15.0
-"""The slowest lookup takes no longer: it meets dead hops one after the other."""
 
 GROWTH_STEP_S: Final = 0.02
 REPAIR_STEP_S: Final = 0.25

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SUITES", "plans_of", "run_plans"]
 
+#: 2.3 h is what Castro, Costa and Rowstron (DSN 2004) found among users of Gnutella; the others are far worse than that.
 SESSIONS_S: Final = (8280.0, 1800.0, 300.0)
-"""2.3 h is what Castro, Costa and Rowstron (DSN 2004) found among users of Gnutella; the others are far worse than that."""
 
 # The longest first, so that all processors are busy until the end.
 SUITES: Final[dict[str, tuple[Plan, ...]]] = {
@@ -48,8 +48,8 @@ SUITES: Final[dict[str, tuple[Plan, ...]]] = {
 }
 
 POLL_S: Final = 0.2
+#: A worker tells of every so many-th part of a phase.
 PARTS_SHOWN: Final = 50
-"""A worker tells of every so many-th part of a phase."""
 
 _worker: dict[str, Any] = {}
 

@@ -40,12 +40,12 @@ AFTER_STOP_S: Final = 5.0
 AFTER_STALL_S: Final = 5.0
 AFTER_CRASHES_S: Final = 10.0
 
+#: For how long a node that stood still remembers it, at least if nobody answers it.
 STOPS_S: Final = 10.0
-"""For how long a node that stood still remembers it, at least if nobody answers it."""
 
 CRASHES_S: Final = 5.0
+#: More crashes than this within CRASHES_S may take the root of a group and all its copies together.
 CRASHES_MAX: Final = 2
-"""More crashes than this within CRASHES_S may take the root of a group and all its copies together."""
 
 
 class OverlaySimulation:

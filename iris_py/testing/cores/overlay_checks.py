@@ -24,34 +24,34 @@ if TYPE_CHECKING:
     from iris_overlay.config import OverlayConfig
     from iris_py.testing.cores.overlay_wires import Faults, SimulatedNode, Wires
 
+#: How long a dead node, or one that left, may stay in a view: 3 s are promised, the rest is the way to the watchers.
 DEAD_VIEW_S: Final = 3.5
-"""How long a dead node, or one that left, may stay in a view: 3 s are promised, the rest is the way to the watchers."""
 
+#: How long a member may be missing in a view or directory: as long as it takes to notice that the root of its group died.
 MISSING_S: Final = 3.5
-"""How long a member may be missing in a view or directory: as long as it takes to notice that the root of its group died."""
 
+#: How long two nodes may both serve as the root of a group.
 ROOTS_S: Final = 3.5
-"""How long two nodes may both serve as the root of a group."""
 
+#: How long a leaf set may differ from the nearest nodes: a repair asks again after seconds.
 LEAVES_S: Final = 10.0
-"""How long a leaf set may differ from the nearest nodes: a repair asks again after seconds."""
 
+#: How long a node may be in no ring.
 JOIN_S: Final = 15.0
-"""How long a node may be in no ring."""
 
+#: How long it takes until there is a link, or none can be had: all addresses, and the way round.
 CONNECT_S: Final = 12.0
-"""How long it takes until there is a link, or none can be had: all addresses, and the way round."""
 
+#: How long a cast may be under way, through an inner node that dies: detection and repetition.
 CAST_S: Final = 8.0
-"""How long a cast may be under way, through an inner node that dies: detection and repetition."""
 
 VIEW_MAX: Final = group_messages.VIEW_MAX
 
+#: Leaf set and table of a node together.
 STATE_MAX: Final = 150
-"""Leaf set and table of a node together."""
 
+#: What is wrong, at which node, and details. It is the same problem as long as all three are equal.
 Problem: TypeAlias = tuple[str, int, str]
-"""What is wrong, at which node, and details. It is the same problem as long as all three are equal."""
 
 
 @dataclass(slots=True)

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from iris_py.testing.cores.overlay_wires import SimulatedNode
 
 GROUPS: Final = tuple(GroupId(name.encode().ljust(ID_BYTES)) for name in ("all", "half", "some", "few", "two", "topic"))
+#: How many of the nodes are members at the start: the first group has a tree and samples if the nodes are more than 32.
 SHARES: Final = (1.0, 0.5, 0.25, 0.1, 0.04, 0.3)
-"""How many of the nodes are members at the start: the first group has a tree and samples if the nodes are more than 32."""
 
+#: How long after the last fault everything has to be as it should be.
 CONVERGED_S: Final = 30.0
-"""How long after the last fault everything has to be as it should be."""
 
+#: For how long it has to stay so.
 QUIET_S: Final = 10.0
-"""For how long it has to stay so."""
 
 KINDS: Final = (
     "crash", "fail", "leave", "start", "stop", "partition", "reset", "stall",

@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
     from iris_overlay.overlay import Overlay
 
+#: More steps are a loop.
 STEPS_MAX: Final = 50_000_000
-"""More steps are a loop."""
 
+#: Datagrams that wait for a process that stands still: a socket buffer of Linux holds about as many small ones.
 BACKLOG_DATAGRAMS_MAX: Final = 256
-"""Datagrams that wait for a process that stands still: a socket buffer of Linux holds about as many small ones."""
 
+#: How long after the end of a partition TCP sends what waited, at most.
 RESENT_S: Final = 1.0
-"""How long after the end of a partition TCP sends what waited, at most."""
 
+#: How much longer a link may be silent before its ends give it up: the keep-alive time-out of real ones, less up to an interval
+#: that has passed already (`iris_py/link/config.py`).
 SILENCE_S: Final = (1.5, 2.25)
-"""How much longer a link may be silent before its ends give it up: the keep-alive time-out of real ones, less up to an interval
-that has passed already (`iris_py/link/config.py`)."""
 
 PORT: Final = 7000
 

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from iris_overlay.ring.config import PastryConfig
     from iris_py.testing.cores.pastry_node import SimulatedPastry
 
+#: How fast a ring grows that is brought up quickly: by this part of itself per second, so it doubles in 14 s. Of 10,000 nodes,
+#: 500 join per second, each of which takes half a second. That is the whole trick: no node is given what it did not learn.
 GROWTH_PER_S: Final = 0.05
-"""How fast a ring grows that is brought up quickly: by this part of itself per second, so it doubles in 14 s. Of 10,000 nodes,
-500 join per second, each of which takes half a second. That is the whole trick: no node is given what it did not learn."""
 
+#: Nodes per second while there are few.
 GROWTH_PER_S_MIN: Final = 20.0
-"""Nodes per second while there are few."""
 
 
 class PastrySimulation(PastryNetwork):

@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from iris_overlay.ring.events import LeavesDoubted
     from iris_py.testing.cores.pastry_node import SimulatedPastry
 
+#: Peers that a node keeps to look for after a partition; more only cost dials, one that answers is enough.
 REMEMBERED_MAX: Final = 16
-"""Peers that a node keeps to look for after a partition; more only cost dials, one that answers is enough."""
 
+#: What sealing adds to a datagram (`iris_security.datagram`).
 SEAL_BYTES: Final = 49
-"""What sealing adds to a datagram (`iris_security.datagram`)."""
 
+#: A modelled watch measures one contact in this time, as `DetectorConfig.period_s` says.
 PROBE_PERIOD_S: Final = 1.0
-"""A modelled watch measures one contact in this time, as `DetectorConfig.period_s` says."""
 
+#: As `OverlayConfig.contacts_refresh_s`: how often a detector is told of new entries of the table.
 REFRESH_S: Final = 5.0
-"""As `OverlayConfig.contacts_refresh_s`: how often a detector is told of new entries of the table."""
 
+#: As `iris_py.link.link.KEEPALIVE_TIMEOUT_S`: a link breaks that says nothing for so long while something is outstanding.
 STUCK_S: Final = 2.25
-"""As `iris_py.link.link.KEEPALIVE_TIMEOUT_S`: a link breaks that says nothing for so long while something is outstanding."""
 
+#: As `iris_overlay.peers.liveness.BURIED_S`: for how long a death is not acted on again.
 BURIED_S: Final = 5.0
-"""As `iris_overlay.peers.liveness.BURIED_S`: for how long a death is not acted on again."""
 
 
 class Network(Protocol):

@@ -23,42 +23,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+#: Contacts at once; those named last are left out and counted. Too small: large routing tables are not watched. Too large: each
+#: is asked once per as many periods, so the last one is dead for that long before anyone looks.
 CONTACTS_MAX: Final = 1024
-"""Contacts at once; those named last are left out and counted. Too small: large routing tables are not watched. Too large: each
-is asked once per as many periods, so the last one is dead for that long before anyone looks."""
 
+#: Checks under way of peers that are no contacts; beyond that they are refused and counted. Too small: a broken switch takes
+#: more links at once. Too large: as many pings leave at once.
 CHECKS_MAX: Final = 256
-"""Checks under way of peers that are no contacts; beyond that they are refused and counted. Too small: a broken switch takes
-more links at once. Too large: as many pings leave at once."""
 
+#: Pings under way on behalf of others; beyond that requests are refused and counted. Too small: a failing node with many
+#: contacts finds no helpers. Too large: who has the network secret makes us send as many datagrams per second anywhere.
 RELAYS_MAX: Final = 64
-"""Pings under way on behalf of others; beyond that requests are refused and counted. Too small: a failing node with many
-contacts finds no helpers. Too large: who has the network secret makes us send as many datagrams per second anywhere."""
 
+#: How long an answer for somebody else is waited for. Too small: slow networks have no helpers. Too large: RELAYS_MAX are
+#: sooner taken.
 RELAY_S: Final = 1.0
-"""How long an answer for somebody else is waited for. Too small: slow networks have no helpers. Too large: RELAYS_MAX are
-sooner taken."""
 
+#: Helpers are drawn from the first so many living contacts. The leaf set is named first and has 16: its members know the
+#: suspect themselves, and look at it when they are told. Too small: the same few are always asked. Too large: strangers are.
 HELPERS_AMONG: Final = 16
-"""Helpers are drawn from the first so many living contacts. The leaf set is named first and has 16: its members know the
-suspect themselves, and look at it when they are told. Too small: the same few are always asked. Too large: strangers are."""
 
+#: How often a suspect is asked, directly and through helpers, before it is dead. Too small: at 10 % loss the living die. Too
+#: large: the last rounds leave no time to answer.
 SUSPICION_ROUNDS: Final = 3
-"""How often a suspect is asked, directly and through helpers, before it is dead. Too small: at 10 % loss the living die. Too
-large: the last rounds leave no time to answer."""
 
+#: How many of the nearest contacts are asked when the right-hand neighbour, one of them, leaves its first ping unanswered. Too
+#: small: of several that stopped together the last ones are found late. Too large: datagrams for each first ping that is lost.
 NEAREST_ASKED: Final = 5
-"""How many of the nearest contacts are asked when the right-hand neighbour, one of them, leaves its first ping unanswered. Too
-small: of several that stopped together the last ones are found late. Too large: datagrams for each first ping that is lost."""
 
+#: When more first pings than this are lost on the living, nothing is saved on helpers. At 1 % loss of datagrams it is 0.02, at
+#: 10 % 0.19. Too small: chance makes a good network look bad, which costs datagrams. Too large: a bad one looks good, and the
+#: living are taken for dead.
 LOSSY_PART: Final = 0.08
-"""When more first pings than this are lost on the living, nothing is saved on helpers. At 1 % loss of datagrams it is 0.02, at
-10 % 0.19. Too small: chance makes a good network look bad, which costs datagrams. Too large: a bad one looks good, and the
-living are taken for dead."""
 
+#: The weight of one probe in that: about the last half minute counts. Too small: a network that turns bad is trusted for
+#: longer. Too large: two losses in a row look like a bad network.
 LOST_GAIN: Final = 1 / 32
-"""The weight of one probe in that: about the last half minute counts. Too small: a network that turns bad is trusted for
-longer. Too large: two losses in a row look like a bad network."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,14 +29,14 @@ from msgspec import Meta
 from iris_overlay.errors import MessageError
 from iris_overlay.ids import ID_BYTES, NodeId
 
+#: The largest of these datagrams. One of them makes us send one or two, hardly larger: nobody gains by making us talk.
 DETECTOR_BYTES_MAX: Final = 69
-"""The largest of these datagrams. One of them makes us send one or two, hardly larger: nobody gains by making us talk."""
 
+#: Sequences wrap around. A probe lasts for seconds, and a node counts three a second: none is used twice within 45 years.
 SEQUENCE_MAX: Final = (1 << 32) - 1
-"""Sequences wrap around. A probe lasts for seconds, and a node counts three a second: none is used twice within 45 years."""
 
+#: An incarnation grows once per wrong suspicion. It stays here when it gets here, which only a liar can cause.
 INCARNATION_MAX: Final = (1 << 32) - 1
-"""An incarnation grows once per wrong suspicion. It stays here when it gets here, which only a liar can cause."""
 
 _IPV4_BYTES: Final = 4
 _IPV6_BYTES: Final = 16

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
 
+#: Casts of one group that no root has taken yet. Beyond, the oldest is not repeated any more: as many are put in order.
 OUTGOING_MAX: Final = 64
-"""Casts of one group that no root has taken yet. Beyond, the oldest is not repeated any more: as many are put in order."""
 
+#: Groups that the local node casts to. Beyond, the one unused for longest is forgotten, and numbered anew if it comes back.
 TARGETS_MAX: Final = 4096
-"""Groups that the local node casts to. Beyond, the one unused for longest is forgotten, and numbered anew if it comes back."""
 
+#: How often a cast is sent: over 40 s with the doubling intervals. A ring that is broken for longer is not one to wait for.
 ATTEMPTS_MAX: Final = 5
-"""How often a cast is sent: over 40 s with the doubling intervals. A ring that is broken for longer is not one to wait for."""
 
 
 class _Target:

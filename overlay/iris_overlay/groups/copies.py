@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
 
+#: Neighbours that keep a copy of a directory. With all three dying at once it is lost: when each of 1,000 nodes dies with 1 %
+#: probability, one in 10^6, and renewals bring it back. Each more costs a message per change.
 COPIES: Final = 2
-"""Neighbours that keep a copy of a directory. With all three dying at once it is lost: when each of 1,000 nodes dies with 1 %
-probability, one in 10^6, and renewals bring it back. Each more costs a message per change."""
 
+#: Directories of a node, and copies as many: 100 MiB of small ones. Beyond, registrations are refused and counted.
 GROUPS_MAX: Final = 65_536
-"""Directories of a node, and copies as many: 100 MiB of small ones. Beyond, registrations are refused and counted."""
 
+#: Copies of which some parts have arrived. Neighbours send theirs one after another; beyond it they come again later.
 PARTS_MAX: Final = 256
-"""Copies of which some parts have arrived. Neighbours send theirs one after another; beyond it they come again later."""
 
 
 def copy_parts(directory: Directory, watchers: Iterable[NodeInfo], version: int | None = None) -> list[Copy]:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from iris_overlay.ids import GroupId, NodeId
 
+#: Members of a group: about 50 MiB at the root. Beyond, registrations are not acknowledged, and tried again later.
 MEMBERS_MAX: Final = 100_000
-"""Members of a group: about 50 MiB at the root. Beyond, registrations are not acknowledged, and tried again later."""
 
+#: Former members of a group that are remembered. Beyond, the oldest is forgotten: its late registrations would count.
 TOMBSTONES_MAX: Final = 8192
-"""Former members of a group that are remembered. Beyond, the oldest is forgotten: its late registrations would count."""
 
+#: Changes that are remembered. Who missed more is sent everything.
 LOG_MAX: Final = 256
-"""Changes that are remembered. Who missed more is sent everything."""
 
 
 class Outcome(Enum):

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
 
 
+#: Nobody waits for a follower that left so many messages unanswered, over 4 s: it is likely to be dead, and each join would
+#: last for a second.
 ATTEMPTS_WAITED_MAX: Final = 2
-"""Nobody waits for a follower that left so many messages unanswered, over 4 s: it is likely to be dead, and each join would
-last for a second."""
 
+#: A watcher that left so many messages unanswered, over 45 s, is forgotten. If it lives it renews its watch.
 ATTEMPTS_MAX: Final = 5
-"""A watcher that left so many messages unanswered, over 45 s, is forgotten. If it lives it renews its watch."""
 
 
 class FollowerKind(IntEnum):

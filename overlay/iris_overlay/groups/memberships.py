@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
     from iris_overlay.rng import Rng
 
+#: Who is missing in a view registers through the ring, but not if it did so a moment ago. Too small: each view that is older
+#: than the registration costs a message. Too large: a registration that was lost is missing for as long.
 MISSED_S: Final = 0.25
-"""Who is missing in a view registers through the ring, but not if it did so a moment ago. Too small: each view that is older
-than the registration costs a message. Too large: a registration that was lost is missing for as long."""
 
+#: Who stood still does not trust the roots that it knew, and registers through the ring, if it is in so few groups. Beyond, it
+#: asks the roots that it knew, in batches, and the ring when those are gone. Too small: a message into a link that is dead
+#: costs a second. Too large: a stall is followed by another one, for the messages that it makes.
 ROUTED_MAX: Final = 64
-"""Who stood still does not trust the roots that it knew, and registers through the ring, if it is in so few groups. Beyond, it
-asks the roots that it knew, in batches, and the ring when those are gone. Too small: a message into a link that is dead costs a
-second. Too large: a stall is followed by another one, for the messages that it makes."""
 
+#: How often a member registers anew through the ring if neither it nor its root has an address: there is no link between them
+#: whose end would tell that the root is gone, and no datagram that would. Too small: messages. Too large: a root that is beyond
+#: a partition or dead leaves the member out of views for as long.
 HIDDEN_ASKED_S: Final = 5.0
-"""How often a member registers anew through the ring if neither it nor its root has an address: there is no link between them
-whose end would tell that the root is gone, and no datagram that would. Too small: messages. Too large: a root that is beyond a
-partition or dead leaves the member out of views for as long."""
 
+#: Joins and leaves that wait for acknowledgements. A caller that joins and leaves in a loop reaches it; the oldest then
+#: completes at once, as if its bound had passed.
 COMMANDS_MAX: Final = 4096
-"""Joins and leaves that wait for acknowledgements. A caller that joins and leaves in a loop reaches it; the oldest then
-completes at once, as if its bound had passed."""
 
 
 class _Membership:

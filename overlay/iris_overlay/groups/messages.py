@@ -27,27 +27,27 @@ from iris_overlay.ids import ID_BYTES, GroupId, NodeId
 from iris_overlay.messages import ATTRIBUTES_BYTES_MAX, GROUPS_PER_NODE_MAX, MESSAGE_BYTES_MAX, SEQUENCE_MAX, NodeInfo
 from iris_overlay.ring.messages import PAYLOAD_BYTES_MAX
 
+#: Members in a view: enough for two choices among the live and near, and a copy of everything to all of them is cheap.
 VIEW_MAX: Final = 32
-"""Members in a view: enough for two choices among the live and near, and a copy of everything to all of them is cheap."""
 
+#: Watchers of a group. The root sends each change to all of them: more would make one node a hot spot.
 WATCHERS_MAX: Final = 256
-"""Watchers of a group. The root sends each change to all of them: more would make one node a hot spot."""
 
+#: Copies of a cast that one node sends: 1,000 members are two hops from the root, 30,000 three.
 FANOUT_MAX: Final = 32
-"""Copies of a cast that one node sends: 1,000 members are two hops from the root, 30,000 three."""
 
+#: Groups in one message: with full attributes 70 KiB. Larger batches would hold up what follows on the link.
 BATCH_MAX: Final = 256
-"""Groups in one message: with full attributes 70 KiB. Larger batches would hold up what follows on the link."""
 
+#: Members in one part of a copy, and watchers: about 15 KiB together, and 340 KiB if every node has the longest addresses. More
+#: could exceed what the ring carries.
 COPY_MEMBERS_MAX: Final = 64
-"""Members in one part of a copy, and watchers: about 15 KiB together, and 340 KiB if every node has the longest addresses. More
-could exceed what the ring carries."""
 
+#: Removals in one part of a copy: about 30 KiB.
 COPY_REMOVED_MAX: Final = 1024
-"""Removals in one part of a copy: about 30 KiB."""
 
+#: What is cast, so that it fits into a message of a link with every header.
 CAST_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - 4096
-"""What is cast, so that it fits into a message of a link with every header."""
 
 STAMP_SHIFT: Final = 32
 SEQUENCE_MASK: Final = (1 << STAMP_SHIFT) - 1

@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
     from iris_overlay.rng import Rng
 
+#: Watchers of a sample are told a new size at once when it changed by one part in so many, else at the next sweep: each change
+#: would cost up to 256 messages.
 SIZE_DRIFT: Final = 32
-"""Watchers of a sample are told a new size at once when it changed by one part in so many, else at the next sweep: each change
-would cost up to 256 messages."""
 
+#: Casts of a group that are kept to be repeated. Beyond, what went through a dying inner node may be lost.
 RECENT_MAX: Final = 64
-"""Casts of a group that are kept to be repeated. Beyond, what went through a dying inner node may be lost."""
 
+#: Their payloads together.
 RECENT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Their payloads together."""
 
 
 class Held(NamedTuple):

@@ -52,41 +52,41 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
     from iris_overlay.rng import Rng
 
+#: A member is looked for in the ring at most so often. Less than the ring takes to repair would not help.
 CHECK_S: Final = 0.5
-"""A member is looked for in the ring at most so often. Less than the ring takes to repair would not help."""
 
+#: When a member that somebody doubted is looked for once more. Who had the question may have died with it, or not have known
+#: yet that the member is dead.
 RECHECK_S: Final = 4.0
-"""When a member that somebody doubted is looked for once more. Who had the question may have died with it, or not have known
-yet that the member is dead."""
 
+#: For so long an accused node is told so at each sweep: it may have stood still, and its accusers may be gone.
 ACCUSED_S: Final = 35.0
-"""For so long an accused node is told so at each sweep: it may have stood still, and its accusers may be gone."""
 
+#: How long after a change of the ring copies are looked through for those whose owner cannot be the root any more. Too small:
+#: the root just came, and is about to replace them. Too large: what rings that merge knew is missing for as long.
 ORPHANS_S: Final = 1.0
-"""How long after a change of the ring copies are looked through for those whose owner cannot be the root any more. Too small:
-the root just came, and is about to replace them. Too large: what rings that merge knew is missing for as long."""
 
+#: How long after a directory was taken over, or put together of copies, its members are looked for in the ring: a copy may not
+#: know who left. Too small: rings that merge are not one yet, and nodes of the other one look dead. Too large: the dead stay in
+#: views for as long.
 REVIEW_S: Final = 4.0
-"""How long after a directory was taken over, or put together of copies, its members are looked for in the ring: a copy may not
-know who left. Too small: rings that merge are not one yet, and nodes of the other one look dead. Too large: the dead stay in
-views for as long."""
 
+#: For so long after a change of the ring a root without a directory asks its neighbours for one before it answers. Too small:
+#: what the dead and those who left had kept is still on its way to it, and members that live are not found. Too large: in a
+#: network at rest it takes a second round trip to know that nobody serves a name.
 UNSURE_S: Final = 5.0
-"""For so long after a change of the ring a root without a directory asks its neighbours for one before it answers. Too small:
-what the dead and those who left had kept is still on its way to it, and members that live are not found. Too large: in a
-network at rest it takes a second round trip to know that nobody serves a name."""
 
+#: A copy may still list a node that died so long ago as a watcher: who takes over from it tells that one, and waits for it no
+#: more. Too small: joins and leaves last for a second after a root was killed with others. Too large: one that was declared
+#: dead by mistake may not know yet who has joined.
 DIED_S: Final = 10.0
-"""A copy may still list a node that died so long ago as a watcher: who takes over from it tells that one, and waits for it no
-more. Too small: joins and leaves last for a second after a root was killed with others. Too large: one that was declared dead
-by mistake may not know yet who has joined."""
 
+#: How many of those are remembered. More deaths within that time cost a second of waiting.
 DIED_MAX: Final = 256
-"""How many of those are remembered. More deaths within that time cost a second of waiting."""
 
+#: For so long a root that stood still asks its copies whether they know better before it answers. Too small: they are dialled
+#: still, and the dead are named again. Too large: when a copy died meanwhile, members that live are not found for as long.
 WOKEN_S: Final = 0.5
-"""For so long a root that stood still asks its copies whether they know better before it answers. Too small: they are dialled
-still, and the dead are named again. Too large: when a copy died meanwhile, members that live are not found for as long."""
 
 _NOBODY: Final = NodeId(b"")
 _NO_GROUP: Final = GroupId(b"")

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SourceKey: TypeAlias = "tuple[GroupId, NodeId]"
 
+#: Casts that wait for an earlier one. Beyond, the earlier one is skipped.
 HELD_MAX: Final = 64
-"""Casts that wait for an earlier one. Beyond, the earlier one is skipped."""
 
+#: Sources whose casts are put in order at once, of all groups. Beyond, the one silent for longest is forgotten: what it sends
+#: twice then would be delivered twice.
 SOURCES_MAX: Final = 4096
-"""Sources whose casts are put in order at once, of all groups. Beyond, the one silent for longest is forgotten: what it sends
-twice then would be delivered twice."""
 
 
 class Sequence(Generic[T]):

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from iris_overlay.groups.root import GroupRoot
     from iris_overlay.ids import NodeId
 
+#: For so long a member that another root had declared dead may say that it lives, when two directories become one. Too small:
+#: the living are missing from views for a moment. Too large: the dead stay in views for as long.
 ANSWER_S: Final = 1.0
-"""For so long a member that another root had declared dead may say that it lives, when two directories become one. Too small:
-the living are missing from views for a moment. Too large: the dead stay in views for as long."""
 
 
 def revive(held: HeldCopy, expires: float) -> Directory:

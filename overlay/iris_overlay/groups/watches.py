@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
     from iris_overlay.rng import Rng
 
+#: How long a member that is dead from here is left out of the view, if the root does not agree: by then the ring knows. Longer
+#: while no root answers. Too small: the dead come back for a moment. Too large: who was only cut off from here is missing,
+#: though all others ask it.
 MASK_S: Final = 3.0
-"""How long a member that is dead from here is left out of the view, if the root does not agree: by then the ring knows. Longer
-while no root answers. Too small: the dead come back for a moment. Too large: who was only cut off from here is missing, though
-all others ask it."""
 
+#: When to ask again who answered with less than another root had told: two rings zip, and the older root may win, which
+#: believes that it has told everything here. Too small: they still zip. Too large: the view stays that of half a network.
 TWO_ROOTS_S: Final = 5.0
-"""When to ask again who answered with less than another root had told: two rings zip, and the older root may win, which
-believes that it has told everything here. Too small: they still zip. Too large: the view stays that of half a network."""
 
+#: For so long a view is not believed that says much less than another root had told, and then asked for again: a node that was
+#: cut off alone returns as the root of an empty directory, and is given the right one within a round trip or two. Too small:
+#: requests fail for want of members that are there. Too large: after a partition the members of the other side are seen longer.
 BELIEVE_S: Final = 1.0
-"""For so long a view is not believed that says much less than another root had told, and then asked for again: a node that was
-cut off alone returns as the root of an empty directory, and is given the right one within a round trip or two. Too small:
-requests fail for want of members that are there. Too large: after a partition the members of the other side are seen longer."""
 
 
+#: How often a root is asked anew if neither it nor this node has an address: there is no link whose end would tell that it is
+#: gone. Too small: messages. Too large: views are out of date for as long.
 HIDDEN_ASKED_S: Final = 5.0
-"""How often a root is asked anew if neither it nor this node has an address: there is no link whose end would tell that it is
-gone. Too small: messages. Too large: views are out of date for as long."""
 
 
 class _Watch:

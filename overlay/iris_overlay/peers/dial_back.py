@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from iris_overlay.peers.contacts import ContactFailed, Contacts
     from iris_overlay.ring.pastry import Pastry
 
+#: What goes through the ring in one piece. Too small: large messages between nodes that cannot dial each other fail. Too large:
+#: they hold up everybody's control messages on the way.
 PACKET_BYTES_MAX: Final = 256 * 1024
-"""What goes through the ring in one piece. Too small: large messages between nodes that cannot dial each other fail. Too large:
-they hold up everybody's control messages on the way."""
 
+#: Nodes that a link is wanted to at once; beyond it the oldest has failed.
 WANTED_MAX: Final = 1024
-"""Nodes that a link is wanted to at once; beyond it the oldest has failed."""
 
+#: How long a dial may take before the node is asked to dial back meanwhile. Too small: under load both dial, and one of two
+#: links is thrown away. Too large: the first message to a node behind a firewall waits as long.
 REVERSAL_DELAY_S: Final = 0.5
-"""How long a dial may take before the node is asked to dial back meanwhile. Too small: under load both dial, and one of two
-links is thrown away. Too large: the first message to a node behind a firewall waits as long."""
 
+#: How long a node that was asked to dial back may take. Too small: distant ones are taken for unreachable. Too large: what is
+#: for them waits as long before it takes the way through the ring.
 DIAL_BACK_S: Final = 2.0
-"""How long a node that was asked to dial back may take. Too small: distant ones are taken for unreachable. Too large: what is
-for them waits as long before it takes the way through the ring."""
 
 # The first byte of what is sent through the ring. Messages of groups are msgpack arrays, and begin with none of these.
 PACKET: Final = b"\x00"

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
     from iris_overlay.rng import Rng
 
+#: Failures are counted to here; the delay reached its limit long before, and 2 to this power still is a number.
 FAILURES_MAX: Final = 30
-"""Failures are counted to here; the delay reached its limit long before, and 2 to this power still is a number."""
 
+#: A candidate: the id of a peer, or an address.
 Key: TypeAlias = NodeId | str
-"""A candidate: the id of a peer, or an address."""
 
 
 def parse_address(address: str) -> tuple[str, int]:

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
     from iris_overlay.events import DialRequested
 
+#: After so long a dial that the owner never reported on is requested again. More than every time-out of a dial.
 DIAL_FORGOTTEN_S: Final = 15.0
-"""After so long a dial that the owner never reported on is requested again. More than every time-out of a dial."""
 
+#: Dials remembered; more than both may have under way. Beyond it the oldest is forgotten, and then at worst requested twice.
 DIALS_MAX: Final = 512
-"""Dials remembered; more than both may have under way. Beyond it the oldest is forgotten, and then at worst requested twice."""
 
 
 class Dials:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 Source: TypeAlias = tuple[str, int]
 
+#: Answers that wait for their jitter. `answers_per_s_max` lets fewer through anyway.
 ANSWERS_PENDING_MAX: Final = 64
-"""Answers that wait for their jitter. `answers_per_s_max` lets fewer through anyway."""
 
 
 class Stranger(enum.Enum):

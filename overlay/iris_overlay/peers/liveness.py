@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from iris_overlay.ring.pastry import Pastry
     from iris_overlay.rng import Rng
 
+#: For how long a death is not reported again. It comes from several sides at once: a link, a refused dial, the detector.
 BURIED_S: Final = 5.0
-"""For how long a death is not reported again. It comes from several sides at once: a link, a refused dial, the detector."""
 
+#: Deaths remembered for that; the oldest is forgotten first, and then at worst reported again.
 BURIED_MAX: Final = 512
-"""Deaths remembered for that; the oldest is forgotten first, and then at worst reported again."""
 
 
 def datagram_address(info: NodeInfo) -> Address | None:

@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_overlay.rng import Rng
 
+#: Nodes that one search asks: leaf set, some roots, table. Too small: after a cut, watchers believe old roots for longer. Too
+#: large: each search costs that many pings.
 ASKED_MAX: Final = 96
-"""Nodes that one search asks: leaf set, some roots, table. Too small: after a cut, watchers believe old roots for longer. Too
-large: each search costs that many pings."""
 
+#: Who falls silent within this time after another one is taken for a part of the same event. Too small: a cut that is noticed
+#: piece by piece looks like single deaths. Too large: under churn, single deaths look like a cut.
 TOGETHER_S: Final = 5.0
-"""Who falls silent within this time after another one is taken for a part of the same event. Too small: a cut that is noticed
-piece by piece looks like single deaths. Too large: under churn, single deaths look like a cut."""
 
+#: So many that fall silent together are a cut, whatever was found before. Too small: in a network whose nodes stay for five
+#: minutes, chance does it three times as often. Too large: a cut hides behind an earlier death for longer.
 SEVERAL: Final = 3
-"""So many that fall silent together are a cut, whatever was found before. Too small: in a network whose nodes stay for five
-minutes, chance does it three times as often. Too large: a cut hides behind an earlier death for longer."""
 
+#: How long a search that found nobody else stands for the next ones. Too small: churn costs a search per node and death. Too
+#: large: a cut soon after a death is noticed by samples alone, a second later.
 FRUITLESS_S: Final = 300.0
-"""How long a search that found nobody else stands for the next ones. Too small: churn costs a search per node and death. Too
-large: a cut soon after a death is noticed by samples alone, a second later."""
 
+#: Leaves that are asked in the meantime. Too small: a cut passes unnoticed half of the time. Too large: traffic per death.
 SAMPLE: Final = 2
-"""Leaves that are asked in the meantime. Too small: a cut passes unnoticed half of the time. Too large: traffic per death."""
 
 
 class SilenceSearch:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
 
+#: Nodes remembered; the oldest is forgotten first, and then at worst tried once more.
 DEPARTED_MAX: Final = 512
-"""Nodes remembered; the oldest is forgotten first, and then at worst tried once more."""
 
+#: Until when nodes that left for good are remembered: ids are not used again.
 NEVER: Final = float("inf")
-"""Until when nodes that left for good are remembered: ids are not used again."""
 
 
 class DepartedNodes:

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from iris_overlay.ring.messages import Routed
     from iris_overlay.ring.state import Ring
 
+#: Messages that wait for an acknowledgement. When full, the oldest is no longer watched over (and counted).
 PENDING_MAX: Final = 8192
-"""Messages that wait for an acknowledgement. When full, the oldest is no longer watched over (and counted)."""
 
+#: Peers whose acknowledgement times are remembered; the one not used for longest is forgotten.
 HOP_TIMES_MAX: Final = 256
-"""Peers whose acknowledgement times are remembered; the one not used for longest is forgotten."""
 
 
 class Pending:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from iris_overlay.ring.routing import Router
     from iris_overlay.ring.state import Ring
 
+#: Contacts remembered while joining; the oldest is forgotten first. They are asked in turn.
 CONTACTS_MAX: Final = 8
-"""Contacts remembered while joining; the oldest is forgotten first. They are asked in turn."""
 
 
 class Joining:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from iris_overlay.ring.routing import Router
     from iris_overlay.ring.state import Ring
 
+#: Contacts in other rings that wait for their turn. When full, a newcomer is dropped: it is met again.
 CONTACTS_MAX: Final = 4
-"""Contacts in other rings that wait for their turn. When full, a newcomer is dropped: it is met again."""
 
 
 class Merging:

@@ -16,23 +16,23 @@ from iris_overlay.errors import MessageError
 from iris_overlay.ids import ID_BYTES, NodeId
 from iris_overlay.messages import MESSAGE_BYTES_MAX, SEQUENCE_MAX, NodeInfo
 
+#: A leaf set, and some nodes near whoever asked. Twice what a node with `leaf_half` 16 would tell.
 LEAVES_TOLD_MAX: Final = 64
-"""A leaf set, and some nodes near whoever asked. Twice what a node with `leaf_half` 16 would tell."""
 
+#: Entries of tables that a join collects on its way: more than a table has.
 ROWS_TOLD_MAX: Final = 160
-"""Entries of tables that a join collects on its way: more than a table has."""
 
+#: The hop limit. With correct tables a route has log16(N) hops, 5 for a million nodes; more than 32 is a loop.
 PATH_LENGTH_MAX: Final = 32
-"""The hop limit. With correct tables a route has log16(N) hops, 5 for a million nodes; more than 32 is a loop."""
 
+#: Hops acknowledged in one message; it is sent at once when there are as many.
 ACKNOWLEDGEMENTS_MAX: Final = 64
-"""Hops acknowledged in one message; it is sent at once when there are as many."""
 
+#: Rows of tables that news of another ring travels: 2 rows reach about 240 nodes, from where rings zip in parallel.
 HINT_DEPTH_MAX: Final = 2
-"""Rows of tables that news of another ring travels: 2 rows reach about 240 nodes, from where rings zip in parallel."""
 
+#: What the layer above may route or send. Twice wrapped, it still fits into MESSAGE_BYTES_MAX.
 PAYLOAD_BYTES_MAX: Final = 512 * 1024
-"""What the layer above may route or send. Twice wrapped, it still fits into MESSAGE_BYTES_MAX."""
 
 _NodeId: TypeAlias = Annotated[NodeId, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 _Key: TypeAlias = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]

@@ -26,33 +26,33 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
     from iris_overlay.ring.state import Ring
 
+#: Probes under way at once: a leaf set and as many again. Others wait among those heard of.
 PROBES_MAX: Final = 32
-"""Probes under way at once: a leaf set and as many again. Others wait among those heard of."""
 
+#: Nodes heard of that wait for their probe. When full, newcomers are dropped: they are mentioned again.
 HEARD_MAX: Final = 128
-"""Nodes heard of that wait for their probe. When full, newcomers are dropped: they are mentioned again."""
 
+#: How often a node that cannot be dialled is probed through the ring, which may not have it in all leaf sets yet.
 RELAYS_MAX: Final = 3
-"""How often a node that cannot be dialled is probed through the ring, which may not have it in all leaf sets yet."""
 
+#: How often a leaf is asked through the ring that has no address, and no link to this node: nothing else shows that it lives.
+#: Too small: messages for each pair of such leaves. Too large: a dead one stays in the leaf set for longer.
 HIDDEN_ASKED_S: Final = 4.0
-"""How often a leaf is asked through the ring that has no address, and no link to this node: nothing else shows that it lives.
-Too small: messages for each pair of such leaves. Too large: a dead one stays in the leaf set for longer."""
 
+#: How often in a row it may leave that unanswered. Too small: while two rings merge, a way there and back is found late, and a
+#: leaf that lives is taken for dead. Too large: as above.
 HIDDEN_UNANSWERED_MAX: Final = 4
-"""How often in a row it may leave that unanswered. Too small: while two rings merge, a way there and back is found late, and a
-leaf that lives is taken for dead. Too large: as above."""
 
+#: When a node that answered no probe is asked again. While rings zip the way there and back may not be found, though it lives.
+#: Too small: they still do. Too large: it is missing in the leaf set for as long.
 GIVEN_UP_S: Final = 5.0
-"""When a node that answered no probe is asked again. While rings zip the way there and back may not be found, though it
-lives. Too small: they still do. Too large: it is missing in the leaf set for as long."""
 
+#: How often it is. Too small: who was asked just before a partition ended is missing until its death is forgotten. Too large:
+#: the dead whom others still mention are dialled as often.
 ASKED_AGAIN_MAX: Final = 2
-"""How often it is. Too small: who was asked just before a partition ended is missing until its death is forgotten. Too large:
-the dead whom others still mention are dialled as often."""
 
+#: Nodes of the table near the prober that an acknowledgement tells, on either side.
 NEAR_TOLD: Final = 4
-"""Nodes of the table near the prober that an acknowledgement tells, on either side."""
 
 
 class Neighbours:

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from iris_overlay.rng import Rng
 
 
+#: The largest estimate of the size of a network. Nodes choose their own ids, and whoever crowds around this one would make it
+#: believe in more nodes than a message can name.
 SIZE_MAX: Final = 1 << 32
-"""The largest estimate of the size of a network. Nodes choose their own ids, and whoever crowds around this one would make it
-believe in more nodes than a message can name."""
 
 
 class Pastry:

@@ -32,26 +32,26 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
     from iris_overlay.ring.state import Ring
 
+#: Messages that wait until their root is known. When full, the oldest is dropped (and counted).
 HELD_MAX: Final = 1024
-"""Messages that wait until their root is known. When full, the oldest is dropped (and counted)."""
 
+#: How long they wait. A join or a repair takes a few seconds at the worst; later their senders have given up.
 HELD_S_MAX: Final = 30.0
-"""How long they wait. A join or a repair takes a few seconds at the worst; later their senders have given up."""
 
+#: How often a row of the table is asked for because a message missed an entry: there may be none in the whole ring.
 ROW_ASKED_S: Final = 10.0
-"""How often a row of the table is asked for because a message missed an entry: there may be none in the whole ring."""
 
+#: Hops in a row that nothing can be given to, after which a message is held. Too small: it waits although another leaf might
+#: take it. Too large: work, when all of them are beyond a partition.
 REFUSALS_MAX: Final = 8
-"""Hops in a row that nothing can be given to, after which a message is held. Too small: it waits although another leaf might
-take it. Too large: work, when all of them are beyond a partition."""
 
+#: Leaves that a message has been at already and nothing could be given to its root from, after which it is held. Too small: a
+#: root that has few links is not reached. Too large: when the root is beyond a partition, and nobody has declared it dead yet,
+#: the message wanders among the leaves until its path is full.
 DETOURS_MAX: Final = 4
-"""Leaves that a message has been at already and nothing could be given to its root from, after which it is held. Too small: a
-root that has few links is not reached. Too large: when the root is beyond a partition, and nobody has declared it dead yet,
-the message wanders among the leaves until its path is full."""
 
+#: Attempts for a relayed message. Its receiver is probably gone, since it could not be reached directly.
 RELAY_ATTEMPTS: Final = 3
-"""Attempts for a relayed message. Its receiver is probably gone, since it could not be reached directly."""
 
 
 class Router:

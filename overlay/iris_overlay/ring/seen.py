@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
 
+#: Arrivals remembered, 10 MB at the most; the oldest is forgotten first. At 1,000 a second that is a minute.
 ARRIVALS_MAX: Final = 65536
-"""Arrivals remembered, 10 MB at the most; the oldest is forgotten first. At 1,000 a second that is a minute."""
 
+#: How long. All attempts of `PastryConfig.route_attempts` take less than half of it.
 REMEMBERED_S: Final = 60.0
-"""How long. All attempts of `PastryConfig.route_attempts` take less than half of it."""
 
 
 class Arrivals:

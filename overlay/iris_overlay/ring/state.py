@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from iris_overlay.ring.messages import RingMessage
     from iris_overlay.rng import Rng
 
+#: Open links remembered, as many as a node may have; beyond that, `leave` does not reach the oldest.
 LINKS_MAX: Final = 4096
-"""Open links remembered, as many as a node may have; beyond that, `leave` does not reach the oldest."""
 
+#: Joining nodes remembered; when full, newcomers are dropped: others will mention them.
 NEWCOMERS_MAX: Final = 64
-"""Joining nodes remembered; when full, newcomers are dropped: others will mention them."""
 
+#: How long a join takes at the most, if nothing fails.
 NEWCOMER_S: Final = 5.0
-"""How long a join takes at the most, if nothing fails."""
 
 
 class Timer(enum.IntEnum):

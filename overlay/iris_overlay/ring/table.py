@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = 1 << DIGIT_BITS
 
+#: With the leaf set below 150. A million nodes fill five rows, 75 entries; more rows than that repeat the leaf set.
 ENTRIES_MAX: Final = 128
-"""With the leaf set below 150. A million nodes fill five rows, 75 entries; more rows than that repeat the leaf set."""
 
+#: A newcomer must have at most this part of the round-trip time of the entry it replaces, so that entries do not flap.
 IMPROVEMENT: Final = 0.8
-"""A newcomer must have at most this part of the round-trip time of the entry it replaces, so that entries do not flap."""
 
 
 def common_zone_parts(a: str, b: str) -> int:
