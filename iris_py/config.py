@@ -115,7 +115,7 @@ class Config:
         """Whether this is the network of one user on one machine: per-user secret, loopback, the usual ways to find peers.
 
         Every node of such a network leaves a file among the remembered peers, so these are complete and "nobody else is here"
-        is certain (docs/design.md 5.5).
+        is certain (docs/design.md 5.6).
         """
         return self.secret is None and self.keyring is None and self.discovery and is_loopback(parse_address(self.listen)[0])
 

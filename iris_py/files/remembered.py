@@ -1,4 +1,4 @@
-"""Remembered peers: one small file per live node of this user and machine (docs/design.md 5.5).
+"""Remembered peers: one small file per live node of this user and machine (docs/design.md 5.6).
 
 A node adds its file when it listens and removes it at its end. A killed node leaves its file behind; the first who dials it is
 refused and forgets it. So the files are a hint that may be stale, but never misses a live node, and reading them is immediate,

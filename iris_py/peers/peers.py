@@ -166,14 +166,6 @@ class Peers:
         """Return every link that has not ended."""
         return list(self._links)
 
-    def close(self, id: NodeId, reason: CloseReason, now: float) -> Link | None:  # noqa: A002
-        """Close the link to a peer; returns it."""
-        peer = self._by_id.get(id)
-        if peer is None or peer.link is None:
-            return None
-        peer.link.close(reason, now)
-        return peer.link
-
     # -- in
 
     def handle_event(self, link: Link, event: LinkEvent, now: float) -> None:

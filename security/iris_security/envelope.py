@@ -30,9 +30,11 @@ EPOCH_BYTES = 4
 NONCE_BYTES = 12
 TAG_BYTES = 16
 EPOCH_MAX = (1 << 8 * EPOCH_BYTES) - 1
-#: With bodies of 1 MiB, 2^36 blocks under one key, and an attacker's advantage below 2^-56 (2^72 / 2^128): about the 2^-57 at
-#: which RFC 8446 section 5.5 draws the line for TLS 1.3. All epochs together last 142 years at a million bodies a second.
+#: Bodies under one key. All epochs together last 142 years at a million bodies a second.
 EPOCH_MESSAGES_MAX = 1 << 20
+#: Their bytes, for one body may have 64 MiB: 2^36 blocks under one key, and an attacker's advantage below 2^-56 (2^72 / 2^128),
+#: about the 2^-57 at which RFC 8446 section 5.5 draws the line for TLS 1.3. Too small: keys are derived for nothing.
+EPOCH_BODIES_BYTES_MAX = 1 << 40
 #: Senders whose windows one receiver keeps, for one group. Beyond that the one that was silent the longest is forgotten, and
 #: what it sent could be repeated here by a node that is inside the network. A sender has about 5.5 KB with two epochs:
 #: 22 MB in all.
@@ -69,7 +71,7 @@ def multicast_associated(group_id: bytes, sender: bytes) -> bytes:
 class GroupSealer:
     """Seals what one sender sends into one group. See the module for what it asks of the sender."""
 
-    __slots__ = ("_counter", "_encrypt", "_epoch", "_epoch_messages", "_keys", "_sender")
+    __slots__ = ("_bytes_left", "_counter", "_encrypt", "_epoch", "_epoch_messages", "_keys", "_sender")
 
     _counter: int
     _encrypt: Callable[[bytes, Buffer, bytes], bytes]
@@ -113,10 +115,12 @@ class GroupSealer:
             KeyExhaustedError: After the last body of the last epoch.
         """
         counter = self._counter
-        if counter == self._epoch_messages:
+        self._bytes_left -= len(body)
+        if counter == self._epoch_messages or self._bytes_left < 0:
             if self._epoch == EPOCH_MAX:
                 raise KeyExhaustedError("this sender has used all its epochs in the group: restart the node with a new id")
             self._start_epoch(self._epoch + 1)
+            self._bytes_left -= len(body)
             counter = 0
         # Before the call: whatever happens in it, a nonce is not used again.
         self._counter = counter + 1
@@ -126,6 +130,7 @@ class GroupSealer:
     def _start_epoch(self, epoch: int) -> None:
         self._epoch = epoch
         self._counter = 0
+        self._bytes_left = EPOCH_BODIES_BYTES_MAX
         self._encrypt = AESGCM(_sender_key(self._keys, self._sender, epoch)).encrypt
 
 

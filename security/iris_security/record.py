@@ -18,10 +18,10 @@ Buffer = bytes | bytearray | memoryview
 
 NONCE_BYTES = 12
 TAG_BYTES = 16
-#: With records of 32 KiB, 2 GiB or 2^27 blocks under one key: an attacker's advantage is below 2^-74 (2^54 / 2^128), and the
-#: limit of TLS 1.3 (RFC 8446 section 5.5: 2^24.5 records of 16 KiB) is a hundred times away. A rekey costs 3 us, so it could
-#: come more often; but also the key before it is gone for good, so who takes a running process reads at most these records of
-#: the past.
+#: With records of 64 KiB, 4 GiB or 2^28 blocks under one key: an attacker's advantage is below 2^-72 (2^56 / 2^128), with those
+#: of 256 KiB, the largest that are read, below 2^-68. The limit of TLS 1.3 (RFC 8446 section 5.5: 2^24.5 records of 16 KiB) is
+#: ninety times away. A rekey costs 3 us, so it could come more often; but also the key before it is gone for good, so who takes
+#: a running process reads at most these records of the past.
 REKEY_RECORDS = 1 << 16
 #: The counter 2^64 - 1 belongs to the rekey itself (section 5.1).
 COUNTER_MAX = (1 << 64) - 2

@@ -247,11 +247,6 @@ class TunnelEnd:
         return bool(self._pieces)
 
     @property
-    def is_at_end(self) -> bool:
-        """Whether everything that the peer has sent until its end was taken."""
-        return self.is_peer_ended and not self._pieces
-
-    @property
     def is_stopped(self) -> bool:
         """Whether nothing more is taken."""
         return self._is_done

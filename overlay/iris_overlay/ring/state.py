@@ -1,7 +1,7 @@
 """The state that the parts of `Pastry` share: known nodes, nodes believed dead, messages to send, and timers.
 
 It decides nothing. The parts (`Neighbours`, `Router`, `Joining`, `Merging`) read and change it, and do not know each other
-except through the calls that `Pastry` makes.
+except through the calls that `Core` makes.
 """
 
 from __future__ import annotations

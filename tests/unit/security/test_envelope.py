@@ -137,6 +137,17 @@ class TestSealer:
         assert sealer.seal(b"", b"")[0] == bytes(4) + (EPOCH_MESSAGES_MAX - 1).to_bytes(8, "big")
         assert sealer.seal(b"", b"")[0] == bytes(3) + b"\x01" + bytes(8)
 
+    def test_the_bytes_of_an_epoch_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A body may have 64 MiB, so a bound on their number says little."""
+        monkeypatch.setattr("iris_security.envelope.EPOCH_BODIES_BYTES_MAX", 10)
+        sealer, opener = GroupSealer(KEYS, ALICE), GroupOpener(KEYS)
+        epochs = []
+        for size in (6, 4, 1, 9, 1, 10):
+            nonce, sealed = sealer.seal(bytes(size), TO_ALL)
+            assert opener.open(ALICE, nonce, sealed, TO_ALL) == bytes(size)
+            epochs.append(sealer.epoch)
+        assert epochs == [0, 0, 1, 1, 2, 3]
+
     def test_the_last_epoch_ends_in_an_error(self) -> None:
         sealer = GroupSealer(KEYS, ALICE, EPOCH_MAX, epoch_messages=2)
         sealer.seal(b"", b"")

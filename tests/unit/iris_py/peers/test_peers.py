@@ -173,14 +173,13 @@ def test_a_dial_opens_a_peer_on_both_sides() -> None:
 
 def test_a_closed_link_takes_its_peer_along() -> None:
     one, other, wire = joined()
-    assert one.peers.close(LARGE, CloseReason.LEAVING, 0.0) is wire.links[0]
+    wire.links[0].close(CloseReason.LEAVING, 0.0)
     drive(wire)
     check_empty(one, other)
     for table in (one, other):
         (closed,) = (event for event in table.events if isinstance(event, PeerClosed))
         assert closed.peer.link is None
         assert closed.link in wire.links
-    assert one.peers.close(LARGE, CloseReason.LEAVING, 0.0) is None
     assert one.peers.find(LARGE) is None
 
 
