@@ -17,11 +17,11 @@ class Member:
     """A node, as others see it."""
 
     id: str
-    "Its id: 32 hexadecimal digits, new for every process."
+    """Its id: 32 hexadecimal digits, new for every process."""
     address: str
-    "The first ``host:port`` where it listens."
+    """The first ``host:port`` where it listens."""
     zone: str
-    "Where it says it is."
+    """Where it says it is."""
     failed: float = field(default=0.0, compare=False)
     """The share of this node's requests that its handler failed of late, 0 to 1, in the view of a cluster. A member that fails
     much more often than others is asked rarely, until a try shows that it answers again."""
@@ -32,23 +32,24 @@ class Statistics:
     """Counts of a node since it started."""
 
     requests: int
-    "Requests that this node made."
+    """Requests that this node made."""
     replies: int
-    "Requests that ended with a reply."
+    """Requests that ended with a reply."""
     retries: int
-    "Times that a request was given to another member."
+    """Times that a request was given to another member."""
     executed: int
-    "Requests that handlers of this node were given."
+    """Requests that handlers of this node were given."""
     rejected: Mapping[str, int]
-    "Requests that this node refused, by reason."
+    """Requests that this node refused, by reason."""
     drops: Mapping[str, int]
-    "What was dropped, by reason. Late replies are among them."
+    """What was dropped, by reason. Late replies are among them."""
     repeated: int = 0
-    "Requests that handlers of this node were not given, for they had executed them, or still do: repeated idempotent ones."
+    """Requests that handlers of this node were not given, for they had executed them, or still do: repeated idempotent ones."""
     failed: int = 0
-    "Requests of this node that ended because a handler had failed."
+    """Requests of this node that ended because a handler had failed."""
     hedged: int = 0
-    "Times that an idempotent request of this node was given to a second member, for the first was slower than nearly all are."
+    """Times that an idempotent request of this node was given to a second member, for the first was slower than nearly all
+    are."""
 
 
 class Members(Collection[Member]):

@@ -39,9 +39,9 @@ class SurveyReply:
     """The reply of one member to a survey."""
 
     payload: bytes
-    "The reply."
+    """The reply."""
     member: Member
-    "Who sent it."
+    """Who sent it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class SurveyFailure:
     """A member whose handler raised."""
 
     member: Member
-    "Whose handler it was."
+    """Whose handler it was."""
     type: str
-    "The name of the exception's class there."
+    """The name of the exception's class there."""
     text: str
-    "The exception's text there."
+    """The exception's text there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -64,21 +64,22 @@ class Answers(Sequence[SurveyReply]):
     """
 
     replies: tuple[SurveyReply, ...]
-    "The replies."
+    """The replies."""
     expected: int
-    "How many members were asked."
+    """How many members were asked."""
     missing_count: int
-    "How many of them have not answered, or not for all of their handlers."
+    """How many of them have not answered, or not for all of their handlers."""
     missing: tuple[Member, ...]
-    "Who these are. Empty for a cluster of more than 32 members: a node knows how many they are, and not all of them by name."
+    """Who these are. Empty for a cluster of more than 32 members: a node knows how many they are, and not all of them by
+    name."""
     failed: tuple[SurveyFailure, ...]
-    "Members whose handler raised."
+    """Members whose handler raised."""
     rejected: tuple[Member, ...]
-    "Members that were full, or came to it too late: surely not executed."
+    """Members that were full, or came to it too late: surely not executed."""
     declined: tuple[Member, ...]
-    "Members whose handler returned None: they have nothing to say."
+    """Members whose handler returned None: they have nothing to say."""
     dropped: int
-    "Replies that came and were not kept, for those that wait hold too much memory."
+    """Replies that came and were not kept, for those that wait hold too much memory."""
 
     @property
     def is_complete(self) -> bool:

@@ -35,13 +35,13 @@ class Exposure(enum.Enum):
     """The rights of the other users of a machine to a file."""
 
     NONE = enum.auto()
-    "At most its group can read it, as a service manager provides files."
+    """At most its group can read it, as a service manager provides files."""
     MOUNTED = enum.auto()
-    "Others can read it, it belongs to another user, and its file system cannot be written: it is as somebody mounted it."
+    """Others can read it, it belongs to another user, and its file system cannot be written: it is as somebody mounted it."""
     READABLE = enum.auto()
-    "Others can read it, and its owner could change that."
+    """Others can read it, and its owner could change that."""
     WRITABLE = enum.auto()
-    "Its group or others can change it."
+    """Its group or others can change it."""
 
 
 def parse_secret(value: object, origin: str) -> Secret:

@@ -14,7 +14,7 @@ class CloseReason(enum.IntEnum):
     DUPLICATE = 1
     LEAVING = 2
     IDLE = 3
-    "Nothing uses the link: what comes after the last answer is not executed, and may be asked again."
+    """Nothing uses the link: what comes after the last answer is not executed, and may be asked again."""
 
 
 @dataclass(slots=True)
@@ -22,9 +22,9 @@ class PeerIdentified:
     """The peer is authentic. The owner now calls :meth:`Link.confirm` or :meth:`Link.close`."""
 
     hello: bytes
-    "What the peer says of itself, encoded by its node."
+    """What the peer says of itself, encoded by its node."""
     replaces: bytes
-    "The id of the last open link that the initiator lost to us, or ``NO_LINK``."
+    """The id of the last open link that the initiator lost to us, or ``NO_LINK``."""
 
 
 @dataclass(slots=True)
@@ -47,17 +47,17 @@ class LinkClosed:
     """The link has ended; the owner closes the connection. The last event of a link."""
 
     clean: bool
-    "Whether both sides said CLOSE, so that everything sent before has arrived."
+    """Whether both sides said CLOSE, so that everything sent before has arrived."""
     reason: str
-    "Why, for people."
+    """Why, for people."""
     refused: bool = False
-    "Whether the other side was there but could not be authenticated."
+    """Whether the other side was there but could not be authenticated."""
     duplicate: bool = False
-    "Whether the peer closed it because there is another link between the two nodes."
+    """Whether the peer closed it because there is another link between the two nodes."""
     broken: bool = False
-    "Whether the connection ended, and neither side had said CLOSE."
+    """Whether the connection ended, and neither side had said CLOSE."""
     released: bool = False
-    "Whether the peer closed it as idle: what it has not answered was surely not executed."
+    """Whether the peer closed it as idle: what it has not answered was surely not executed."""
 
 
 LinkEvent: TypeAlias = PeerIdentified | LinkOpened | LinkDrained | LinkVerified | LinkClosed

@@ -22,7 +22,7 @@ class DialRefused:
     address: str
     reason: str
     is_end: bool = False
-    "Whether the connection merely ended, which a node that is killed does as well."
+    """Whether the connection merely ended, which a node that is killed does as well."""
 
 
 @dataclass(slots=True)

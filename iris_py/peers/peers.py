@@ -54,9 +54,9 @@ class PeerClosed:
     reason: str
     link: Link
     clean: bool
-    "Whether both sides had said that it ends."
+    """Whether both sides had said that it ends."""
     released: bool
-    "Whether the peer closed it as idle: what it has not answered was surely not executed."
+    """Whether the peer closed it as idle: what it has not answered was surely not executed."""
 
 
 @dataclass(slots=True)
@@ -81,9 +81,9 @@ class DialFailed:
     address: str
     reason: str
     refused: bool
-    "Whether somebody was there but could not be authenticated."
+    """Whether somebody was there but could not be authenticated."""
     broken: bool
-    "Whether the connection ended before anybody had confirmed it."
+    """Whether the connection ended before anybody had confirmed it."""
 
 
 PeersEvent: TypeAlias = PeerOpened | PeerClosed | PeerDrained | DialSucceeded | DialFailed

@@ -27,18 +27,18 @@ class Waiting:
 
     held_at: float
     packet: int
-    "UNICAST for a message that is to be sealed, MULTICAST for one that is, CONTROL for one of the overlay."
+    """UNICAST for a message that is to be sealed, MULTICAST for one that is, CONTROL for one of the overlay."""
     group: Any
-    "The group that it is sent under, which is opaque here; None for the overlay's."
+    """The group that it is sent under, which is opaque here; None for the overlay's."""
     kind: int = 0
     id: int = 0
     argument: int = 0
     payload: bytes = b""
-    "Of a message; or the sealed body, or the overlay's message."
+    """Of a message; or the sealed body, or the overlay's message."""
     nonce: bytes = b""
-    "Of a sealed body."
+    """Of a sealed body."""
     headers: Headers = NO_HEADERS
-    "Of a message."
+    """Of a message."""
 
     @property
     def size(self) -> int:

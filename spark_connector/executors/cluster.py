@@ -76,15 +76,15 @@ class Executor:
     """An executor with an agent."""
 
     id: str
-    "What Spark calls it; ``driver`` in local mode."
+    """What Spark calls it; ``driver`` in local mode."""
     host: str
-    "The name of its machine."
+    """The name of its machine."""
     pid: int
-    "The process of the agent, there."
+    """The process of the agent, there."""
     node: str
-    "The id of the agent's node: that of the ``member`` of a reply to a survey, and of the ``source`` of what it sends."
+    """The id of the agent's node: that of the ``member`` of a reply to a survey, and of the ``source`` of what it sends."""
     generation: int
-    "Which handler it runs: 1 for the first, one more with each ``update()``."
+    """Which handler it runs: 1 for the first, one more with each ``update()``."""
 
 
 @dataclass
@@ -94,9 +94,9 @@ class _Entry:
     executor: Executor
     view: iris.Members
     next_s: float = 0.0
-    "When to give it the handler of today again, if it has not taken it."
+    """When to give it the handler of today again, if it has not taken it."""
     delay_s: float = RETRY_S
-    "How long to wait after that."
+    """How long to wait after that."""
 
 
 class ExecutorCluster:

@@ -68,19 +68,19 @@ class Order:
     """An order to serve a cluster."""
 
     name: str
-    "The cluster."
+    """The cluster."""
     instance: str
-    "Which :class:`ExecutorCluster` this is, among those of that name."
+    """Which :class:`ExecutorCluster` this is, among those of that name."""
     network: Network
-    "Where."
+    """Where."""
     generation: int
-    "Of the handler: the higher, the newer."
+    """Of the handler: the higher, the newer."""
     blob: bytes = field(repr=False)
-    "The handler, pickled."
+    """The handler, pickled."""
     options: Mapping[str, Any]
-    "Further arguments of ``Node.join()``."
+    """Further arguments of ``Node.join()``."""
     before: tuple[int, bytes] | None = field(default=None, repr=False)
-    "Generation and pickle of the handler that runs where this one cannot be loaded; None for the first."
+    """Generation and pickle of the handler that runs where this one cannot be loaded; None for the first."""
 
 
 def own_name(name: str, executor: str) -> str:

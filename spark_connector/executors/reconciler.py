@@ -82,13 +82,13 @@ class Attempt:
     """The attempts to start the agent of an executor that is no member."""
 
     is_under_way: bool = False
-    "Whether it is in a job, or its agent is being greeted."
+    """Whether it is in a job, or its agent is being greeted."""
     next_s: float = 0.0
-    "When to try again."
+    """When to try again."""
     delay_s: float = RETRY_S
-    "How long to wait after that."
+    """How long to wait after that."""
     reason: str = "its agent is being started"
-    "Why it is no member."
+    """Why it is no member."""
 
 
 class Reconciler:

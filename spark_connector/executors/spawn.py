@@ -78,11 +78,11 @@ class ExecutorProcess:
     """The process of an executor: a Java virtual machine."""
 
     id: str
-    "Of the executor, as Spark calls it; ``driver`` in local mode."
+    """Of the executor, as Spark calls it; ``driver`` in local mode."""
     pid: int
-    "Of the process."
+    """Of the process."""
     started: int
-    "When it started, as the kernel counts: a pid alone may be another process tomorrow."
+    """When it started, as the kernel counts: a pid alone may be another process tomorrow."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,11 @@ class Launch:
     """The order to start, which an agent reads from a pipe; or finds out, if it was started ahead."""
 
     directory: Path
-    "Its directory."
+    """Its directory."""
     executor: ExecutorProcess
-    "Whose agent it is."
+    """Whose agent it is."""
     token: bytes | None
-    "Of the application: who knows it may give orders. None until a task adopts an agent that was started ahead."
+    """Of the application: who knows it may give orders. None until a task adopts an agent that was started ahead."""
 
     def __repr__(self) -> str:
         return f"<Launch of the agent of {self.executor}>"  # without the token

@@ -31,7 +31,7 @@ class Waiter(Protocol):
     """A request that may wait for a place."""
 
     room: Room | None
-    "Where it waits; None if it does not."
+    """Where it waits; None if it does not."""
 
 
 AnyWaiter = TypeVar("AnyWaiter", bound=Waiter)

@@ -62,11 +62,11 @@ class Failure:
     """Why a tunnel broke."""
 
     reason: str
-    "For people."
+    """For people."""
     type: str = ""
-    "The class of the exception that the other side's application ended with; empty if it was not that."
+    """The class of the exception that the other side's application ended with; empty if it was not that."""
     text: str = ""
-    "The text of that exception."
+    """The text of that exception."""
 
 
 class Way:
