@@ -462,7 +462,7 @@ class NodeCore:
 
     def flush(self, now: float) -> None:
         """Turn everything that the patterns want to send into packets on links."""
-        outbound, receivers = self._outbound, self._inbound.receivers
+        outbound = self._outbound
         while True:
             outgoing = self.requester.messages_to_send()
             outgoing += self.service.messages_to_send()
@@ -471,8 +471,8 @@ class NodeCore:
             if self.tunnels.is_used and self.tunnels.has_news:
                 outgoing += self._fill_tunnels(now)
             local = outbound.gather_all(outgoing, now)
-            for group, peer, kind, request_id, argument, payload, headers in local:
-                receivers[kind](group, peer, request_id, argument, payload, now, headers)
+            for message in local:
+                self._inbound.receive_local(message, now)
             if local or (outgoing and (self.surveyor.has_news or (self.tunnels.is_used and self.tunnels.has_news))):
                 continue
             outbound.seal(now)

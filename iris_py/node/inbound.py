@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.link.lanes import CONTROL, MULTICAST, TUNNEL, UNICAST
-from iris_py.patterns.request.standing import Standing, StandingRequests
+from iris_py.patterns.request.standing import StandingRequests
+from iris_py.peers.incoming import Incoming
 from iris_py.wire import packets
 from iris_py.wire.cast_pieces import CastAssembler
 from iris_py.wire.headers import NO_HEADERS, decode_headers
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from iris_py.patterns.topic.pubsub import PubSub
     from iris_py.patterns.tunnel.table import Tunnels
     from iris_py.peers.group import Group
+    from iris_py.peers.outgoing import Outgoing
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
 
 _TUNNEL = bytes((TUNNEL,))
 
-#: Takes a message: (group, peer, id, argument, payload, now, headers).
-Receiver: TypeAlias = "Callable[[Group, Peer, int, int, bytes, float, Headers], None]"
+#: Takes a message, and the time.
+Receiver: TypeAlias = "Callable[[Incoming, float], None]"
 
 
 class Inbound:
@@ -46,7 +47,7 @@ class Inbound:
         count_drop: Counts what is dropped, by reason.
 
     Attributes:
-        receivers: What to call with a message of each kind: (group, peer, id, argument, payload, now, headers).
+        receivers: What to call with a message of each kind.
     """
 
     def __init__(
@@ -78,10 +79,10 @@ class Inbound:
         self.receivers[packets.CANCEL] = self._receive_cancel
         self.receivers[packets.BROADCAST] = self._receive_broadcast
         self.receivers[packets.SURVEY] = self._receive_survey
-        self.receivers[packets.DECLINE] = self._receive_decline
+        self.receivers[packets.DECLINE] = self._receive_answer
         self.receivers[packets.PAUSE] = self._receive_pause
         self.receivers[packets.RESUME] = self._receive_resume
-        self.receivers[packets.TUNNEL_OPEN] = tunnels.receive_open
+        self.receivers[packets.TUNNEL_OPEN] = self._receive_tunnel_open
         self.receivers[packets.TUNNEL_ACCEPT] = self._receive_tunnel_accept
         # The peer takes back what it sent on a link that this side closes as idle.
         self._receivers_released = list(self.receivers)
@@ -94,7 +95,7 @@ class Inbound:
         self._unsure_link: Link | None = None  # the one that something comes from
         self._receivers_unsure = list(self.receivers)
         for kind in (packets.REQUEST, packets.REQUEST_ONCE, packets.SURVEY):  # a tunnel begins with an answer of the caller
-            self._receivers_unsure[kind] = partial(self._let_stand, kind)
+            self._receivers_unsure[kind] = self._let_stand
         self._receivers_unsure[packets.CANCEL] = self._cancel_standing
         # Only broadcasts and surveys are for everybody.
         self._receivers_cast: list[Receiver] = [self._receive_unknown] * packets.KINDS
@@ -137,9 +138,9 @@ class Inbound:
 
     def link_verified(self, link: Link, now: float) -> None:
         """The peer still waits: begin what stood, with the time that is left now."""
-        for kind, group, peer, message_id, argument, payload, headers, arrived_at in self._standing.take(link):
-            time_left_ms = max(0, argument - int((now - arrived_at) * 1000))
-            self.receivers[kind](group, peer, message_id, time_left_ms, payload, now, headers)
+        for message, arrived_at in self._standing.take(link):
+            message.argument = max(0, message.argument - int((now - arrived_at) * 1000))  # the time that is left
+            self.receivers[message.kind](message, now)
 
     def link_closed(self, link: Link) -> None:
         """A link has ended: nobody waits for what stood."""
@@ -231,7 +232,7 @@ class Inbound:
                 if replies:
                     self._requester.receive_replies(peer, replies, now)
                     replies = []
-                receivers[kind](group, peer, message_id, argument, body[start:offset], now, headers)
+                receivers[kind](Incoming(group, peer, kind, message_id, argument, body[start:offset], headers), now)
             else:
                 self._count_drop("unknown_kind")
         if requests:
@@ -262,115 +263,93 @@ class Inbound:
 
     # -- messages
 
-    def _receive_request(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
-    ) -> None:
-        self._service.receive_request(group, peer, message_id, argument, payload, now, headers)
+    def receive_local(self, outgoing: Outgoing, now: float) -> None:
+        """Take a message that this node sends to itself."""
+        self.receivers[outgoing[2]](Incoming(*outgoing), now)
 
-    def _receive_request_once(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
-    ) -> None:
+    def _receive_request(self, message: Incoming, now: float) -> None:
+        self._service.receive_request(
+            message.group, message.peer, message.id, message.argument, message.payload, now, message.headers
+        )
+
+    def _receive_request_once(self, message: Incoming, now: float) -> None:
+        payload = message.payload
         if len(payload) < packets.IDENTITY_BYTES:
             self._count_drop("malformed")
             return
         identity, payload = payload[: packets.IDENTITY_BYTES], payload[packets.IDENTITY_BYTES :]
-        self._service.receive_request_once(group, peer, message_id, argument, identity, payload, now, headers)
+        self._service.receive_request_once(
+            message.group, message.peer, message.id, message.argument, identity, payload, now, message.headers
+        )
 
-    def _let_stand(
-        self,
-        kind: int,
-        group: Group,
-        peer: Peer,
-        message_id: int,
-        argument: int,
-        payload: bytes,
-        now: float,
-        headers: Headers,
-    ) -> None:
+    def _let_stand(self, message: Incoming, now: float) -> None:
         assert self._unsure_link is not None
-        self._standing.add(self._unsure_link, Standing(kind, group, peer, message_id, argument, payload, headers, now))
+        self._standing.add(self._unsure_link, message, now)
 
-    def _cancel_standing(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
-    ) -> None:
+    def _cancel_standing(self, message: Incoming, now: float) -> None:
         assert self._unsure_link is not None
-        if not self._standing.cancel(self._unsure_link, message_id):
-            self._receive_cancel(group, peer, message_id, argument, payload, now, headers)
+        if not self._standing.cancel(self._unsure_link, message.id):
+            self._receive_cancel(message, now)
 
-    def _refuse_request(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
-    ) -> None:
+    def _refuse_request(self, message: Incoming, now: float) -> None:
         self._count_drop("request_on_idle_link")
 
-    def _receive_reply(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
-    ) -> None:
-        if message_id >= packets.SURVEY_IDS:
-            self._surveyor.receive_answer(group, peer, packets.REPLY, message_id, argument, payload)
+    def _receive_reply(self, message: Incoming, now: float) -> None:
+        if message.is_of_survey:
+            self._receive_answer(message, now)
         else:
-            self._requester.receive_reply(peer, message_id, payload, now)
+            self._requester.receive_reply(message.peer, message.id, message.payload, now)
 
-    def _receive_failure(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
-    ) -> None:
-        if message_id >= packets.SURVEY_IDS:
-            self._surveyor.receive_answer(group, peer, packets.FAILURE, message_id, argument, payload)
+    def _receive_failure(self, message: Incoming, now: float) -> None:
+        if message.is_of_survey:
+            self._receive_answer(message, now)
         else:
-            self._requester.receive_failure(peer, message_id, payload, now)
+            self._requester.receive_failure(message.peer, message.id, message.payload, now)
 
-    def _receive_rejection(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
-    ) -> None:
-        if message_id >= packets.SURVEY_IDS:
-            self._surveyor.receive_answer(group, peer, packets.REJECTION, message_id, argument, payload)
+    def _receive_rejection(self, message: Incoming, now: float) -> None:
+        if message.is_of_survey:
+            self._receive_answer(message, now)
         else:
-            self._requester.receive_rejection(peer, message_id, argument, now)
+            self._requester.receive_rejection(message.peer, message.id, message.argument, now)
 
-    def _receive_survey(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
-    ) -> None:
-        self._service.receive_survey(group, peer, message_id, argument, payload, now, headers)
+    def _receive_answer(self, message: Incoming, now: float) -> None:
+        """Take an answer to a survey: a reply, a failure, a rejection, or that a handler declines."""
+        self._surveyor.receive_answer(message.group, message.peer, message.kind, message.id, message.argument, message.payload)
 
-    def _receive_decline(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
-    ) -> None:
-        self._surveyor.receive_answer(group, peer, packets.DECLINE, message_id, argument, payload)
+    def _receive_survey(self, message: Incoming, now: float) -> None:
+        self._service.receive_survey(
+            message.group, message.peer, message.id, message.argument, message.payload, now, message.headers
+        )
 
-    def _receive_cancel(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
-    ) -> None:
-        if not self._tunnels.receive_cancel(peer, message_id):
-            self._service.receive_cancel(peer, message_id)
+    def _receive_cancel(self, message: Incoming, now: float) -> None:
+        if not self._tunnels.receive_cancel(message.peer, message.id):
+            self._service.receive_cancel(message.peer, message.id)
 
-    def _receive_broadcast(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
-    ) -> None:
+    def _receive_broadcast(self, message: Incoming, now: float) -> None:
+        group, peer = message.group, message.peer
         if not self._service.serves(group):
             self._count_drop("broadcast_to_no_member")
-        elif group.is_late(peer.id, message_id):
+        elif group.is_late(peer.id, message.id):
             self._count_drop("late_broadcast")
         else:
-            self._service.receive_broadcast(group, peer, message_id, payload, headers)
+            self._service.receive_broadcast(group, peer, message.id, message.payload, message.headers)
 
-    def _receive_pause(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
-    ) -> None:
-        if group.is_topic:
-            self._pubsub.publisher.receive_pause(group, peer, now)
+    def _receive_pause(self, message: Incoming, now: float) -> None:
+        if message.group.is_topic:
+            self._pubsub.publisher.receive_pause(message.group, message.peer, now)
         else:
             self._count_drop("unknown_kind")
 
-    def _receive_resume(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
-    ) -> None:
-        self._pubsub.publisher.receive_resume(group, peer)
+    def _receive_resume(self, message: Incoming, now: float) -> None:
+        self._pubsub.publisher.receive_resume(message.group, message.peer)
 
-    def _receive_tunnel_accept(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
-    ) -> None:
-        self._tunnels.receive_accept(group, peer, message_id, payload, now)
+    def _receive_tunnel_open(self, message: Incoming, now: float) -> None:
+        self._tunnels.receive_open(
+            message.group, message.peer, message.id, message.argument, message.payload, now, message.headers
+        )
 
-    def _receive_unknown(
-        self, group: Group, peer: Peer, message_id: int, argument: int, payload: bytes, now: float, headers: Headers
-    ) -> None:
+    def _receive_tunnel_accept(self, message: Incoming, now: float) -> None:
+        self._tunnels.receive_accept(message.group, message.peer, message.id, message.payload, now)
+
+    def _receive_unknown(self, message: Incoming, now: float) -> None:
         self._count_drop("unknown_kind")

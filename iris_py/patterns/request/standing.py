@@ -8,13 +8,11 @@ comes behind it on the link, as its cancellation does, is heard meanwhile.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from iris_py.link.link import Link
-    from iris_py.peers.group import Group
-    from iris_py.peers.peer import Peer
-    from iris_py.wire.headers import Headers
+    from iris_py.peers.incoming import Incoming
 
 #: Payload that stands, of all peers together. Beyond it the requests of the peer are begun all the same: it sends for longer
 #: than anybody who had given up could. As much as the buffers of a few links hold.
@@ -23,24 +21,11 @@ STANDING_BYTES_MAX = 64 * 1024 * 1024
 REQUEST_BYTES = 256
 
 
-class Standing(NamedTuple):
-    """A message that stands: what receivers of messages take, its kind, and when it was read (seconds)."""
-
-    kind: int
-    group: Group
-    peer: Peer
-    id: int
-    argument: int
-    payload: bytes
-    headers: Headers
-    arrived_at: float
-
-
 class StandingRequests:
     """The requests that may be stale, by link."""
 
     def __init__(self) -> None:
-        self._by_link: dict[Link, dict[int, Standing]] = {}
+        self._by_link: dict[Link, dict[int, tuple[Incoming, float]]] = {}
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -51,21 +36,21 @@ class StandingRequests:
         """Whether there is no room for more."""
         return self._bytes >= STANDING_BYTES_MAX
 
-    def add(self, link: Link, message: Standing) -> None:
-        """Let a message stand."""
-        self._by_link.setdefault(link, {})[message.id] = message
+    def add(self, link: Link, message: Incoming, now: float) -> None:
+        """Let a message stand that was read now."""
+        self._by_link.setdefault(link, {})[message.id] = (message, now)
         self._bytes += REQUEST_BYTES + len(message.payload)
 
     def cancel(self, link: Link, message_id: int) -> bool:
         """The caller gave up; returns whether the message stood, and is forgotten now."""
-        message = self._by_link.get(link, {}).pop(message_id, None)
-        if message is None:
+        found = self._by_link.get(link, {}).pop(message_id, None)
+        if found is None:
             return False
-        self._bytes -= REQUEST_BYTES + len(message.payload)
+        self._bytes -= REQUEST_BYTES + len(found[0].payload)
         return True
 
-    def take(self, link: Link) -> list[Standing]:
-        """Take what stands of a link, in order."""
+    def take(self, link: Link) -> list[tuple[Incoming, float]]:
+        """Take what stands of a link, in order: the messages, and when each was read (seconds)."""
         messages = list(self._by_link.pop(link, {}).values())
-        self._bytes -= sum(REQUEST_BYTES + len(message.payload) for message in messages)
+        self._bytes -= sum(REQUEST_BYTES + len(message.payload) for message, _arrived_at in messages)
         return messages
