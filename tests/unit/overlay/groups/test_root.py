@@ -11,6 +11,7 @@ from iris_overlay.groups.directory import Directory, Outcome, next_epoch
 from iris_overlay.groups.followers import ATTEMPTS_MAX, FollowerKind
 from iris_overlay.groups.io import Outbox
 from iris_overlay.groups.messages import (
+    COPY_MEMBERS_MAX,
     VIEW_MAX,
     WATCHERS_MAX,
     Accused,
@@ -337,3 +338,165 @@ def test_accused_nodes_are_told_again_while_their_tombstones_are_young(since: fl
     group.root.repeat_accusations(since)
     told = [(target, type(message)) for target, message in group.outbox.posts]
     assert told == ([(info(0).id, Accused)] if is_told else [])
+
+
+def test_nothing_that_expires_is_no_news() -> None:
+    group = Group(members=1)
+    group.watch()
+    group.root.set_copies([THIRD])
+    group.settle()
+    group.root.expire(50.0)
+    assert group.sent() == []
+
+
+def test_a_member_that_describes_itself_anew_is_described_to_those_who_have_it() -> None:
+    group = Group(4 * VIEW_MAX)
+    for number in range(2):
+        group.watch(info(1000 + number))
+    group.settle()
+    samples = {node: set(watcher.sample or ()) for node, watcher in group.root.followers.members[WATCHER].items()}
+    first, second = info(1000).id, info(1001).id
+    member = next(number for number in range(4 * VIEW_MAX) if info(number).id in samples[first] - samples[second])
+    group.register(member, b"other", stamp=2)
+    views = [(to, message) for to, message in group.sent() if isinstance(message, View | Change)]
+    assert [to for to, _message in views] == [first]
+    (view,) = [message for _to, message in views]
+    assert isinstance(view, View)
+    assert [record.attributes for record in view.members if record.info.id == info(member).id] == [b"other"]
+
+
+def test_an_inner_node_that_registers_anew_is_told_its_children_again() -> None:
+    """Its process may have begun again, and know none."""
+    group = Group()
+    for number in range(VIEW_MAX + 2):
+        group.register(number)
+    group.settle()
+    (inner,) = group.root.tree.inner_nodes()
+    number = next(number for number in range(VIEW_MAX + 2) if info(number).id == inner)
+    group.register(number, b"other", stamp=2)
+    assert [to for to, message in group.sent() if isinstance(message, Children)] == [inner]
+    child = next(number for number in range(VIEW_MAX + 2) if info(number).id in group.root.tree.children(inner))
+    group.settle()
+    group.register(child, b"other", stamp=2)
+    assert [to for to, message in group.sent() if isinstance(message, Children)] == [inner], "it may have given the child up"
+
+
+def test_who_takes_the_place_of_a_lost_inner_node_gets_the_latest_casts_again() -> None:
+    group = Group()
+    for number in range(VIEW_MAX + 6):
+        group.register(number)
+    group.settle()
+    group.root.cast(OTHER, cast(7, b"payload"), 1.0, 0.5)
+    group.root.release_casts(1.0, 5.0)
+    group.sent()
+    (inner,) = group.root.tree.inner_nodes()
+    children = set(group.root.tree.children(inner))
+    group.root.remove(inner, 1, 100.0)
+    group.settle()
+    group.root.release_casts(1.1, 5.0)
+    replays = [(to, message.sequence) for to, message in group.sent() if isinstance(message, CastDown) and message.is_replay]
+    assert len(replays) == 1
+    assert replays[0][0] in children
+    assert replays[0][1] == 7
+    group.root.release_casts(1.2, 5.0)
+    assert group.sent() == [], "once"
+
+
+def test_an_inner_node_that_has_no_children_left_is_told_so_and_followed_no_longer() -> None:
+    group = Group()
+    for number in range(VIEW_MAX + 2):
+        group.register(number)
+    group.settle()
+    (inner,) = group.root.tree.inner_nodes()
+    for node in list(group.root.tree.children(inner)):
+        group.root.remove(node, 1, 100.0)
+    (children,) = [message for to, message in group.sent() if to == inner and isinstance(message, Children)]
+    assert children.children == []
+    assert group.root.acknowledge(PARENT, inner, children.version)
+    assert inner not in group.root.followers.members[PARENT]
+
+
+def test_a_group_that_outgrows_one_view_is_told_to_be_larger_at_once() -> None:
+    group = Group(VIEW_MAX)
+    group.watch()
+    group.settle()
+    group.register(VIEW_MAX)
+    view = group.told()
+    assert isinstance(view, View)
+    assert (view.size, len(view.members)) == (VIEW_MAX + 1, VIEW_MAX)
+
+
+def test_the_sample_of_a_watcher_that_leaves_counts_no_more() -> None:
+    group = Group(2 * VIEW_MAX)
+    for number in range(4):
+        group.watch(info(1000 + number))
+    group.settle()
+    dealer = group.root._dealer
+    assert dealer is not None
+    assert {dealer.uses(info(number).id) for number in range(2 * VIEW_MAX)} == {2}
+    for number in range(4):
+        group.root.remove_watcher(info(1000 + number).id)
+    assert {dealer.uses(info(number).id) for number in range(2 * VIEW_MAX)} == {0}
+
+
+def test_members_that_came_late_get_into_samples_when_watches_are_renewed() -> None:
+    group = Group(VIEW_MAX + 1)
+    watchers = [info(1000 + number) for number in range(8)]
+    for watcher in watchers:
+        group.watch(watcher)
+    group.settle()
+    for number in range(VIEW_MAX + 1, 2 * VIEW_MAX):
+        group.register(number)
+    group.settle()
+    dealer = group.root._dealer
+    assert dealer is not None
+    assert dealer.uses(info(2 * VIEW_MAX - 1).id) == 0
+    for _ in range(20):
+        for watcher in watchers:
+            told = group.root.followers.members[WATCHER][watcher.id].told
+            group.watch(watcher, version=told)
+        group.settle()
+    uses = [dealer.uses(info(number).id) for number in range(2 * VIEW_MAX)]
+    assert sum(uses) == 8 * VIEW_MAX
+    assert max(uses) - min(uses) <= 1
+    for watcher in watchers:
+        sample = group.root.followers.members[WATCHER][watcher.id].sample
+        assert sample is not None
+        assert len(sample) == VIEW_MAX
+
+
+def test_a_watcher_that_has_nothing_is_told_everything_and_one_that_is_up_to_date_only_that() -> None:
+    group = Group(members=1)
+    group.watch()
+    group.settle()
+    told = group.root.followers.members[WATCHER][OTHER.id].told
+    group.watch(version=told)
+    assert isinstance(group.told(), Change)
+    group.root.acknowledge(WATCHER, OTHER.id, group.root.directory.version)
+    group.watch(version=0)
+    assert isinstance(group.told(), View)
+
+
+def test_a_new_epoch_is_told_to_inner_nodes_as_if_they_knew_nothing() -> None:
+    group = Group()
+    for number in range(VIEW_MAX + 2):
+        group.register(number)
+    group.settle()
+    (inner,) = group.root.tree.inner_nodes()
+    group.root.begin_epoch()
+    assert group.root.followers.members[PARENT][inner].told == -1
+    assert [to for to, message in group.sent() if isinstance(message, Children)] == [inner]
+
+
+@pytest.mark.parametrize(("changes", "messages"), [(COPY_MEMBERS_MAX, 1), (COPY_MEMBERS_MAX + 1, 2)])
+def test_a_copy_gets_as_many_changes_in_one_message_as_that_holds_and_else_everything(changes: int, messages: int) -> None:
+    group = Group()
+    group.root.set_copies([THIRD])
+    group.settle()
+    before = group.root.directory.version
+    for number in range(changes):
+        group.register(number)
+    copies = [message for to, message in group.sent() if to == THIRD.id and isinstance(message, Copy)]
+    assert len(copies) == messages
+    assert [copy.base for copy in copies] == ([before] if messages == 1 else [0, 0])
+    assert (copies[0].is_first, copies[-1].is_last) == (True, True)
