@@ -1,0 +1,295 @@
+"""One name, as a node keeps it: its view, its numbers, and its sealers."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from iris_overlay.events import GroupMember
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
+from iris_py.peers.group import (
+    BODY_BYTES,
+    CAST_EPOCHS,
+    CAST_LINGER_S,
+    DIRECT_MEMBERS_MAX,
+    PLACEMENTS_MAX,
+    RUN_BYTES,
+    SENDERS_MAX,
+    Group,
+)
+from iris_py.peers.keyed import slot_of
+from iris_py.peers.member import WEIGHT_MAX, WEIGHT_MIN, membership_attributes
+from iris_py.peers.peer import Peer
+from iris_py.wire import packets
+from iris_security import AuthenticationError, Keyring, ReplayError, Secret
+
+if TYPE_CHECKING:
+    from iris_py.peers.member import Member
+
+KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")
+LOCAL = NodeId(bytes(15) + b"\xff")
+
+
+def node(number: int) -> NodeId:
+    return NodeId(number.to_bytes(16, "big"))
+
+
+def zones(levels: list[list[Member]]) -> list[list[str]]:
+    return [[member.peer.info.zone for member in level] for level in levels]
+
+
+def make(local: NodeId = LOCAL, epoch: int = 1) -> Group:
+    return Group("cluster", KEYS, local, epoch)
+
+
+class View:
+    """A group, and the nodes that take part in it."""
+
+    def __init__(self) -> None:
+        self.group = make()
+        self.members: dict[NodeId, GroupMember] = {}
+        self.peers: dict[NodeId, Peer] = {}
+
+    def add(self, number: int, zone: str = "", weight: float = 1.0, attributes: bytes | None = None) -> None:
+        info = NodeInfo(node(number), (), zone)
+        if attributes is None:
+            attributes = membership_attributes(KEYS, info.id, weight)
+        self.members[info.id] = GroupMember(info, attributes)
+
+    def take(self) -> tuple[list[Member], int]:
+        def peer_of(info: NodeInfo) -> Peer:
+            return self.peers.setdefault(info.id, Peer(info, None))
+
+        return self.group.take_view(self.members, peer_of, "eu/a")
+
+    def shown(self) -> list[int]:
+        return [int.from_bytes(member.peer.id, "big") for member in self.group.members or ()]
+
+
+def test_those_who_prove_nothing_are_left_out() -> None:
+    view = View()
+    view.add(1)
+    view.add(2, attributes=b"x" * 16)
+    view.add(3, attributes=membership_attributes(KEYS, node(1), 1.0))  # the proof of somebody else
+    assert view.take() == ([], 2)
+    assert view.shown() == [1]
+
+
+def test_a_member_that_is_still_there_stays_the_same_object_and_one_that_is_gone_is_returned() -> None:
+    view = View()
+    view.add(1)
+    view.add(2)
+    view.take()
+    assert view.group.members is not None
+    first, second = view.group.members
+    first.in_flight = 7
+    del view.members[node(2)]
+    view.add(3)
+    assert view.take() == ([second], 0)
+    assert view.shown() == [1, 3]
+    assert view.group.members is not None
+    assert view.group.members[0] is first
+
+
+def test_members_with_twice_the_weight_cost_half_as_much() -> None:
+    view = View()
+    for number, weight in ((1, 1.0), (2, 2.0), (3, 3.0)):
+        view.add(number, weight=weight)
+    view.take()
+    assert [member.cost for member in view.group.members or ()] == [2.0, 1.0, pytest.approx(2 / 3)]
+    view.add(1, weight=3.0)  # it has changed its mind
+    view.take()
+    assert view.group.members is not None
+    assert view.group.members[0].cost == pytest.approx(8 / 9)
+
+
+@pytest.mark.parametrize(("weight", "taken"), [(0.0, WEIGHT_MIN), (600.0, WEIGHT_MAX)])
+def test_weights_out_of_bounds_count_as_the_nearest(weight: float, taken: float) -> None:
+    view = View()
+    view.add(1)
+    view.add(2, weight=weight)
+    view.take()
+    costs = [member.cost for member in view.group.members or ()]
+    assert costs[0] / costs[1] == pytest.approx(taken)
+
+
+def test_candidates_are_those_of_the_zone_that_is_required() -> None:
+    view = View()
+    view.add(1, "eu/a")
+    view.add(2, "us/a")
+    view.take()
+    assert [member.peer.info.zone for member in view.group.candidates(("", "us"))] == ["us/a"]
+    assert len(view.group.candidates(None)) == len(view.group.candidates(("us", ""))) == 2
+    assert [[member.peer.info.zone for member in level] for level in view.group.placed_levels(("us", ""))] == [
+        ["us/a"],
+        ["eu/a"],
+    ]
+    assert [[member.peer.info.zone for member in level] for level in view.group.levels] == [["eu/a"], ["us/a"]]
+
+
+def test_levels_of_placements_are_kept_until_the_view_changes_and_within_a_bound() -> None:
+    view = View()
+    view.add(1, "eu/a")
+    view.take()
+    levels = view.group.placed_levels(("us", ""))
+    assert view.group.placed_levels(("us", "")) is levels
+    for number in range(PLACEMENTS_MAX):
+        view.group.placed_levels((f"zone{number}", ""))
+    assert len(view.group._placed) <= PLACEMENTS_MAX
+    levels = view.group.placed_levels(("us", ""))
+    view.add(2, "us/a")
+    view.take()
+    assert view.group.placed_levels(("us", "")) is not levels
+
+
+def test_a_key_goes_to_the_nearest_of_those_that_were_not_tried() -> None:
+    view = View()
+    view.add(1, "eu/a")
+    view.add(2, "us/a")
+    view.add(3, "us/b")
+    view.take()
+    group, key = view.group, b"\x00\x07" + bytes(14)
+    assert slot_of(key) == 7
+    assert group.members is not None
+    near, far, farther = group.members
+    assert group.keyed_member(key, None, None) is near
+    assert group.keyed_member(key, None, [near]) in (far, farther)
+    assert group.keyed_member(key, ("us/b", ""), None) is farther
+    assert group.keyed_member(key, ("us/b", ""), [farther]) is far
+    assert group.keyed_member(key, None, [near, far, farther]) is None
+
+
+def test_a_large_group_is_cast_to_and_for_a_while_after_it_has_become_small() -> None:
+    group = make()
+    group.size = DIRECT_MEMBERS_MAX
+    assert not group.is_cast(10.0)
+    group.size = DIRECT_MEMBERS_MAX + 1
+    assert group.is_cast(10.0)
+    group.size = 1
+    assert group.is_cast(10.0 + CAST_LINGER_S - 0.001)
+    assert not group.is_cast(10.0 + CAST_LINGER_S)
+    group.is_watched = False
+    assert group.is_cast(100.0), "not all members are known"
+
+
+def test_a_broadcast_that_comes_after_a_later_one_is_late() -> None:
+    group = make()
+    assert [group.is_late(node(1), number) for number in (5, 5, 4, 6)] == [False, True, True, False]
+    assert not group.is_late(node(2), 1)
+    assert (group.last_sequence(node(1)), group.last_sequence(node(2)), group.last_sequence(node(3))) == (6, 1, 0)
+    group.forget_baselines()
+    group.forget_baselines()
+    assert group.last_sequence(node(1)) == -6
+    assert not group.is_late(node(1), 3), "those before it went another way"
+
+
+def test_senders_are_remembered_within_a_bound_and_the_first_is_forgotten_first() -> None:
+    group = make()
+    for number in range(SENDERS_MAX):
+        group.note_sequence(node(number), 9)
+    group.note_sequence(node(0), 10)  # it is known already
+    assert group.last_sequence(node(1)) == 9
+    group.note_sequence(node(SENDERS_MAX), 9)
+    assert group.last_sequence(node(0)) == 0
+    assert group.last_sequence(node(1)) == 9
+    assert len(group._sequences) == SENDERS_MAX
+
+
+def test_what_a_channel_gathers_is_sealed_once_and_opened_by_its_peer_alone() -> None:
+    sender, receiver, other = make(), make(node(1)), make(node(2))
+    channel = sender.channel(Peer(NodeInfo(node(1), ()), None))
+    assert sender.channel(channel.peer) is channel
+    channel.parts += [b"one", b"two"]
+    channel.parts_bytes = 6
+    nonce, sealed = sender.seal(channel)
+    assert (channel.parts, channel.parts_bytes) == ([], 0)
+    assert receiver.open_unicast(LOCAL, nonce, sealed) == b"onetwo"
+    with pytest.raises(ReplayError):
+        receiver.open_unicast(LOCAL, nonce, sealed)
+    with pytest.raises(AuthenticationError):
+        other.open_unicast(LOCAL, nonce, sealed)
+    with pytest.raises(AuthenticationError):
+        other.open_multicast(LOCAL, nonce, sealed)
+
+
+def test_a_channel_is_made_anew_for_another_object_of_the_same_peer() -> None:
+    group = make()
+    first = group.channel(Peer(NodeInfo(node(1), ()), None))
+    assert group.channel(Peer(NodeInfo(node(1), ()), None)) is not first
+    group.forget_peer(node(1))
+    assert group.channels == {}
+
+
+def test_broadcasts_are_sealed_once_for_everybody() -> None:
+    sender = make()
+    sender.broadcast_parts, sender.broadcast_bytes = [b"to ", b"all"], 6
+    nonce, sealed = sender.seal_broadcasts()
+    assert (sender.broadcast_parts, sender.broadcast_bytes) == ([], 0)
+    for number in (1, 2):
+        assert make(node(number)).open_multicast(LOCAL, nonce, sealed) == b"to all"
+    with pytest.raises(AuthenticationError):
+        make(node(1)).open_cast(LOCAL, nonce, sealed)
+
+
+def test_what_goes_down_the_tree_has_nonces_and_windows_of_its_own() -> None:
+    sender, receiver = make(epoch=3), make(node(1))
+    sender.broadcast_parts = [b"cast"]
+    nonce, sealed = sender.seal_cast()
+    assert int.from_bytes(nonce[:4], "big") == CAST_EPOCHS + 3
+    with pytest.raises(AuthenticationError):
+        receiver.open_multicast(LOCAL, nonce, sealed)
+    assert receiver.open_cast(LOCAL, nonce, sealed) == b"cast"
+    nonce, sealed = sender.seal_multicast(b"survey", is_cast=True)
+    assert receiver.open_cast(LOCAL, nonce, sealed) == b"survey"
+    nonce, sealed = sender.seal_multicast(b"survey", is_cast=False)
+    assert int.from_bytes(nonce[:4], "big") == 3
+    assert receiver.open_multicast(LOCAL, nonce, sealed) == b"survey"
+
+
+def test_the_epoch_is_that_of_the_sealer_that_has_used_more() -> None:
+    group = make(epoch=3)
+    assert group.epoch == 3
+    group._cast_sealer._start_epoch(CAST_EPOCHS + 5)
+    assert group.epoch == 5
+    group._sealer._start_epoch(8)
+    assert group.epoch == 8
+
+
+def test_publications_that_follow_one_another_have_one_header_and_numbers_of_their_own() -> None:
+    group, counted = make(), make()
+    group.sequence = group.first_sequence = 100
+    counted.sequence = 7
+    run = group.begin_run(b"clicks", b"first", 3)
+    run.counted = [counted]
+    size = RUN_BYTES + len(b"clicks") + packets.RUN_MESSAGE_COST + len(b"first")
+    assert (run.room, group.broadcast_bytes) == (BODY_BYTES - size, size)
+    run.payloads.append(b"second")
+    run.room -= packets.RUN_MESSAGE_COST + len(b"second")
+    group.end_run()
+    group.end_run()  # there is none any more
+    assert (group.sequence, counted.sequence, run.room) == (102, 9, 0)
+    assert group.broadcast_bytes == size + packets.RUN_MESSAGE_COST + len(b"second")
+    body = b"".join(group.broadcast_parts)
+    assert len(body) <= group.broadcast_bytes, "as much as was reckoned with"
+    kind, flags, head_bytes, _length, number, ordinal = packets.MESSAGE.unpack_from(body)
+    assert (kind, flags & packets.RUN, number, ordinal) == (packets.PUBLICATION, packets.RUN, 101, 1)
+    start = packets.MESSAGE_BYTES + head_bytes
+    assert packets.decode_run(body, start, len(body)) == [b"first", b"second"]
+
+
+def test_a_run_that_follows_another_one_goes_on_counting() -> None:
+    group = make()
+    rng = random.Random(1)
+    total = 0
+    for _ in range(5):
+        run = group.begin_run(b"clicks", b"x", 1)
+        more = rng.randrange(4)
+        run.payloads += [b"y"] * more
+        run.room -= more * (packets.RUN_MESSAGE_COST + 1)
+        group.end_run()
+        total += 1 + more
+        assert group.sequence == total
+    assert len(b"".join(group.broadcast_parts)) <= group.broadcast_bytes
