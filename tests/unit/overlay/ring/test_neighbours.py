@@ -1,0 +1,71 @@
+"""Leaves: who is probed, what a probe that is not answered leads to, and to whom keys are handed over."""
+
+from __future__ import annotations
+
+from iris_overlay.ring.events import HandoverWanted
+from iris_overlay.ring.messages import LeafAck, LeafProbe, decode_ring_message, encode_ring_message
+from iris_overlay.ring.neighbours import PROBES_MAX
+from tests.unit.overlay.rings import CONFIG, make_info, make_ring
+
+
+def test_keys_are_handed_over_to_a_new_neighbour_once_before_its_probe_is_acknowledged() -> None:
+    wires = make_ring(10, 100)
+    pastry, newcomer = wires.nodes[wires.infos[10].id], make_info(50)
+    probe = encode_ring_message(LeafProbe(newcomer, [], is_active=False))
+    pastry.receive(newcomer.id, probe, wires.now)
+    assert [type(event) for event in pastry.events_received() if isinstance(event, HandoverWanted)] == [HandoverWanted]
+    assert not [to for to, _data in pastry.messages_to_send() if to == newcomer]
+    pastry.receive(newcomer.id, probe, wires.now)
+    assert not [to for to, _data in pastry.messages_to_send() if to == newcomer], "it waits for the handover"
+    pastry.handover_done(newcomer, wires.now)
+    acknowledged = [decode_ring_message(data) for to, data in pastry.messages_to_send() if to == newcomer]
+    assert [type(message) for message in acknowledged] == [LeafAck]
+    pastry.events_received()
+    pastry.receive(newcomer.id, probe, wires.now)
+    assert not [event for event in pastry.events_received() if isinstance(event, HandoverWanted)], "it has them"
+    assert [to for to, _data in pastry.messages_to_send() if to == newcomer], "and is answered at once"
+
+
+def test_a_node_that_is_no_neighbour_is_acknowledged_without_a_handover() -> None:
+    firsts = range(5, 250, 5)
+    wires = make_ring(*firsts)
+    pastry, far = wires.nodes[wires.infos[5].id], make_info(127)
+    pastry.receive(far.id, encode_ring_message(LeafProbe(far, [], is_active=False)), wires.now)
+    assert not [event for event in pastry.events_received() if isinstance(event, HandoverWanted)]
+    assert [to for to, _data in pastry.messages_to_send() if to == far]
+
+
+def test_a_silent_node_with_a_link_is_not_looked_for_through_the_ring() -> None:
+    wires = make_ring(10, 100)
+    pastry, silent = wires.nodes[wires.infos[10].id], make_info(50)
+    pastry.link_opened(silent, wires.now)
+    neighbours = pastry._core.neighbours
+    neighbours.probe(silent, wires.now)
+    assert not neighbours.is_relaying(silent.id)
+    assert neighbours.probe_timed_out(silent.id, wires.now + CONFIG.probe_timeout_s) is None
+
+
+def test_a_silent_node_without_a_link_is_asked_through_the_ring_before_it_is_given_up() -> None:
+    wires = make_ring(10, 100)
+    pastry, silent = wires.nodes[wires.infos[10].id], make_info(50)
+    neighbours = pastry._core.neighbours
+    neighbours.probe(silent, wires.now)
+    assert neighbours.probe_timed_out(silent.id, wires.now) is not None
+    assert neighbours.is_relaying(silent.id)
+    pastry.messages_to_send()
+    pastry.link_opened(silent, wires.now)
+    assert [to for to, _data in pastry.messages_to_send() if to == silent], "what went through the ring may be lost"
+    assert not neighbours.is_relaying(silent.id)
+    neighbours.link_opened(silent.id, wires.now)
+    assert pastry.messages_to_send() == [], "once"
+
+
+def test_probes_under_way_are_bounded() -> None:
+    wires = make_ring(10, 100)
+    pastry = wires.nodes[wires.infos[10].id]
+    for number in range(PROBES_MAX + 5):
+        pastry._core.neighbours.probe(make_info(101 + number), wires.now)
+    assert len({to.id for to, _data in pastry.messages_to_send()}) == PROBES_MAX
+    pastry._core.neighbours.give_up(make_info(101).id, wires.now)
+    pastry._core.neighbours.probe(make_info(101 + PROBES_MAX), wires.now)
+    assert [to for to, _data in pastry.messages_to_send() if to == make_info(101 + PROBES_MAX)]
