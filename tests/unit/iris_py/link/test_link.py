@@ -571,11 +571,12 @@ def test_a_hostile_peer_cannot_fill_memory_with_fragments() -> None:
     pair = opened()
     rogue = Rogue(pair, pair.initiator)
     piece = frame(FRAGMENT, body(FRAGMENT_BYTES))
+    assert PACKET_BYTES_MAX % FRAGMENT_BYTES == 0
     for _ in range(PACKET_BYTES_MAX // FRAGMENT_BYTES):
         rogue.send(piece)
     pair.drive()
     assert pair.responder.link.state is LinkState.OPEN
-    rogue.send(piece)
+    rogue.send(frame(FRAGMENT_END, b"x"))  # one byte more
     pair.drive()
     assert "over the limit" in closed(pair.responder).reason
 

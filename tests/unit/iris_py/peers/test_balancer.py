@@ -514,3 +514,11 @@ def test_everybody_gets_a_link_and_then_the_same_share() -> None:
     assert all(member.is_ready for member in members)
     counts = Counter(members.index(choose_near(levels, rng)[0]) for _ in range(32_000))
     assert all(850 < counts[index] < 1150 for index in range(32))
+
+
+def test_a_member_of_which_nothing_is_known_has_not_failed() -> None:
+    known, new = MemberLoad(), MemberLoad()
+    known.observe_failure()
+    known.observe(0.01)
+    assert new.failed == 0.0
+    assert known.failed > 0.0
