@@ -1,0 +1,204 @@
+"""Hedging: when a second member is asked, which one, and what becomes of those that were asked before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from iris_py.errors import RequestTimeout
+from iris_py.peers.hedging import HEDGES_AT_FIRST, LATE_S, SIGN_S, UNMEASURED_S_MAX, UNMEASURED_SHARE
+from iris_py.wire.packets import CANCEL, REQUEST_ONCE, Rejection
+from tests.unit.iris_py.patterns.request.test_requester import Caller
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+
+    from iris_py.peers.member import Member
+
+TIMEOUT_S = 10.0
+#: How long a member is waited for alone while nothing is known of the cluster.
+DELAY_S = min(UNMEASURED_S_MAX, TIMEOUT_S * UNMEASURED_SHARE)
+
+
+class Hedger(Caller):
+    """A caller whose requests may be hedged."""
+
+    def ask(self, now: float = 0.0, *, key: bool = False, token: object = "token") -> int:
+        return self.requester.request(
+            self.group, b"payload", TIMEOUT_S, True, token, now, b"k" * 16, is_anchored=key, waits=True
+        )
+
+    def pass_time(self, until: float) -> list[tuple[int, Member, int]]:
+        """Do what is due until a time, each when it is; return what is sent."""
+        sent: list[tuple[int, Member, int]] = []
+        for _ in range(100):
+            due = self.requester.deadline()
+            if due is None or due > until:
+                return sent
+            self.requester.handle_timeout(due)
+            sent += self.sent()
+        raise AssertionError("it comes due for ever")
+
+    def hear(self, member: Member, now: float) -> None:
+        cast("SimpleNamespace", member.peer.link).heard_at = now
+
+
+def make(members: int = 2) -> Hedger:
+    caller = Hedger(members)
+    for member in caller.members():
+        caller.hear(member, 0.0)
+    return caller
+
+
+def test_a_second_member_is_asked_when_the_first_takes_long_and_the_first_answer_counts() -> None:
+    caller = make()
+    request_id = caller.ask()
+    ((kind, first, _id),) = caller.sent()
+    assert kind == REQUEST_ONCE
+    assert caller.pass_time(DELAY_S - 0.001) == []
+    ((kind, second, id_),) = caller.pass_time(DELAY_S)
+    assert (kind, id_) == (REQUEST_ONCE, request_id)
+    assert second is not first
+    assert (caller.requester.hedged, first.in_flight, second.in_flight) == (1, 1, 1)
+    assert first.service_time_s == pytest.approx(DELAY_S), "what it has taken already counts"
+    caller.requester.receive_reply(first.peer, request_id, b"reply", 1.0)
+    assert caller.sent() == [(CANCEL, second, request_id)]
+    assert caller.outcome() == b"reply"
+
+
+def test_a_third_member_is_asked_and_none_twice() -> None:
+    caller = make(3)
+    caller.ask()
+    asked = [member for _kind, member, _id in caller.sent()]
+    asked += [member for _kind, member, _id in caller.pass_time(TIMEOUT_S - 0.1)]
+    assert len(asked) == 3
+    assert set(asked) == set(caller.members())
+
+
+def test_nobody_else_is_asked_where_there_is_nobody_else() -> None:
+    caller = make(1)
+    caller.ask()
+    caller.sent()
+    assert caller.requester.deadline() == TIMEOUT_S, "there is no timer for it either"
+    caller = make(2)
+    caller.ask()
+    ((_kind, first, _id),) = caller.sent()
+    (other,) = [member for member in caller.members() if member is not first]
+    other.peer.link = None
+    assert caller.pass_time(2.0) == [], "it could not be sent at once"
+    assert caller.requester.hedged == 0
+    assert first.in_flight == 1
+
+
+def test_a_member_without_room_is_not_asked_in_addition() -> None:
+    caller = make(2)
+    caller.ask()
+    ((_kind, first, _id),) = caller.sent()
+    (other,) = [member for member in caller.members() if member is not first]
+    caller.congest(other)
+    assert caller.pass_time(2.0) == []
+
+
+def test_a_node_that_stood_still_itself_reads_first() -> None:
+    caller = make()
+    caller.ask()
+    caller.sent()
+    late = DELAY_S + LATE_S + 0.01
+    caller.requester.handle_timeout(late)
+    assert caller.sent() == []
+    again = caller.requester.deadline()
+    assert again is not None
+    assert again == pytest.approx(late + DELAY_S)
+    assert len(caller.pass_time(again)) == 1
+
+
+def test_the_budget_bounds_how_many_are_asked_in_addition() -> None:
+    caller = make()
+    requests = int(HEDGES_AT_FIRST) + 5
+    for number in range(requests):
+        caller.ask(token=number)
+    caller.sent()
+    assert len(caller.pass_time(DELAY_S)) == HEDGES_AT_FIRST
+    assert caller.pass_time(2 * DELAY_S - 0.001) == [], "the others are looked at again after twice the time"
+
+
+def test_a_rejection_or_the_death_of_one_leaves_the_request_to_the_other() -> None:
+    for is_second in (False, True):
+        caller = make()
+        request_id = caller.ask()
+        ((_kind, first, _id),) = caller.sent()
+        ((_kind, second, _id),) = caller.pass_time(DELAY_S)
+        gone, left = (second, first) if is_second else (first, second)
+        caller.requester.receive_rejection(gone.peer, request_id, Rejection.OVERLOADED, 1.0)
+        assert (gone.in_flight, left.in_flight) == (0, 1)
+        assert caller.outcomes == {}
+        caller.requester.receive_reply(left.peer, request_id, b"reply", 1.1)
+        assert caller.outcome() == b"reply"
+
+
+def test_when_both_have_died_the_request_waits_for_another_member_until_its_time_is_up() -> None:
+    caller = make()
+    caller.ask()
+    ((_kind, first, _id),) = caller.sent()
+    ((_kind, second, _id),) = caller.pass_time(DELAY_S)
+    caller.leave(first, 1.0, lost=True)
+    caller.leave(second, 1.1, lost=True)
+    assert caller.requester.outcomes_received() == []
+    caller.requester.handle_timeout(TIMEOUT_S)
+    error = caller.outcome()
+    assert isinstance(error, RequestTimeout)
+    assert error.member in (first.peer.name, second.peer.name), "one of them may have executed it"
+
+
+def test_a_member_that_a_key_chooses_is_asked_for_a_sign_of_life_first() -> None:
+    caller = make()
+    caller.ask(key=True)
+    ((_kind, first, _id),) = caller.sent()
+    assert caller.pass_time(DELAY_S) == []
+    assert list(caller.requester.silent) == [first.peer]
+    sign_s = max(DELAY_S, min(SIGN_S, TIMEOUT_S * UNMEASURED_SHARE))
+    ((_kind, second, _id),) = caller.pass_time(DELAY_S + sign_s)
+    assert second is not first
+
+
+def test_a_member_that_gives_a_sign_of_life_keeps_its_keys_however_long_it_takes() -> None:
+    caller = make()
+    caller.ask(key=True)
+    ((_kind, first, _id),) = caller.sent()
+    now = 0.0
+    while now < TIMEOUT_S - 0.5:
+        now += 0.1
+        assert caller.pass_time(now) == []
+        caller.requester.silent.clear()
+        caller.hear(first, now)
+    assert caller.requester.hedged == 0
+
+
+def test_this_node_itself_is_never_passed_over_for_a_key() -> None:
+    caller = make()
+    caller.ask(key=True)
+    ((_kind, first, _id),) = caller.sent()
+    first.peer.link, first.peer.is_local = None, True
+    assert caller.pass_time(TIMEOUT_S - 0.1) == []
+    assert not caller.requester.silent
+
+
+def test_a_request_that_was_not_sent_yet_is_not_hedged() -> None:
+    caller = make()
+    caller.ask()
+    ((_kind, first, _id),) = caller.sent()
+    cast("SimpleNamespace", first.peer.link).is_open = False
+    assert caller.pass_time(2.0) == []
+    cast("SimpleNamespace", first.peer.link).is_open = True
+    assert len(caller.pass_time(TIMEOUT_S - 0.1)) == 1
+
+
+def test_requests_that_have_ended_cost_no_timer() -> None:
+    caller = make()
+    ids = [caller.ask(token=number) for number in range(5)]
+    sent = caller.sent()
+    for request_id, (_kind, member, _id) in zip(ids, sent, strict=True):
+        caller.requester.receive_reply(member.peer, request_id, b"", 0.01)
+    caller.requester.outcomes_received()
+    assert caller.requester.deadline() is None
