@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from iris_py.errors import RequestTimeout
+from iris_py.errors import NoMembers, RequestTimeout
+from iris_py.patterns.request.choosing import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.peers.hedging import HEDGES_AT_FIRST, LATE_S, SIGN_S, UNMEASURED_S_MAX, UNMEASURED_SHARE
 from iris_py.wire.packets import CANCEL, REQUEST_ONCE, Rejection
 from tests.unit.iris_py.patterns.request.test_requester import Caller
@@ -202,3 +203,27 @@ def test_requests_that_have_ended_cost_no_timer() -> None:
         caller.requester.receive_reply(member.peer, request_id, b"", 0.01)
     caller.requester.outcomes_received()
     assert caller.requester.deadline() is None
+
+
+@pytest.mark.parametrize("reason", [Rejection.NOT_A_MEMBER, Rejection.OVERLOADED])
+def test_members_that_took_nothing_are_tried_again_ever_more_rarely(reason: Rejection) -> None:
+    caller = make(1)
+    request_id = caller.ask()
+    now, pauses = 0.0, []
+    for _ in range(8):
+        ((_kind, member, _id),) = caller.sent()
+        caller.requester.receive_rejection(member.peer, request_id, reason, now)
+        due = caller.requester.deadline()
+        assert due is not None
+        pauses.append(due - now)
+        now = due
+        caller.requester.handle_timeout(now)
+    assert pauses == [pytest.approx(min(RETRY_DELAY_S_MAX, RETRY_DELAY_S * 2**number)) for number in range(8)]
+
+
+def test_members_elsewhere_are_counted_where_a_zone_is_required() -> None:
+    caller = make(3)
+    caller.requester.request(caller.group, b"", TIMEOUT_S, False, "token", 0.0, placement=("", "eu"))
+    error = caller.outcome()
+    assert isinstance(error, NoMembers)
+    assert "3 members" in str(error)
