@@ -17,6 +17,7 @@ import time
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -351,7 +352,8 @@ def test_an_early_process_that_was_not_needed_leaves_the_place_to_others(
         if len(looks) == 3:
             early.communicate()
 
-    monkeypatch.setattr(time, "sleep", look)
+    # That of the module alone: other threads of this process sleep, too.
+    monkeypatch.setattr(spawn, "time", SimpleNamespace(**{**vars(time), "sleep": look}))
     order = Order("etl", "0a", Network(), 1, b"", {})
     with pytest.raises(AgentFailed, match="the test ends here"):
         spawn.ensure_agent(TOKEN, order, early.pid)
