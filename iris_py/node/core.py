@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.topic.queue import SubscriptionQueue
     from iris_py.peers.group import Group
     from iris_py.peers.member import Placement
-    from iris_py.peers.outgoing import Outgoing
+    from iris_py.peers.message import PeerMessage
     from iris_py.peers.peers import PeersEvent
     from iris_py.wire.headers import Headers
     from iris_security import Keyring
@@ -618,16 +618,16 @@ class NodeCore:
             self._make_room(now)
         self._advance(now)
 
-    def _send_surveys(self, now: float) -> list[Outgoing]:
+    def _send_surveys(self, now: float) -> list[PeerMessage]:
         """Send what surveys have for several peers; returns what they have for single ones."""
-        messages: list[Outgoing] = []
-        for group, peers, kind, survey_id, argument, payload, headers in self.surveyor.multicasts_to_send():
-            if peers is None and self.service.serves(group):  # what is cast does not come back
-                messages.append((group, self._local, kind, survey_id, argument, payload, headers))
-            self._outbound.send_multicast(group, peers, kind, survey_id, argument, payload, now, headers)
+        messages: list[PeerMessage] = []
+        for multicast in self.surveyor.multicasts_to_send():
+            if multicast.peers is None and self.service.serves(multicast.group):  # what is cast does not come back
+                messages.append(multicast.to(self._local))
+            self._outbound.send_multicast(multicast, now)
         return messages + self.surveyor.messages_to_send()
 
-    def _fill_tunnels(self, now: float) -> list[Outgoing]:
+    def _fill_tunnels(self, now: float) -> list[PeerMessage]:
         """Give the ways of tunnels what they have room for; returns the messages that open tunnels."""
         messages = self.tunnels.messages_to_send()
         if self.tunnels.is_rescheduled:

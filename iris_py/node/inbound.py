@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.link.lanes import CONTROL, MULTICAST, TUNNEL, UNICAST
 from iris_py.patterns.request.standing import StandingRequests
-from iris_py.peers.incoming import Incoming
+from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.cast_pieces import CastAssembler
 from iris_py.wire.headers import NO_HEADERS, decode_headers
@@ -23,14 +23,13 @@ if TYPE_CHECKING:
     from iris_py.patterns.topic.pubsub import PubSub
     from iris_py.patterns.tunnel.table import Tunnels
     from iris_py.peers.group import Group
-    from iris_py.peers.outgoing import Outgoing
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
 
 _TUNNEL = bytes((TUNNEL,))
 
 #: Takes a message, and the time.
-Receiver: TypeAlias = "Callable[[Incoming, float], None]"
+Receiver: TypeAlias = "Callable[[PeerMessage, float], None]"
 
 
 class Inbound:
@@ -232,7 +231,7 @@ class Inbound:
                 if replies:
                     self._requester.receive_replies(peer, replies, now)
                     replies = []
-                receivers[kind](Incoming(group, peer, kind, message_id, argument, body[start:offset], headers), now)
+                receivers[kind](PeerMessage(group, peer, kind, message_id, argument, body[start:offset], headers), now)
             else:
                 self._count_drop("unknown_kind")
         if requests:
@@ -263,16 +262,16 @@ class Inbound:
 
     # -- messages
 
-    def receive_local(self, outgoing: Outgoing, now: float) -> None:
+    def receive_local(self, message: PeerMessage, now: float) -> None:
         """Take a message that this node sends to itself."""
-        self.receivers[outgoing[2]](Incoming(*outgoing), now)
+        self.receivers[message.kind](message, now)
 
-    def _receive_request(self, message: Incoming, now: float) -> None:
+    def _receive_request(self, message: PeerMessage, now: float) -> None:
         self._service.receive_request(
             message.group, message.peer, message.id, message.argument, message.payload, now, message.headers
         )
 
-    def _receive_request_once(self, message: Incoming, now: float) -> None:
+    def _receive_request_once(self, message: PeerMessage, now: float) -> None:
         payload = message.payload
         if len(payload) < packets.IDENTITY_BYTES:
             self._count_drop("malformed")
@@ -282,50 +281,50 @@ class Inbound:
             message.group, message.peer, message.id, message.argument, identity, payload, now, message.headers
         )
 
-    def _let_stand(self, message: Incoming, now: float) -> None:
+    def _let_stand(self, message: PeerMessage, now: float) -> None:
         assert self._unsure_link is not None
         self._standing.add(self._unsure_link, message, now)
 
-    def _cancel_standing(self, message: Incoming, now: float) -> None:
+    def _cancel_standing(self, message: PeerMessage, now: float) -> None:
         assert self._unsure_link is not None
         if not self._standing.cancel(self._unsure_link, message.id):
             self._receive_cancel(message, now)
 
-    def _refuse_request(self, message: Incoming, now: float) -> None:
+    def _refuse_request(self, message: PeerMessage, now: float) -> None:
         self._count_drop("request_on_idle_link")
 
-    def _receive_reply(self, message: Incoming, now: float) -> None:
+    def _receive_reply(self, message: PeerMessage, now: float) -> None:
         if message.is_of_survey:
             self._receive_answer(message, now)
         else:
             self._requester.receive_reply(message.peer, message.id, message.payload, now)
 
-    def _receive_failure(self, message: Incoming, now: float) -> None:
+    def _receive_failure(self, message: PeerMessage, now: float) -> None:
         if message.is_of_survey:
             self._receive_answer(message, now)
         else:
             self._requester.receive_failure(message.peer, message.id, message.payload, now)
 
-    def _receive_rejection(self, message: Incoming, now: float) -> None:
+    def _receive_rejection(self, message: PeerMessage, now: float) -> None:
         if message.is_of_survey:
             self._receive_answer(message, now)
         else:
             self._requester.receive_rejection(message.peer, message.id, message.argument, now)
 
-    def _receive_answer(self, message: Incoming, now: float) -> None:
+    def _receive_answer(self, message: PeerMessage, now: float) -> None:
         """Take an answer to a survey: a reply, a failure, a rejection, or that a handler declines."""
         self._surveyor.receive_answer(message.group, message.peer, message.kind, message.id, message.argument, message.payload)
 
-    def _receive_survey(self, message: Incoming, now: float) -> None:
+    def _receive_survey(self, message: PeerMessage, now: float) -> None:
         self._service.receive_survey(
             message.group, message.peer, message.id, message.argument, message.payload, now, message.headers
         )
 
-    def _receive_cancel(self, message: Incoming, now: float) -> None:
+    def _receive_cancel(self, message: PeerMessage, now: float) -> None:
         if not self._tunnels.receive_cancel(message.peer, message.id):
             self._service.receive_cancel(message.peer, message.id)
 
-    def _receive_broadcast(self, message: Incoming, now: float) -> None:
+    def _receive_broadcast(self, message: PeerMessage, now: float) -> None:
         group, peer = message.group, message.peer
         if not self._service.serves(group):
             self._count_drop("broadcast_to_no_member")
@@ -334,22 +333,22 @@ class Inbound:
         else:
             self._service.receive_broadcast(group, peer, message.id, message.payload, message.headers)
 
-    def _receive_pause(self, message: Incoming, now: float) -> None:
+    def _receive_pause(self, message: PeerMessage, now: float) -> None:
         if message.group.is_topic:
             self._pubsub.publisher.receive_pause(message.group, message.peer, now)
         else:
             self._count_drop("unknown_kind")
 
-    def _receive_resume(self, message: Incoming, now: float) -> None:
+    def _receive_resume(self, message: PeerMessage, now: float) -> None:
         self._pubsub.publisher.receive_resume(message.group, message.peer)
 
-    def _receive_tunnel_open(self, message: Incoming, now: float) -> None:
+    def _receive_tunnel_open(self, message: PeerMessage, now: float) -> None:
         self._tunnels.receive_open(
             message.group, message.peer, message.id, message.argument, message.payload, now, message.headers
         )
 
-    def _receive_tunnel_accept(self, message: Incoming, now: float) -> None:
+    def _receive_tunnel_accept(self, message: PeerMessage, now: float) -> None:
         self._tunnels.receive_accept(message.group, message.peer, message.id, message.payload, now)
 
-    def _receive_unknown(self, message: Incoming, now: float) -> None:
+    def _receive_unknown(self, message: PeerMessage, now: float) -> None:
         self._count_drop("unknown_kind")

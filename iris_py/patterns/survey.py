@@ -17,6 +17,7 @@ from iris_overlay.timers import DeadlineTable
 from iris_py.errors import IrisError, NoMembers, RequestTimeout
 from iris_py.patterns.request.requester import TIMEOUT_S_MAX
 from iris_py.peers.group import DIRECT_MEMBERS_MAX
+from iris_py.peers.message import Multicast, PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, Headers
 
@@ -25,16 +26,11 @@ if TYPE_CHECKING:
 
     from iris_overlay.ids import NodeId
     from iris_py.peers.group import Group
-    from iris_py.peers.outgoing import Outgoing
     from iris_py.peers.peer import Peer
 
 #: Nodes that a survey down a tree hears. As many as a directory holds, with room for those that come and go meanwhile; what
 #: further ones say is dropped, so that a faulty node inside the network cannot fill the memory.
 ANSWERING_NODES_MAX = 131_072
-
-#: (group, peers, kind, id, argument, payload, headers): what the node is to send to several peers; None for
-#: the whole tree.
-Multicast: TypeAlias = tuple["Group", "list[Peer] | None", int, int, int, bytes, Headers]
 
 
 @dataclass(slots=True)
@@ -161,7 +157,7 @@ class Surveyor:
         self._surveys: dict[int, _Survey] = {}
         self._waiting: dict[int, None] = {}  # for a view, or for room
         self._deadlines: DeadlineTable[int] = DeadlineTable()
-        self._out: list[Outgoing] = []
+        self._out: list[PeerMessage] = []
         self._multicasts: list[Multicast] = []
         self.events: list[SurveyEvent] = []
 
@@ -277,7 +273,7 @@ class Surveyor:
 
     # -- out
 
-    def messages_to_send(self) -> list[Outgoing]:
+    def messages_to_send(self) -> list[PeerMessage]:
         """Take what is to be sent to single peers, in order; after :meth:`multicasts_to_send`."""
         out, self._out = self._out, []
         self.has_news = False
@@ -356,12 +352,13 @@ class Surveyor:
 
     def _ask_one(self, survey_id: int, survey: _Survey, peer: Peer, now: float) -> None:
         time_left = packets.encode_time_left(survey.deadline - now)
-        self._out.append((survey.group, peer, packets.SURVEY, survey_id, time_left, survey.payload, survey.headers))
+        self._out.append(PeerMessage(survey.group, peer, packets.SURVEY, survey_id, time_left, survey.payload, survey.headers))
         self.has_news = True
 
     def _multicast(self, survey: _Survey, peers: list[Peer] | None, survey_id: int, now: float) -> None:
         time_left = packets.encode_time_left(survey.deadline - now)
-        self._multicasts.append((survey.group, peers, packets.SURVEY, survey_id, time_left, survey.payload, survey.headers))
+        group, payload = survey.group, survey.payload
+        self._multicasts.append(Multicast(group, peers, packets.SURVEY, survey_id, time_left, payload, survey.headers))
         self.has_news = True
 
     # -- who is open
@@ -375,10 +372,10 @@ class Surveyor:
 
     def _sent_to(self, peer: Peer, unsent: Container[int]) -> list[tuple[int, _Survey]]:
         """Return the surveys that a peer has, or had, and owes an answer to."""
-        leaving = {survey_id for _group, to, kind, survey_id, *_rest in self._out if to is peer and kind == packets.SURVEY}
-        for _group, peers, kind, survey_id, *_rest in self._multicasts:
-            if kind == packets.SURVEY and peers is not None and peer in peers:
-                leaving.add(survey_id)
+        leaving = {message.id for message in self._out if message.peer is peer and message.kind == packets.SURVEY}
+        for multicast in self._multicasts:
+            if multicast.kind == packets.SURVEY and multicast.peers is not None and peer in multicast.peers:
+                leaving.add(multicast.id)
         return [
             (survey_id, survey)
             for survey_id, survey in self._surveys.items()
@@ -423,8 +420,8 @@ class Surveyor:
         """Tell those who may work for it that nobody waits any more."""
         self.has_news = True
         if survey.is_cast:
-            self._multicasts.append((survey.group, None, packets.CANCEL, survey_id, 0, b"", NO_HEADERS))
+            self._multicasts.append(Multicast(survey.group, None, packets.CANCEL, survey_id))
             return
         for peer in survey.open:
             if peer not in survey.unasked:
-                self._out.append((survey.group, peer, packets.CANCEL, survey_id, 0, b"", NO_HEADERS))
+                self._out.append(PeerMessage(survey.group, peer, packets.CANCEL, survey_id))

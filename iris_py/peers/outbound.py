@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from iris_overlay.timers import DeadlineTable
 from iris_py.link.lanes import CONTROL, MULTICAST, UNICAST
 from iris_py.peers.group import BODY_BYTES, Channel
+from iris_py.peers.message import PeerMessage
 from iris_py.peers.waiting import HELD_BYTES_HIGH, Held, Waiting
 from iris_py.wire import cast_pieces, packets
 from iris_py.wire.headers import NO_HEADERS, Headers
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
     from iris_py.link.link import Link
     from iris_py.peers.group import Group, Run
-    from iris_py.peers.outgoing import Outgoing
+    from iris_py.peers.message import Multicast
     from iris_py.peers.peer import Peer
 
 #: How long a request waits for a link before a member that has one is given it instead. Too small: a dial across an ocean,
@@ -97,60 +98,52 @@ class Outbound:
 
     # -- the hot path
 
-    def gather_all(self, outgoing: list[Outgoing], now: float) -> list[Outgoing]:
+    def gather_all(self, outgoing: list[PeerMessage], now: float) -> list[PeerMessage]:
         """Send messages to other nodes, in order; returns those for this node itself."""
-        local: list[Outgoing] = []
+        local: list[PeerMessage] = []
         group: Group | None = None  # of the message before, if it went into this channel, and to whom
         peer: Peer | None = None
         channel: Channel | None = None
         pack, overhead = packets.MESSAGE.pack, packets.MESSAGE_BYTES
         for message in outgoing:
-            to_group, to, kind, message_id, argument, payload, headers = message
-            head = headers.encoded
+            to, head, payload = message.peer, message.headers.encoded, message.payload
             size = overhead + len(head) + len(payload)
-            if channel is not None and to is peer and to_group is group and channel.parts_bytes + size <= BODY_BYTES:
-                channel.parts += (pack(kind, 0, len(head), len(payload), message_id, argument) + head, payload)
+            if channel is not None and to is peer and message.group is group and channel.parts_bytes + size <= BODY_BYTES:
+                start = pack(message.kind, 0, len(head), len(payload), message.id, message.argument) + head
+                channel.parts += (start, payload)
                 channel.parts_bytes += size
             elif to is self._local:
                 local.append(message)
             else:
-                self.gather(to_group, to, kind, message_id, argument, payload, now, headers)
-                group, peer, channel = to_group, to, to_group.channels.get(to.id)
+                self.gather(message, now)
+                group, peer = message.group, to
+                channel = group.channels.get(to.id)
                 if channel is None or channel.peer is not to or not channel.parts:
                     channel = None
         return local
 
-    def gather(
-        self,
-        group: Group,
-        peer: Peer,
-        kind: int,
-        message_id: int,
-        argument: int,
-        payload: bytes,
-        now: float,
-        headers: Headers = NO_HEADERS,
-    ) -> None:
+    def gather(self, message: PeerMessage, now: float) -> None:
         """Send a message to another node."""
+        group, peer, payload, head = message.group, message.peer, message.payload, message.headers.encoded
         link = peer.link
         if link is None or not link.is_open:
-            waiting = Waiting(now, UNICAST, group, kind, message_id, argument, payload, headers=headers)
-            self._send_without_link(peer, waiting, now)
+            self._send_without_link(peer, _let_wait(message, now), now)
             return
-        head, channel = headers.encoded, group.channels.get(peer.id)
+        channel = group.channels.get(peer.id)
         if channel is None or channel.peer is not peer:
             channel = group.channel(peer)
         size = packets.MESSAGE_BYTES + len(head) + len(payload)
         if channel.parts_bytes + size > BODY_BYTES:
             if channel.parts_bytes:
                 self._seal(group, peer.id, now)
-            if size > BODY_BYTES and link.congested and kind in packets.REQUESTS:
+            if size > BODY_BYTES and link.congested and message.kind in packets.REQUESTS:
                 # Of large ones a turn brings more than a link may queue. Another member takes it, or it waits for room.
-                self._return(peer, message_id, is_tried=False)
+                self._return(peer, message.id, is_tried=False)
                 return
         if not channel.parts:
             self._open_channels[group, peer.id] = None
-        channel.parts += (packets.MESSAGE.pack(kind, 0, len(head), len(payload), message_id, argument) + head, payload)
+        start = packets.MESSAGE.pack(message.kind, 0, len(head), len(payload), message.id, message.argument) + head
+        channel.parts += (start, payload)
         channel.parts_bytes += size
 
     def seal(self, now: float) -> None:
@@ -242,32 +235,11 @@ class Outbound:
 
     # -- surveys
 
-    def send_multicast(
-        self,
-        group: Group,
-        peers: list[Peer] | None,
-        kind: int,
-        message_id: int,
-        argument: int,
-        payload: bytes,
-        now: float,
-        headers: Headers = NO_HEADERS,
-    ) -> None:
-        """Send a message to several peers, sealed once; to one without a link as :meth:`gather` does.
-
-        Args:
-            group: Under whose key.
-            peers: To whom; None for all members of a large group, down its tree.
-            kind: Of the message, like the three that follow.
-            message_id: Its id.
-            argument: Its argument.
-            payload: Its payload.
-            now: The time.
-            headers: Its headers.
-        """
+    def send_multicast(self, multicast: Multicast, now: float) -> None:
+        """Send a message to several peers, sealed once; to one without a link as :meth:`gather` does."""
+        group, peers, head, payload = multicast.group, multicast.peers, multicast.headers.encoded, multicast.payload
         self.seal_broadcasts(group, now)  # in the order in which they were sent
-        head = headers.encoded
-        start = packets.MESSAGE.pack(kind, 0, len(head), len(payload), message_id, argument) + head
+        start = packets.MESSAGE.pack(multicast.kind, 0, len(head), len(payload), multicast.id, multicast.argument) + head
         nonce, sealed = group.seal_multicast(start + payload, is_cast=peers is None)
         if peers is None:
             self._casts += [(group.id, piece) for piece in cast_pieces.cut(nonce, sealed)]
@@ -279,8 +251,7 @@ class Outbound:
                 link.send_packet(MULTICAST, group.id, nonce, sealed)
                 self.touch(link, now)
             else:
-                waiting = Waiting(now, UNICAST, group, kind, message_id, argument, payload, headers=headers)
-                self._send_without_link(peer, waiting, now)
+                self._send_without_link(peer, _let_wait(multicast.to(peer), now), now)
 
     def touch(self, link: Link, now: float) -> None:
         """Note that something was put on a link."""
@@ -331,7 +302,8 @@ class Outbound:
                 argument = waiting.argument
                 if waiting.is_request:  # the time left
                     argument = max(1, argument - int((now - waiting.held_at) * 1000))
-                self.gather(waiting.group, peer, waiting.kind, waiting.id, argument, waiting.payload, now, waiting.headers)
+                kind, id_, payload = waiting.kind, waiting.id, waiting.payload
+                self.gather(PeerMessage(waiting.group, peer, kind, id_, argument, payload, waiting.headers), now)
         self.touched[link] = None
         if link.queued_bytes and link.is_quiet:
             self._wake(link, now)
@@ -344,8 +316,8 @@ class Outbound:
         for start, payload in zip(parts[::2], parts[1::2], strict=True):
             kind, _flags, size, _length, message_id, argument = packets.MESSAGE.unpack_from(start)
             headers = Headers(start[packets.MESSAGE_BYTES :]) if size else NO_HEADERS
-            waiting = Waiting(now, UNICAST, channel.group, kind, message_id, argument, payload, headers=headers)
-            self._send_without_link(channel.peer, waiting, now)
+            message = PeerMessage(channel.group, channel.peer, kind, message_id, argument, payload, headers)
+            self._send_without_link(channel.peer, _let_wait(message, now), now)
 
     # -- what became of the peer
 
@@ -554,3 +526,9 @@ class Outbound:
     def _return(self, peer: Peer, request_id: int, *, is_tried: bool) -> None:
         self._returned.append(Returned(request_id, peer, is_tried))
         self.has_news = True
+
+
+def _let_wait(message: PeerMessage, now: float) -> Waiting:
+    """Return what waits for a link in place of a message."""
+    group, kind, payload = message.group, message.kind, message.payload
+    return Waiting(now, UNICAST, group, kind, message.id, message.argument, payload, headers=message.headers)

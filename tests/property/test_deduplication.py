@@ -78,7 +78,8 @@ class DeduplicationMachine(RuleBasedStateMachine):
         self.service.receive_request_once(self.group, peer, self.last_id, time_left_ms, identity, b"", self.now)
         if remembered is not None:
             assert self.service.executed == executed
-            assert self.service.out[-1][2:6] == (REPLY, self.last_id, 0, remembered)
+            last = self.service.out[-1]
+            assert (last.kind, last.id, last.argument, last.payload) == (REPLY, self.last_id, 0, remembered)
 
     @rule(index=INDEX)
     def repeat(self, index: int) -> None:
@@ -144,7 +145,8 @@ class DeduplicationMachine(RuleBasedStateMachine):
                 assert event.execution not in self.cancelled
                 assert event.execution.identity[16:] not in self.waiting.values(), "though somebody waits"
                 self.cancelled.add(event.execution)
-        for _group, peer, kind, id_, argument, payload, _headers in self.service.messages_to_send():
+        for message in self.service.messages_to_send():
+            peer, kind, id_, argument, payload = message.peer, message.kind, message.id, message.argument, message.payload
             identity = self.waiting.pop((peer, id_))  # a KeyError: answered twice, or nobody waits
             if kind == REPLY:
                 assert int.from_bytes(payload, "big") <= self.replies

@@ -199,11 +199,7 @@ class RequesterMachine(RuleBasedStateMachine):
             id_ = list(self.asked)[index % len(self.asked)]
             holder = self.asked.pop(id_).holder
             self.requester.cancel(id_)
-            messages = [
-                (kind, peer)
-                for _group, peer, kind, sent_id, _argument, _payload, _headers in self.requester.out
-                if sent_id == id_
-            ]
+            messages = [(message.kind, message.peer) for message in self.requester.out if message.id == id_]
             assert ((CANCEL, holder.peer) in messages) if holder is not None else not messages
         self.settle()
 
@@ -224,7 +220,8 @@ class RequesterMachine(RuleBasedStateMachine):
 
     def settle(self) -> None:
         """Take what the requester says, and check each word."""
-        for _group, peer, kind, id_, _argument, _payload, _headers in self.requester.messages_to_send():
+        for message in self.requester.messages_to_send():
+            peer, kind, id_ = message.peer, message.kind, message.id
             asked = self.asked.get(id_)
             if kind == REQUEST:
                 assert asked is not None

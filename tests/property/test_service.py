@@ -124,7 +124,8 @@ class ServiceMachine(RuleBasedStateMachine):
                 assert isinstance(event, RegistrationDrained)
                 assert event.registration not in self.drained
                 self.drained.append(event.registration)
-        for _group, peer, kind, id_, argument, _payload, _headers in self.service.messages_to_send():
+        for message in self.service.messages_to_send():
+            peer, kind, id_, argument = message.peer, message.kind, message.id, message.argument
             assert kind in (REPLY, FAILURE, REJECTION) or (kind == DECLINE and id_ > SURVEY_IDS)
             assert decode_answer(argument)[0] == self.surveyed.get((peer, id_), 1)
             self.unanswered[peer, id_] -= 1  # a KeyError: answered twice, or nobody waits

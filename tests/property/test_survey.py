@@ -189,13 +189,15 @@ class SurveyorMachine(RuleBasedStateMachine):
             else:
                 self.check_end(asked, event)
                 self.check_cancelled(self.asked.pop(event.token), event.token)
-        for _group, peers, kind, survey_id, _argument, _payload, _headers in self.surveyor.multicasts_to_send():
+        for multicast in self.surveyor.multicasts_to_send():
+            peers, kind, survey_id = multicast.peers, multicast.kind, multicast.id
             asked_now = self.asked.get(survey_id)
             if kind == SURVEY and asked_now is not None:
                 assert (peers is None) == asked_now.is_cast
                 for peer in peers or ():
                     self.check_sent(asked_now, peer)
-        for _group, peer, kind, survey_id, _argument, _payload, _headers in self.surveyor.messages_to_send():
+        for message in self.surveyor.messages_to_send():
+            peer, kind, survey_id = message.peer, message.kind, message.id
             asked_now = self.asked.get(survey_id)
             if kind == SURVEY and asked_now is not None:
                 self.check_sent(asked_now, peer)
@@ -217,7 +219,7 @@ class SurveyorMachine(RuleBasedStateMachine):
 
     def check_cancelled(self, asked: Asked, survey_id: int) -> None:
         """Who holds the question and has not answered is told, and nobody else."""
-        told = {peer for _group, peer, kind, id_, *_rest in self.surveyor._out if kind == CANCEL and id_ == survey_id}
+        told = {message.peer for message in self.surveyor._out if message.kind == CANCEL and message.id == survey_id}
         assert told == asked.open & asked.sent
 
     @invariant()

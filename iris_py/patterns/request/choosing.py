@@ -18,8 +18,8 @@ from iris_py.patterns.request.room import ROOM_BYTES_MAX, ROOM_GROWTH, ROOM_REQU
 from iris_py.peers.balancer import choose_near
 from iris_py.peers.hedging import LATE_S
 from iris_py.peers.keyed import first_of, slot_of
+from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
-from iris_py.wire.headers import NO_HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from iris_py.patterns.request.room import RoomKey
     from iris_py.peers.group import Group
     from iris_py.peers.member import Member
-    from iris_py.peers.outgoing import Outgoing
     from iris_py.peers.peer import Peer
 
 #: A request that found every member full, and an idempotent one that found them gone, is tried again after this time (seconds),
@@ -64,7 +63,7 @@ class Choosing:
         self._rooms: dict[RoomKey, Room] = {}  # those with requests that wait for a place
         self._room_times: DeadlineTable[Room] = DeadlineTable()
         self._waiting_requests = self._waiting_bytes = 0  # in the rooms
-        self.out: list[Outgoing] = []
+        self.out: list[PeerMessage] = []
         self.has_new_deadline = False
         self._earliest = math.inf
         self.outcomes: list[tuple[object, bytes | IrisError]] = []
@@ -114,7 +113,7 @@ class Choosing:
         member.peer.awaited += 1
         time_left = packets.encode_time_left(pending.deadline - now)
         payload = pending.payload if pending.offer is None else pending.offer.make(member.peer, request_id)
-        self.out.append((pending.group, member.peer, pending.kind, request_id, time_left, payload, pending.headers))
+        self.out.append(PeerMessage(pending.group, member.peer, pending.kind, request_id, time_left, payload, pending.headers))
         if pending.kind == _REQUEST_ONCE and len((group := pending.group).targets) > 1:
             when = now + group.hedging.delay_s(pending.timeout_s)
             heappush(self._hedge_times, (when, request_id, request_id + 1))
@@ -183,7 +182,7 @@ class Choosing:
 
     def _sent_to(self, peer: Peer, unsent: Container[int]) -> list[tuple[int, Pending]]:
         """Return the requests that a peer has, or had."""
-        leaving = {id_ for _group, to, kind, id_, *_rest in self.out if to is peer and kind != packets.CANCEL}
+        leaving = {message.id for message in self.out if message.peer is peer and message.kind != packets.CANCEL}
         return [
             (id_, pending)
             for id_, pending in self._pending.items()
@@ -438,7 +437,7 @@ class Choosing:
         for other, _since in pending.also or ():
             other.in_flight -= 1
             other.peer.awaited -= 1
-            self.out.append((pending.group, other.peer, packets.CANCEL, request_id, 0, b"", NO_HEADERS))
+            self.out.append(PeerMessage(pending.group, other.peer, packets.CANCEL, request_id))
         if pending.is_routed:
             self._retry_times.cancel(request_id)
         if pending.is_parked:
@@ -467,4 +466,4 @@ class Choosing:
 
     def _cancel_at_member(self, request_id: int, pending: Pending) -> None:
         if pending.member is not None:
-            self.out.append((pending.group, pending.member.peer, packets.CANCEL, request_id, 0, b"", NO_HEADERS))
+            self.out.append(PeerMessage(pending.group, pending.member.peer, packets.CANCEL, request_id))

@@ -8,6 +8,7 @@ from iris_py.patterns.request.pending import Pending, Ticket, Together
 from iris_py.patterns.request.repetitions import hash_of_keys, identity_of_key
 from iris_py.patterns.request.requester import TIMEOUT_S_MAX, Requester
 from iris_py.peers.keyed import slot_of
+from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
 
@@ -80,7 +81,7 @@ class ManyRequester(Requester):
             pending.sent_at = now
             member.in_flight += 1
             peer.awaited += 1
-            out.append((group, peer, kind, request_id, time_left, content, NO_HEADERS))
+            out.append(PeerMessage(group, peer, kind, request_id, time_left, content))
         if is_sent and len(group.members or ()) > 1:
             self._hedge_at(now + group.hedging.delay_s(timeout_s), ids.start, ids.stop)
         return ids

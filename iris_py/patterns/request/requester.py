@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.tunnel.offer import Offer
     from iris_py.peers.group import Group
     from iris_py.peers.member import Placement
-    from iris_py.peers.outgoing import Outgoing
+    from iris_py.peers.message import PeerMessage
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
 
@@ -359,7 +359,7 @@ class Requester(Choosing):
 
     # -- out
 
-    def messages_to_send(self) -> list[Outgoing]:
+    def messages_to_send(self) -> list[PeerMessage]:
         """Take what is to be sent, in order."""
         out, self.out = self.out, []
         return out

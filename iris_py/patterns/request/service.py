@@ -17,6 +17,7 @@ from iris_py.patterns.request.events import (
 )
 from iris_py.patterns.request.registration import Execution, Registration, least_loaded
 from iris_py.patterns.request.repetitions import Deduplicator
+from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from iris_py.patterns.request.repetitions import Caller
     from iris_py.peers.group import Group
-    from iris_py.peers.outgoing import Outgoing
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
 
@@ -55,7 +55,7 @@ class Service:
         self._executions: dict[tuple[Peer, int], Execution] = {}
         self._surveys: dict[tuple[Peer, int], list[Execution]] = {}  # started, one for each registration
         self._early_cancels: dict[tuple[Peer, int], None] = {}
-        self.out: list[Outgoing] = []
+        self.out: list[PeerMessage] = []
         self.events: list[ServiceEvent] = []
 
     # -- commands
@@ -113,7 +113,7 @@ class Service:
         """Tell whether a peer waits for an answer."""
         return (
             any(key[0] is peer for key in (*self._executions, *self._surveys))
-            or any(to is peer for _group, to, *_message in self.out)
+            or any(message.peer is peer for message in self.out)
             or any(queued.peer is peer for registration in self._each_registration() for queued in registration.queue)
             or self.repetitions.owes(peer)
         )
@@ -132,7 +132,7 @@ class Service:
         registration.running -= 1
         group = registration.group
         for peer, request_id in self.repetitions.finish(execution.identity, payload, now):
-            self.out.append((group, peer, packets.REPLY, request_id, 0, payload, NO_HEADERS))
+            self.out.append(PeerMessage(group, peer, packets.REPLY, request_id, 0, payload))
         if registration.queue or registration.closed:
             self._start_waiting(registration, now)
 
@@ -147,7 +147,7 @@ class Service:
         registration.running -= len(once)
         group = registration.group
         self.out += [
-            (group, peer, packets.REPLY, request_id, 0, payload, NO_HEADERS)
+            PeerMessage(group, peer, packets.REPLY, request_id, 0, payload)
             for (peer, request_id), payload in self.repetitions.finish_many(once, now)
         ]
         if registration.queue or registration.closed:
@@ -220,7 +220,7 @@ class Service:
         key, caller, deadline = group.id + identity, (peer, request_id), now + time_left_ms / 1000
         reply = self.repetitions.reply_to(key, now)
         if reply is not None:
-            self.out.append((group, peer, packets.REPLY, request_id, 0, reply, NO_HEADERS))
+            self.out.append(PeerMessage(group, peer, packets.REPLY, request_id, 0, reply))
             return
         execution = self.repetitions.underway(key)
         if execution is None:
@@ -326,7 +326,7 @@ class Service:
 
     # -- out
 
-    def messages_to_send(self) -> list[Outgoing]:
+    def messages_to_send(self) -> list[PeerMessage]:
         """Take what is to be sent, in order."""
         out, self.out = self.out, []
         return out
@@ -413,7 +413,7 @@ class Service:
             self._fail_once(execution, kind, payload, now)
         elif self._forget(execution):
             argument = packets.encode_answer(execution.surveyed)
-            self.out.append((registration.group, execution.peer, kind, execution.id, argument, payload, NO_HEADERS))
+            self.out.append(PeerMessage(registration.group, execution.peer, kind, execution.id, argument, payload))
         self._start_waiting(registration, now)
 
     def _fail_once(self, execution: Execution, kind: int, payload: bytes, now: float) -> None:
@@ -425,7 +425,7 @@ class Service:
             self._execute_again(execution, callers, now)
             return
         for peer, request_id in callers:
-            self.out.append((group, peer, kind, request_id, 0, payload, NO_HEADERS))
+            self.out.append(PeerMessage(group, peer, kind, request_id, 0, payload))
 
     def _start_waiting(self, registration: Registration, now: float) -> None:
         """There is room: start what has waited for longest."""
@@ -505,7 +505,7 @@ class Service:
     def _reject(self, group: Group, peer: Peer, request_id: int, reason: packets.Rejection, surveyed: int = 0) -> None:
         self._count_rejection(reason)
         argument = packets.encode_answer(surveyed, reason)
-        self.out.append((group, peer, packets.REJECTION, request_id, argument, b"", NO_HEADERS))
+        self.out.append(PeerMessage(group, peer, packets.REJECTION, request_id, argument))
 
     def _count_rejection(self, reason: packets.Rejection) -> packets.Rejection:
         name = reason.name.lower()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from iris_py.link.link import Link
-    from iris_py.peers.incoming import Incoming
+    from iris_py.peers.message import PeerMessage
 
 #: Payload that stands, of all peers together. Beyond it the requests of the peer are begun all the same: it sends for longer
 #: than anybody who had given up could. As much as the buffers of a few links hold.
@@ -25,7 +25,7 @@ class StandingRequests:
     """The requests that may be stale, by link."""
 
     def __init__(self) -> None:
-        self._by_link: dict[Link, dict[int, tuple[Incoming, float]]] = {}
+        self._by_link: dict[Link, dict[int, tuple[PeerMessage, float]]] = {}
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -36,7 +36,7 @@ class StandingRequests:
         """Whether there is no room for more."""
         return self._bytes >= STANDING_BYTES_MAX
 
-    def add(self, link: Link, message: Incoming, now: float) -> None:
+    def add(self, link: Link, message: PeerMessage, now: float) -> None:
         """Let a message stand that was read now."""
         self._by_link.setdefault(link, {})[message.id] = (message, now)
         self._bytes += REQUEST_BYTES + len(message.payload)
@@ -49,7 +49,7 @@ class StandingRequests:
         self._bytes -= REQUEST_BYTES + len(found[0].payload)
         return True
 
-    def take(self, link: Link) -> list[tuple[Incoming, float]]:
+    def take(self, link: Link) -> list[tuple[PeerMessage, float]]:
         """Take what stands of a link, in order: the messages, and when each was read (seconds)."""
         messages = list(self._by_link.pop(link, {}).values())
         self._bytes -= sum(REQUEST_BYTES + len(message.payload) for message, _arrived_at in messages)

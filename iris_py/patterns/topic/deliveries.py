@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from iris_py.patterns.messages import Message
 from iris_py.patterns.topic.events import RoomMade, SubscriptionReady
 from iris_py.patterns.topic.names import Tokens, TopicTrie, group_name, parse_topic, prefixes
+from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, decode_headers
 from iris_py.wire.packets import HEADED, NUMBERED
@@ -96,7 +97,7 @@ class Deliveries:
             if peer is self._local:
                 self._events.append(RoomMade())
             else:
-                self._outbound.gather(group, peer, packets.RESUME, 0, 0, b"", now)
+                self._outbound.gather(PeerMessage(group, peer, packets.RESUME, 0), now)
 
     def memberships_changed(self, covers: Callable[[Tokens], list[Group]], now: float) -> None:
         """The node begins or ends memberships: publishers that wait go on waiting under those that they will send to.
@@ -250,7 +251,7 @@ class Deliveries:
 
     def _send_pause(self, group: Group, peer: Peer, now: float) -> None:
         if peer is not self._local:
-            self._outbound.gather(group, peer, packets.PAUSE, 0, 0, b"", now)
+            self._outbound.gather(PeerMessage(group, peer, packets.PAUSE, 0), now)
         self._pause_again_at = now + PAUSE_AGAIN_S
         self._outbound.has_news = True  # the deadline has changed
 

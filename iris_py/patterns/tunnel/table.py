@@ -21,6 +21,7 @@ from iris_py.link.link import NO_LINK
 from iris_py.patterns.tunnel.end import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, Failure, TunnelEnd, Way
 from iris_py.patterns.tunnel.offer import FROM_MEMBER, OPEN, Offer, make_handshake, prologue_of
 from iris_py.patterns.tunnel.ring_way import HEADER, LINGER_S, RingWay
+from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
 from iris_security import AuthenticationError
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from iris_py.patterns.request.requester import Requester
     from iris_py.patterns.request.service import Service
     from iris_py.peers.group import Group
-    from iris_py.peers.outgoing import Outgoing
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
 
@@ -119,7 +119,7 @@ class Tunnels:
         self._deadlines: DeadlineTable[TunnelEnd] = DeadlineTable()
         self._changed: dict[TunnelEnd, None] = {}
         self._reported: dict[TunnelEnd, None] = {}  # since then they may have ended
-        self._out: list[Outgoing] = []
+        self._out: list[PeerMessage] = []
         self._routed: list[tuple[NodeInfo, bytes]] = []
         self._events: list[TunnelEvent] = []
 
@@ -162,7 +162,7 @@ class Tunnels:
             registration = packets.Rejection.NOT_A_MEMBER
         if isinstance(registration, packets.Rejection):
             argument = packets.encode_answer(0, registration)
-            self._out.append((group, peer, packets.REJECTION, tunnel_id, argument, b"", NO_HEADERS))
+            self._out.append(PeerMessage(group, peer, packets.REJECTION, tunnel_id, argument))
             return
         if len(payload) < OPEN.size or tunnel_id >= FROM_MEMBER:
             self._count_drop("malformed")
@@ -194,7 +194,7 @@ class Tunnels:
         self._service.tunnel_begun(registration)
         self._add(tunnel_id, end)
         self._schedule(end, now + time_left_ms / 1000)
-        self._out.append((group, peer, packets.TUNNEL_ACCEPT, tunnel_id, 0, answer, NO_HEADERS))
+        self._out.append(PeerMessage(group, peer, packets.TUNNEL_ACCEPT, tunnel_id, 0, answer))
 
     def receive_accept(self, group: Group, peer: Peer, tunnel_id: int, payload: bytes, now: float) -> None:
         """A member has accepted."""
@@ -333,7 +333,7 @@ class Tunnels:
         way = self._links.get(link)
         return way is not None and bool(way.ready) and link.has_tunnel_room
 
-    def messages_to_send(self) -> list[Outgoing]:
+    def messages_to_send(self) -> list[PeerMessage]:
         """Take the messages to send, in order."""
         out, self._out = self._out, []
         return out

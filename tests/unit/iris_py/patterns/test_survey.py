@@ -55,10 +55,10 @@ class Asker:
         self.surveyor.receive_answer(self.group, peer, kind, survey_id, encode_answer(of, reason), b"")
 
     def multicasts(self) -> list[tuple[list[Peer] | None, int, int]]:
-        return [(peers, kind, id_) for _group, peers, kind, id_, *_rest in self.surveyor.multicasts_to_send()]
+        return [(multicast.peers, multicast.kind, multicast.id) for multicast in self.surveyor.multicasts_to_send()]
 
     def sent(self) -> list[tuple[Peer, int]]:
-        return [(peer, kind) for _group, peer, kind, *_rest in self.surveyor.messages_to_send()]
+        return [(message.peer, message.kind) for message in self.surveyor.messages_to_send()]
 
     def send(self) -> None:
         """Let everything leave."""
@@ -110,7 +110,8 @@ def test_everybody_is_asked_at_once_and_the_last_answer_ends_it() -> None:
 def test_the_time_left_travels() -> None:
     asker = Asker(1)
     asker.ask(timeout_s=2.0)
-    ((_group, _peers, _kind, _id, argument, payload, _headers),) = asker.surveyor.multicasts_to_send()
+    (multicast,) = asker.surveyor.multicasts_to_send()
+    argument, payload = multicast.argument, multicast.payload
     assert (argument, payload) == (packets.encode_time_left(2.0), b"question")
 
 

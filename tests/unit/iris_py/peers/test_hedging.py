@@ -53,8 +53,8 @@ class Caller:
     def sent(self, kind: int = REQUEST_ONCE) -> list[Member]:
         """Take who is sent something."""
         taken = self.requester.messages_to_send()
-        assert all(message[2] == kind for message in taken)
-        return [member for message in taken for member in self.every if member.peer is message[1]]
+        assert all(message.kind == kind for message in taken)
+        return [member for message in taken for member in self.every if member.peer is message.peer]
 
     def wait(self) -> float:
         """Go on to the next time at which there is something to do."""

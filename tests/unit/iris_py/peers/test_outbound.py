@@ -14,6 +14,7 @@ from iris_py.link.lanes import MULTICAST, UNICAST
 from iris_py.peers import waiting as held_module
 from iris_py.peers.group import Group
 from iris_py.peers.member import Member
+from iris_py.peers.message import PeerMessage
 from iris_py.peers.outbound import CONNECT_RETRY_S, HELD_S, HELD_S_MAX, Outbound
 from iris_py.peers.peer import Peer
 from iris_py.peers.waiting import HELD_BYTES_HIGH
@@ -73,7 +74,7 @@ class Sender:
         self.group.size = 2
 
     def send(self, kind: int, message_id: int, payload: bytes = b"", now: float = 0.0, argument: int = 0) -> None:
-        self.outbound.gather(self.group, self.peer, kind, message_id, argument, payload, now)
+        self.outbound.gather(PeerMessage(self.group, self.peer, kind, message_id, argument, payload), now)
         self.outbound.seal(now)
 
     def open(self, now: float = 1.0) -> FakeLink:
@@ -166,7 +167,7 @@ def test_what_meets_a_closing_link_waits_for_the_next(kind: int) -> None:
 def test_a_link_that_ends_between_gathering_and_sealing() -> None:
     sender = Sender()
     link = sender.open()
-    sender.outbound.gather(sender.group, sender.peer, REQUEST, 1, 5000, b"request", 1.0)
+    sender.outbound.gather(PeerMessage(sender.group, sender.peer, REQUEST, 1, 5000, b"request"), 1.0)
     link.is_open = False
     sender.outbound.seal(1.0)
     assert not link.sent
@@ -266,7 +267,7 @@ def test_small_messages_share_a_packet_through_the_ring() -> None:
     sender = Sender()
     sender.peer.is_routed = True
     for number in range(100):
-        sender.outbound.gather(sender.group, sender.peer, REQUEST, number, 1000, bytes(1000), 0.0)
+        sender.outbound.gather(PeerMessage(sender.group, sender.peer, REQUEST, number, 1000, bytes(1000)), 0.0)
     sender.outbound.seal(0.0)
     routed, requests = sender.outbound.packets_to_route()
     assert 2 <= len(routed) <= 3
@@ -291,7 +292,7 @@ def test_the_requests_of_a_member_that_left_are_returned_and_no_others() -> None
     sender = Sender()
     another = Group("another", KEYS, LOCAL, 1)
     sender.send(REQUEST, 1)
-    sender.outbound.gather(another, sender.peer, REQUEST, 2, 0, b"", 0.0)
+    sender.outbound.gather(PeerMessage(another, sender.peer, REQUEST, 2), 0.0)
     sender.send(REPLY, 3)
     sender.outbound.member_removed(sender.group, sender.peer)
     assert sender.returned() == [(1, True)]
@@ -423,7 +424,7 @@ def test_headers_go_whatever_way_the_message_goes() -> None:
     def gather(sender: Sender) -> None:
         for (message_id, head, payload), kind in zip(expected, (REQUEST, REQUEST, REPLY), strict=True):
             given = headers if head else NO_HEADERS
-            sender.outbound.gather(sender.group, sender.peer, kind, message_id, 1000, payload, 0.0, given)
+            sender.outbound.gather(PeerMessage(sender.group, sender.peer, kind, message_id, 1000, payload, given), 0.0)
 
     held = Sender()  # until the link opens
     gather(held)
@@ -458,7 +459,7 @@ def test_headers_count_for_what_fits_through_the_ring() -> None:
     headers = encode_headers({"a": 1})
     for size, fits in ((room - len(headers.encoded), True), (room - len(headers.encoded) + 1, False)):
         sender = Sender()
-        sender.outbound.gather(sender.group, sender.peer, REQUEST, 1, 1000, bytes(size), 0.0, headers)
+        sender.outbound.gather(PeerMessage(sender.group, sender.peer, REQUEST, 1, 1000, bytes(size), headers), 0.0)
         sender.outbound.connect_failed(sender.peer, 0.0)
         sender.outbound.seal(0.0)
         assert [len(packet) for _info, packet in sender.outbound.packets_to_route()[0]] == [ROUTED_BYTES_MAX] * fits

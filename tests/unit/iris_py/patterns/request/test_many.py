@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
@@ -69,7 +70,7 @@ class Caller:
             "new deadline": requester.has_new_deadline,
             "deadline": requester.deadline(),
             "outcomes": [(token, str(outcome)) for token, outcome in requester.outcomes_received()],
-            "out": [(peer.id, *rest) for _group, peer, *rest in requester.messages_to_send()],
+            "out": [(message.peer.id, *astuple(message)[2:]) for message in requester.messages_to_send()],
         }
 
 

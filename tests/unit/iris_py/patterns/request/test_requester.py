@@ -17,15 +17,14 @@ from iris_py.patterns.request.requester import ROUTED_RETRY_S, Requester
 from iris_py.patterns.tunnel.offer import Offer
 from iris_py.peers.group import PLACEMENTS_MAX, Group
 from iris_py.peers.member import Member
+from iris_py.peers.message import PeerMessage
 from iris_py.peers.peer import SMALL_BYTES_MAX, Peer
 from iris_py.wire import packets
-from iris_py.wire.headers import NO_HEADERS
 from iris_py.wire.packets import CANCEL, REQUEST, Rejection
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from iris_py.link.link import Link
-    from iris_py.peers.outgoing import Outgoing
 
 KEYRING = Keyring(Secret(bytes(range(32))), network="test")
 LOCAL = NodeId(bytes(16))
@@ -81,9 +80,9 @@ class Caller:
 
     def sent(self) -> list[tuple[int, Member, int]]:
         """Take (kind, member, id) of what is to be sent; every member that ever was is known by its peer."""
-        return [(kind, self.member_of(peer), id_) for _group, peer, kind, id_, _argument, _payload, _headers in self.raw()]
+        return [(message.kind, self.member_of(message.peer), message.id) for message in self.raw()]
 
-    def raw(self) -> list[Outgoing]:
+    def raw(self) -> list[PeerMessage]:
         return self.requester.messages_to_send()
 
     def member_of(self, peer: Peer) -> Member:
@@ -125,7 +124,7 @@ def test_a_reply() -> None:
     caller = Caller(1)
     (member,) = caller.all_members()
     request_id = caller.request(1.0, timeout_s=2.0)
-    assert caller.raw() == [(caller.group, member.peer, REQUEST, request_id, 2001, b"payload", NO_HEADERS)]
+    assert caller.raw() == [PeerMessage(caller.group, member.peer, REQUEST, request_id, 2001, b"payload")]
     assert member.in_flight == 1
     assert caller.requester.deadline() == 3.0
     caller.requester.receive_reply(member.peer, request_id, b"reply", 1.5)
@@ -245,7 +244,8 @@ def test_idempotent_waits_for_a_member_within_the_timeout() -> None:
     caller.requester.handle_timeout(1.999)
     assert not caller.requester.outcomes_received()
     member = caller.join(1.999)
-    ((_group, peer, kind, sent_id, time_left_ms, _payload, _headers),) = caller.raw()
+    (message,) = caller.raw()
+    peer, kind, sent_id, time_left_ms = message.peer, message.kind, message.id, message.argument
     assert (peer, kind, sent_id) == (member.peer, REQUEST, request_id)
     assert 1 <= time_left_ms <= 2
     caller.requester.receive_reply(member.peer, request_id, b"reply", 1.9995)
@@ -587,7 +587,8 @@ def test_timeouts_in_the_order_of_their_deadlines() -> None:
 def test_endless_patience(timeout_s: float) -> None:
     caller = Caller(1)
     request_id = caller.request(timeout_s=timeout_s)
-    ((_group, peer, _kind, _id, time_left_ms, _payload, _headers),) = caller.raw()
+    (message,) = caller.raw()
+    peer, time_left_ms = message.peer, message.argument
     assert time_left_ms == packets.TIME_LEFT_MS_MAX
     deadline = caller.requester.deadline()
     assert deadline is not None
@@ -744,7 +745,7 @@ def test_who_has_a_link_is_preferred_and_the_other_gets_one() -> None:
     one.peer.link = None
     for _ in range(10):
         caller.request()
-    assert {peer for _group, peer, *_rest in caller.requester.messages_to_send()} == {other.peer}
+    assert {message.peer for message in caller.requester.messages_to_send()} == {other.peer}
     assert set(caller.requester.peers_wanted()) == {one.peer}
     assert not caller.requester.wanted
     assert other.peer.awaited == other.in_flight == 10
@@ -756,7 +757,8 @@ def test_what_was_not_sent_goes_to_another_and_none_is_left_at_last() -> None:
     request_id = caller.request()
     tried = set()
     for _ in range(2):
-        ((_group, peer, *_rest),) = caller.requester.messages_to_send()
+        (message,) = caller.requester.messages_to_send()
+        peer = message.peer
         tried.add(peer)
         caller.requester.give_back(request_id, peer, 1.0, is_tried=True)
     assert len(tried) == 2
@@ -775,7 +777,7 @@ def test_what_a_peer_released_is_sent_again_and_counts_as_one_attempt() -> None:
     leaving = caller.request(token=4)
     caller.requester.peer_released(member.peer, 1.0, [unsent])
     messages = caller.requester.messages_to_send()
-    assert [request_id for _group, _peer, _kind, request_id, *_rest in messages] == [leaving, sent]
+    assert [message.id for message in messages] == [leaving, sent]
     assert caller.requester.retries == 0
     assert member.in_flight == 4
     assert not caller.requester.outcomes_received()
@@ -802,7 +804,8 @@ def test_a_waiting_request_goes_to_a_member_with_a_link_only() -> None:
     for member in (one, two, three):
         member.peer.link = None
     request_id = caller.request()
-    ((_group, first, *_rest),) = caller.requester.messages_to_send()
+    (message,) = caller.requester.messages_to_send()
+    first = message.peer
     assert not caller.requester.give_to_linked(request_id, 1.0)
     chosen = next(member for member in (one, two, three) if member.peer is first)
     for member, link in zip((one, two, three), links, strict=True):
@@ -810,7 +813,8 @@ def test_a_waiting_request_goes_to_a_member_with_a_link_only() -> None:
             member.peer.link = link
             break
     assert caller.requester.give_to_linked(request_id, 1.0)
-    ((_group, second, *_rest),) = caller.requester.messages_to_send()
+    (message,) = caller.requester.messages_to_send()
+    second = message.peer
     assert second is member.peer
     assert caller.requester.retries == 0
     assert chosen.in_flight == chosen.peer.awaited == 0
@@ -850,9 +854,9 @@ def test_a_required_zone_holds_over_rejections_and_waiting() -> None:
     for member, zone in ((here, "us"), (there, "eu/a"), (there_too, "eu/b")):
         member.peer.info = NodeInfo(member.peer.id, (), zone)
     id_ = caller.requester.request(caller.group, b"", 5.0, False, "token", 0.0, placement=("eu/a", "eu"))
-    assert [message[1] for message in caller.requester.messages_to_send()] == [there.peer]
+    assert [message.peer for message in caller.requester.messages_to_send()] == [there.peer]
     caller.requester.receive_rejection(there.peer, id_, Rejection.OVERLOADED, 0.0)
-    assert [message[1] for message in caller.requester.messages_to_send()] == [there_too.peer]
+    assert [message.peer for message in caller.requester.messages_to_send()] == [there_too.peer]
     assert caller.requester.give_to_linked(id_, 0.0) is False
     caller.requester.receive_rejection(there_too.peer, id_, Rejection.NOT_A_MEMBER, 0.0)
     ((_token, error),) = caller.requester.outcomes_received()

@@ -17,6 +17,7 @@ from iris_py.patterns.request.registration import Execution, Registration
 from iris_py.patterns.request.repetitions import CALLERS_MAX
 from iris_py.patterns.request.service import EARLY_CANCELS_MAX, Service
 from iris_py.peers.group import Group
+from iris_py.peers.message import PeerMessage
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
@@ -69,9 +70,7 @@ class Member:
 
     def sent(self) -> list[tuple[int, int, int]]:
         """Take (kind, id, argument) of what is to be sent."""
-        return [
-            (kind, id_, argument) for _group, _peer, kind, id_, argument, _payload, _headers in self.service.messages_to_send()
-        ]
+        return [(message.kind, message.id, message.argument) for message in self.service.messages_to_send()]
 
     def check_idle(self) -> None:
         assert not self.service._executions
@@ -95,7 +94,7 @@ def test_a_request_and_its_reply() -> None:
     assert execution.deadline == 1.5
     assert member.registration.running == 1
     member.service.reply(execution, b"reply", 1.1)
-    assert member.service.messages_to_send() == [(member.group, member.peer, REPLY, request_id, 0, b"reply", NO_HEADERS)]
+    assert member.service.messages_to_send() == [PeerMessage(member.group, member.peer, REPLY, request_id, 0, b"reply")]
     assert member.service.executed == 1
     member.check_idle()
 
@@ -105,7 +104,8 @@ def test_a_failure() -> None:
     request_id = member.request()
     (execution,) = member.started()
     member.service.fail(execution, ValueError("bad \udc80"), 0.0)
-    ((_group, _peer, kind, id_, _argument, payload, _headers),) = member.service.messages_to_send()
+    (message,) = member.service.messages_to_send()
+    kind, id_, payload = message.kind, message.id, message.payload
     assert (kind, id_) == (FAILURE, request_id)
     assert packets.decode_failure(payload) == ("ValueError", "bad \\udc80")
     member.check_idle()
@@ -508,7 +508,10 @@ def test_what_was_executed_is_answered_again() -> None:
     assert (execution.payload, execution.id) == (b"payload", first)
     member.service.reply(execution, b"reply", 1.0)
     again = member.request_once(300.9, peer=other_peer())
-    assert [(message[3], message[5]) for message in member.service.messages_to_send()] == [(first, b"reply"), (again, b"reply")]
+    assert [(message.id, message.payload) for message in member.service.messages_to_send()] == [
+        (first, b"reply"),
+        (again, b"reply"),
+    ]
     assert not member.started()
     assert (member.service.executed, member.service.repetitions.repeated) == (1, 1)
     member.request_once(301.0)  # after the window

@@ -20,6 +20,7 @@ from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from iris_py.patterns.topic.events import TopicEvent
+    from iris_py.peers.message import PeerMessage
 
 KEYRING = Keyring(Secret(bytes(32)), network="test")
 LOCAL, REMOTE = (NodeId(bytes((number,)) * 16) for number in (1, 2))
@@ -33,8 +34,8 @@ class Outbound:
     def __init__(self) -> None:
         self.sent: list[int] = []
 
-    def gather(self, group: Group, peer: Peer, kind: int, message_id: int, argument: int, payload: bytes, now: float) -> None:
-        self.sent.append(kind)
+    def gather(self, message: PeerMessage, now: float) -> None:
+        self.sent.append(message.kind)
 
 
 def with_headers(headers: dict[str, HeaderValue], topic: bytes = b"a") -> bytes:
