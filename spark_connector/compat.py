@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from iris_py import ConfigurationError
-from iris_py.extras import install_command
+from iris_py.connector import install_command
 
 if TYPE_CHECKING:
     import pyarrow as pa

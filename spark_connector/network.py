@@ -11,7 +11,7 @@ import iris_py
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iris_py.api.opening import Opening
+    from iris_py.connector import Opening
 
 __all__ = ["Network"]
 
@@ -70,7 +70,7 @@ class Network:
         """
         secret: object = self.secret
         if self.secret_file is not None:
-            from iris_py.files.secrets import read_secret_file  # its cryptography is for tasks that start a node
+            from iris_py.connector import read_secret_file  # its cryptography is for tasks that start a node
 
             secret = read_secret_file(Path(self.secret_file), "secret_file on this executor")
         return {

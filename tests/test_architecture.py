@@ -59,6 +59,7 @@ FLOORS = {
         "config",
         "api",
         "sync",
+        "connector",
         "testing",
         "cli",
     ),
@@ -227,6 +228,15 @@ def test_users_of_the_library_in_this_repository_use_its_public_names() -> None:
         used = {name for name in imports(path) if name.split(".")[0] in PACKAGES}
         public = {"iris_py", "spark_connector"}
         assert all(name.split(".")[0] in public and name.count(".") <= 1 for name in used), relative(path)
+
+
+def test_the_spark_connector_uses_the_public_api_and_the_module_for_connectors() -> None:
+    public = {"iris_py", "iris_py.sync", "iris_py.connector"}
+    for path in sources():
+        # The demo is one program in two packages.
+        if package_of(path) == "spark_connector" and floor_of(path) != "demo":
+            used = {name for name in imported_modules()[module_of(path)] if name.startswith("iris_py")}
+            assert used <= public, relative(path)
 
 
 @pytest.mark.parametrize("path", sources(), ids=relative)

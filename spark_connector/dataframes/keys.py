@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iris_py.wire.fingerprint import Fingerprinter
+from iris_py.connector import Fingerprinter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

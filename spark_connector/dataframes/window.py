@@ -21,7 +21,7 @@ from spark_connector.errors import DispatchError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from iris_py.api.bulk import Asker
+    from iris_py.connector import Asker
     from spark_connector.dataframes.question import Question, RowGroup
     from spark_connector.dataframes.tally import Tally
     from spark_connector.dataframes.worker import WorkerNode

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import iris_py
 from iris_py import IrisError
-from iris_py.api.bulk import Asked, Asker
+from iris_py.connector import Asked, Asker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -81,7 +81,7 @@ class WorkerNode:
         on_outcomes: Callable[[list[tuple[Question, bytes | IrisError]]], None],
         on_member: Callable[[Question, str], None] | None = None,
     ) -> Asker[Question]:
-        """Return what asks a cluster many things; see :class:`iris_py.api.bulk.Asker`. To be used in the event loop only."""
+        """Return what asks a cluster many things; see :class:`iris_py.connector.Asker`. To be used in the event loop only."""
         return Asker(self.node, cluster, timeout, on_outcomes, on_member)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from iris_py.sync.background import background
+from iris_py.connector import background
 from spark_connector.daemon import AHEAD, NOT_NEEDED
 from spark_connector.errors import AgentFailed, OrderRefused
 from spark_connector.executors.orders import is_adoption, open_adoption, open_local
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_py import Node
-    from iris_py.sync.background import Background
+    from iris_py.connector import Background
     from spark_connector.executors.orders import Order
     from spark_connector.executors.spawn import ExecutorProcess
     from spark_connector.network import Network

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.serializers import CPickleSerializer
 
 from iris_py import ConfigurationError, IrisError
-from iris_py.extras import install_command
+from iris_py.connector import install_command
 from spark_connector.compat import check_version
 from spark_connector.executors.spawn import LOCAL_ID
 

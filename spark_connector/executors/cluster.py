@@ -22,12 +22,7 @@ from typing import TYPE_CHECKING, Any
 import iris_py
 import iris_py.sync as iris
 from iris_py import ConfigurationError, IrisError, MemberLost, MessageTooLarge, NodeClosed, NoMembers, RemoteError
-from iris_py.api.handler import QUEUE_MESSAGES
-from iris_py.api.request import TIMEOUT_S
-from iris_py.api.survey import SURVEY_TIMEOUT_S
-from iris_py.api.tunneling import OPEN_TIMEOUT_S, TUNNELS
-from iris_py.patterns.request.registration import QUEUE_BYTES
-from iris_py.patterns.tunnel.end import WINDOW_BYTES
+from iris_py.connector import OPEN_TIMEOUT_S, QUEUE_BYTES, QUEUE_MESSAGES, SURVEY_TIMEOUT_S, TIMEOUT_S, TUNNELS, WINDOW_BYTES
 from spark_connector.errors import ExecutorsMissing, UpdateFailed
 from spark_connector.executors.application import Application, ensure_task
 from spark_connector.executors.orders import (
@@ -52,8 +47,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from iris_py.sync.handlers import AnyHandler
-    from iris_py.wire.headers import HeaderValue
+    from iris_py.connector import AnyHandler, HeaderValue
 
 __all__ = ["Executor", "ExecutorCluster"]
 

@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
-from iris_py.api.threads import DaemonThreads
+from iris_py.connector import DaemonThreads
 from spark_connector.executors.application import ApplicationEnded
 
 if TYPE_CHECKING:

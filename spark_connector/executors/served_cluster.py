@@ -16,7 +16,7 @@ from importlib.util import find_spec, module_from_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from iris_py import Handler
-from iris_py.sync.handlers import adapt, default_concurrency
+from iris_py.connector import adapt, default_concurrency
 from spark_connector.errors import AgentFailed, OrderRefused
 from spark_connector.executors.orders import BYE, GREET, UPDATE, control_name, open_order, own_name
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from iris_py import Membership, Message, Node, Request, Tunnel
-    from iris_py.sync.background import Background
-    from iris_py.sync.handlers import AnyHandler
+    from iris_py.connector import AnyHandler, Background
     from spark_connector.executors.orders import Order
     from spark_connector.executors.spawn import Launch
 

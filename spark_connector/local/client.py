@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, TypeGuard
 
-    from iris_py.api.request import OnFull
-    from iris_py.wire.headers import HeaderValue
+    from iris_py.connector import HeaderValue, OnFull
     from spark_connector.local.frames import Command, Reply, Welcome
 
 __all__ = ["LocalAgent", "local_agent"]

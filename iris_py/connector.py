@@ -1,0 +1,89 @@
+"""Parts of Iris that a connector of another system needs beside the public API, as :mod:`spark_connector` does.
+
+They are documented where they are defined, and tested as the rest is. They may change from one release to the next, together
+with the connectors of this repository: programs use :mod:`iris_py`. Names are imported when they are first used, as those of
+:mod:`iris_py` are.
+
+* Many requests at once, without a coroutine for each: :class:`Asker` asks what :class:`Asked` says.
+* Handlers as :mod:`iris_py.sync` takes them: :data:`AnyHandler`, :func:`adapt`, :func:`default_concurrency`; and the event loop
+  in a thread that they run beside: :class:`Background`, :func:`background`, :class:`DaemonThreads`.
+* Settings: the defaults of the public methods, so that a connector states none of its own; the types :data:`OnFull` and
+  :data:`HeaderValue`; :class:`Opening`, what can be awaited and entered; :func:`read_secret_file`.
+* :class:`Fingerprinter`, by which two contents are told apart; :func:`install_command`, the advice for what is not installed.
+"""
+
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from iris_py.api.bulk import Asked, Asker
+    from iris_py.api.handler import QUEUE_MESSAGES
+    from iris_py.api.opening import Opening
+    from iris_py.api.request import TIMEOUT_S, OnFull
+    from iris_py.api.survey import SURVEY_TIMEOUT_S
+    from iris_py.api.threads import DaemonThreads
+    from iris_py.api.tunneling import OPEN_TIMEOUT_S, TUNNELS
+    from iris_py.extras import install_command
+    from iris_py.files.secrets import read_secret_file
+    from iris_py.patterns.request.registration import QUEUE_BYTES
+    from iris_py.patterns.tunnel.end import WINDOW_BYTES
+    from iris_py.sync.background import Background, background
+    from iris_py.sync.handlers import AnyHandler, adapt, default_concurrency
+    from iris_py.wire.fingerprint import Fingerprinter
+    from iris_py.wire.headers import HeaderValue
+
+__all__ = [
+    "OPEN_TIMEOUT_S",
+    "QUEUE_BYTES",
+    "QUEUE_MESSAGES",
+    "SURVEY_TIMEOUT_S",
+    "TIMEOUT_S",
+    "TUNNELS",
+    "WINDOW_BYTES",
+    "AnyHandler",
+    "Asked",
+    "Asker",
+    "Background",
+    "DaemonThreads",
+    "Fingerprinter",
+    "HeaderValue",
+    "OnFull",
+    "Opening",
+    "adapt",
+    "background",
+    "default_concurrency",
+    "install_command",
+    "read_secret_file",
+]
+
+_MODULES = {
+    "OPEN_TIMEOUT_S": "api.tunneling",
+    "QUEUE_BYTES": "patterns.request.registration",
+    "QUEUE_MESSAGES": "api.handler",
+    "SURVEY_TIMEOUT_S": "api.survey",
+    "TIMEOUT_S": "api.request",
+    "TUNNELS": "api.tunneling",
+    "WINDOW_BYTES": "patterns.tunnel.end",
+    "AnyHandler": "sync.handlers",
+    "Asked": "api.bulk",
+    "Asker": "api.bulk",
+    "Background": "sync.background",
+    "DaemonThreads": "api.threads",
+    "Fingerprinter": "wire.fingerprint",
+    "HeaderValue": "wire.headers",
+    "OnFull": "api.request",
+    "Opening": "api.opening",
+    "adapt": "sync.handlers",
+    "background": "sync.background",
+    "default_concurrency": "sync.handlers",
+    "install_command": "extras",
+    "read_secret_file": "files.secrets",
+}
+
+if not typing.TYPE_CHECKING:  # or every wrong name would be an object, and no error
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(f"iris_py.{_MODULES[name]}"), name)
+        return value
