@@ -30,10 +30,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, cast
 
+from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import check_exposure, parse_secret, read_exposed, read_secret_file, user_secret
 from iris_py.net.addresses import is_loopback, parse_address
-from iris_py.wire.packets import MAX_MESSAGE_BYTES, MESSAGE_BYTES_LIMIT
+from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 from iris_security.keyring import NAME_BYTES_MAX, Keyring, Secret
 
 if TYPE_CHECKING:

@@ -17,29 +17,37 @@ import typing
 
 if typing.TYPE_CHECKING:
     from iris_py.api.bulk import Asked, Asker
-    from iris_py.api.handler import QUEUE_MESSAGES
     from iris_py.api.opening import Opening
-    from iris_py.api.request import TIMEOUT_S, OnFull
-    from iris_py.api.survey import SURVEY_TIMEOUT_S
+    from iris_py.api.request import OnFull
     from iris_py.api.threads import DaemonThreads
-    from iris_py.api.tunneling import OPEN_TIMEOUT_S, TUNNELS
+    from iris_py.defaults import (
+        HANDLER_QUEUE_BYTES,
+        HANDLER_QUEUE_MESSAGES,
+        REQUEST_TIMEOUT_S,
+        SUBSCRIPTION_QUEUE_BYTES,
+        SUBSCRIPTION_QUEUE_MESSAGES,
+        SURVEY_TIMEOUT_S,
+        TUNNEL_TIMEOUT_S,
+        TUNNEL_WINDOW_BYTES,
+        TUNNELS,
+    )
     from iris_py.extras import install_command
     from iris_py.files.secrets import read_secret_file
-    from iris_py.patterns.request.registration import QUEUE_BYTES
-    from iris_py.patterns.tunnel.end import WINDOW_BYTES
     from iris_py.sync.background import Background, background
     from iris_py.sync.handlers import AnyHandler, adapt, default_concurrency
     from iris_py.wire.fingerprint import Fingerprinter
     from iris_py.wire.headers import HeaderValue
 
 __all__ = [
-    "OPEN_TIMEOUT_S",
-    "QUEUE_BYTES",
-    "QUEUE_MESSAGES",
+    "HANDLER_QUEUE_BYTES",
+    "HANDLER_QUEUE_MESSAGES",
+    "REQUEST_TIMEOUT_S",
+    "SUBSCRIPTION_QUEUE_BYTES",
+    "SUBSCRIPTION_QUEUE_MESSAGES",
     "SURVEY_TIMEOUT_S",
-    "TIMEOUT_S",
     "TUNNELS",
-    "WINDOW_BYTES",
+    "TUNNEL_TIMEOUT_S",
+    "TUNNEL_WINDOW_BYTES",
     "AnyHandler",
     "Asked",
     "Asker",
@@ -57,13 +65,15 @@ __all__ = [
 ]
 
 _MODULES = {
-    "OPEN_TIMEOUT_S": "api.tunneling",
-    "QUEUE_BYTES": "patterns.request.registration",
-    "QUEUE_MESSAGES": "api.handler",
-    "SURVEY_TIMEOUT_S": "api.survey",
-    "TIMEOUT_S": "api.request",
-    "TUNNELS": "api.tunneling",
-    "WINDOW_BYTES": "patterns.tunnel.end",
+    "HANDLER_QUEUE_BYTES": "defaults",
+    "HANDLER_QUEUE_MESSAGES": "defaults",
+    "REQUEST_TIMEOUT_S": "defaults",
+    "SUBSCRIPTION_QUEUE_BYTES": "defaults",
+    "SUBSCRIPTION_QUEUE_MESSAGES": "defaults",
+    "SURVEY_TIMEOUT_S": "defaults",
+    "TUNNELS": "defaults",
+    "TUNNEL_TIMEOUT_S": "defaults",
+    "TUNNEL_WINDOW_BYTES": "defaults",
     "AnyHandler": "sync.handlers",
     "Asked": "api.bulk",
     "Asker": "api.bulk",

@@ -47,6 +47,7 @@ IMPURE = {
 FLOORS = {
     "iris_py": (
         "errors",
+        "defaults",
         "extras",
         "wire",
         "link",
@@ -78,7 +79,7 @@ FLOORS = {
     ),
 }
 #: The floors of iris_py that do no input and output. The overlay and security do none anywhere.
-PURE = ("errors", "wire", "link", "peers", "patterns", "node")
+PURE = ("errors", "defaults", "wire", "link", "peers", "patterns", "node")
 
 #: The folders that touch sockets: of the network, and between the processes of one executor of Spark.
 SOCKET_FOLDERS = ("iris_py/net", "spark_connector/local", "spark_connector/executors")

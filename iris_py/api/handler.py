@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from iris_py.defaults import CONCURRENCY, THREADS
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -15,14 +16,6 @@ if TYPE_CHECKING:
 
     from iris_py.api.tunnel import Tunnel
     from iris_py.patterns.messages import Message, Request
-
-#: Requests of one registration that run at once, for handlers that await. More only queue in the handler's own resources.
-CONCURRENCY = 128
-#: Requests of one registration that run at once, for plain functions: each has a thread then. As many as thread pools
-#: usually have.
-THREADS = 32
-#: Requests that wait at a registration before it answers that it is full.
-QUEUE_MESSAGES = 1024
 
 
 #: The cluster for which the handler runs in whose context this is; what it waits for keeps one of its member's places.

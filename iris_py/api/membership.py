@@ -6,16 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from iris_py.api.opening import Closable
+from iris_py.defaults import DRAIN_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from iris_py.api.serving import Server
     from iris_py.patterns.request.registration import Registration
-
-#: How long leaving and closing wait for running handlers before they are cancelled. Too small: work is cut off; too large: a
-#: stuck handler holds up the end of the program.
-DRAIN_TIMEOUT_S = 30.0
 
 
 class Membership(Closable):

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING
 from iris_overlay.errors import OverlayError
 from iris_overlay.events import Departed, GroupJoined, GroupLeft, Settled
 from iris_overlay.messages import NodeInfo
-from iris_py.api.handler import QUEUE_MESSAGES, Handler, check_handler, default_concurrency, serves_tunnels
+from iris_py.api.handler import Handler, check_handler, default_concurrency, serves_tunnels
 from iris_py.api.info import Member, Members, Statistics, describe
-from iris_py.api.membership import DRAIN_TIMEOUT_S, Membership
+from iris_py.api.membership import Membership
 from iris_py.api.opening import Opening
 from iris_py.api.request import Requesting
 from iris_py.api.seeds import Seeds
 from iris_py.api.serving import Server
 from iris_py.api.survey import Survey, Surveying
 from iris_py.api.topic import Publishing
-from iris_py.api.tunneling import TUNNELS, Tunneling, check_window
+from iris_py.api.tunneling import Tunneling, check_window
 from iris_py.config import default_secret
+from iris_py.defaults import DRAIN_TIMEOUT_S, HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
 from iris_py.errors import ConfigurationError, IrisError, NodeClosed, NoMembers
 from iris_py.files.remembered import RememberedPeers
 from iris_py.net import busy_poll
@@ -33,10 +34,9 @@ from iris_py.node.core import NodeCore
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
 from iris_py.patterns.request.events import BroadcastReceived, RegistrationDrained, RequestCancelled, RequestsStarted
 from iris_py.patterns.request.pending import Ticket
-from iris_py.patterns.request.registration import QUEUE_BYTES, Registration
+from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.patterns.topic.events import RoomMade, SubscriptionReady, SubscriptionTold
-from iris_py.patterns.tunnel.end import WINDOW_BYTES
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
 from iris_py.peers.member import WEIGHT_MAX, WEIGHT_MIN
 from iris_py.tracing import find_tracing
@@ -166,12 +166,12 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         handler: Handler | RequestFunction,
         *,
         concurrency: int | None = None,
-        queue_messages: int = QUEUE_MESSAGES,
-        queue_bytes: int = QUEUE_BYTES,
+        queue_messages: int = HANDLER_QUEUE_MESSAGES,
+        queue_bytes: int = HANDLER_QUEUE_BYTES,
         weight: float = 1.0,
         inline: bool = False,
         tunnels: int = TUNNELS,
-        tunnel_window_bytes: int = WINDOW_BYTES,
+        tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
     ) -> Opening[Membership]:
         """Take part in a cluster. Use with ``await`` or ``async with``; when it returns, everybody knows.
 

@@ -10,6 +10,7 @@ from iris_overlay.errors import OverlayError
 from iris_py.api.base import NodeBase
 from iris_py.api.handler import handled_cluster
 from iris_py.config import check_zone
+from iris_py.defaults import REQUEST_TIMEOUT_S
 from iris_py.errors import ConfigurationError, Overloaded, RequestTimeout
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from iris_py.peers.member import Placement
     from iris_py.wire.headers import Headers, HeaderValue
 
-#: How long a request waits for its reply unless it is told otherwise, in seconds.
-TIMEOUT_S = 5.0
 
 #: What becomes of a request when every member is full.
 OnFull: TypeAlias = Literal["wait", "raise"]
@@ -35,7 +34,7 @@ class Requesting(NodeBase):
         cluster: str,
         payload: bytes,
         *,
-        timeout: float = TIMEOUT_S,
+        timeout: float = REQUEST_TIMEOUT_S,
         idempotent: bool = False,
         key: str | bytes | None = None,
         prefer: str | None = None,

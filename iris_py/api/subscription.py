@@ -9,8 +9,8 @@ import math
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.api.failures import FailureLog, is_cancelled, is_interrupt
-from iris_py.api.membership import DRAIN_TIMEOUT_S
 from iris_py.api.opening import Closable
+from iris_py.defaults import DRAIN_TIMEOUT_S
 from iris_py.errors import NodeClosed, SlowSubscriber
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, overload
 from iris_overlay.errors import OverlayError
 from iris_py.api.base import NodeBase
 from iris_py.api.info import Member, describe
+from iris_py.defaults import SURVEY_TIMEOUT_S
 from iris_py.errors import ConfigurationError
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked
 from iris_py.wire import packets
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from iris_py.tracing import Call
     from iris_py.wire.headers import HeaderValue
 
-#: How long a survey waits unless it is told otherwise, in seconds. A single member that does not answer makes it last that
-#: long, so it is shorter than that of a request; handlers that only look something up answer in time from any continent.
-SURVEY_TIMEOUT_S = 1.0
 #: What one survey holds of replies that were not yet taken: four of the largest, or a small one from each member of the largest
 #: group that a directory holds (100,000). Replies beyond it are dropped and counted.
 REPLIES_BYTES_MAX = 64 * 1024 * 1024

@@ -11,9 +11,10 @@ from iris_overlay.errors import OverlayError
 from iris_py.api.base import SENT_PER_TURN_MAX, NodeBase
 from iris_py.api.opening import Opening
 from iris_py.api.subscription import Subscription
+from iris_py.defaults import SUBSCRIPTION_QUEUE_BYTES, SUBSCRIPTION_QUEUE_MESSAGES
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
 from iris_py.patterns.topic.names import literal_prefix, parse_pattern
-from iris_py.patterns.topic.queue import POLICIES, QUEUE_BYTES, QUEUE_MESSAGES, SubscriptionQueue
+from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
 
@@ -109,8 +110,8 @@ class Publishing(NodeBase):
         callback: Callback | None = None,
         *,
         policy: str = "drop_oldest",
-        queue_messages: int = QUEUE_MESSAGES,
-        queue_bytes: int = QUEUE_BYTES,
+        queue_messages: int = SUBSCRIPTION_QUEUE_MESSAGES,
+        queue_bytes: int = SUBSCRIPTION_QUEUE_BYTES,
     ) -> Opening[Subscription]:
         """Subscribe to topics. Use with ``await`` or ``async with``; when it returns, every publisher knows.
 

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from iris_py.api.opening import Closable
+from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import MessageTooLarge, TunnelBroken, TunnelClosed
 from iris_py.patterns.tunnel.end import (
     CHUNK_BYTES,
@@ -162,7 +163,7 @@ class Tunnel(Closable):
 
     # -- receiving
 
-    async def receive(self, *, max_bytes: int = packets.MAX_MESSAGE_BYTES) -> bytes:
+    async def receive(self, *, max_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
         """Return the next message. To cancel it loses nothing.
 
         Args:

@@ -11,8 +11,9 @@ from iris_py.api.base import NodeBase
 from iris_py.api.opening import Opening
 from iris_py.api.request import check_on_full
 from iris_py.api.tunnel import Tunnel
+from iris_py.defaults import TUNNEL_TIMEOUT_S, TUNNEL_WINDOW_BYTES
 from iris_py.errors import ConfigurationError
-from iris_py.patterns.tunnel.end import WINDOW_BYTES, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
+from iris_py.patterns.tunnel.end import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
 from iris_py.wire.headers import encode_headers
 
 if TYPE_CHECKING:
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
     from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened
     from iris_py.wire.headers import Headers, HeaderValue
 
-#: How long opening a tunnel may take unless it is told otherwise, in seconds: as for a request.
-OPEN_TIMEOUT_S = 5.0
-#: Tunnels of one registration at once. With full windows of 1 MiB they hold a quarter of a gigabyte.
-TUNNELS = 256
-
 
 class Tunneling(NodeBase):
     """The part of a node that opens tunnels."""
@@ -35,8 +31,8 @@ class Tunneling(NodeBase):
         self,
         cluster: str,
         *,
-        timeout: float = OPEN_TIMEOUT_S,
-        window_bytes: int = WINDOW_BYTES,
+        timeout: float = TUNNEL_TIMEOUT_S,
+        window_bytes: int = TUNNEL_WINDOW_BYTES,
         headers: Mapping[str, HeaderValue] | None = None,
         on_full: OnFull = "wait",
     ) -> Opening[Tunnel]:

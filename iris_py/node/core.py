@@ -24,6 +24,7 @@ from iris_overlay.events import (
 from iris_overlay.messages import NodeInfo
 from iris_overlay.overlay import Overlay
 from iris_overlay.timers import DeadlineTable
+from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError
 from iris_py.link.config import LinkConfig
 from iris_py.link.events import CloseReason, LinkClosed, LinkVerified
@@ -95,7 +96,7 @@ class NodeCore:
         entropy: Callable[[int], bytes],
         link_config: LinkConfig | None = None,
         overlay_config: OverlayConfig | None = None,
-        max_message_bytes: int = packets.MAX_MESSAGE_BYTES,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         self.info = info
         self.max_message_bytes = max_message_bytes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iris_py.api.membership import DRAIN_TIMEOUT_S
 from iris_py.api.membership import Membership as AsyncMembership
+from iris_py.defaults import DRAIN_TIMEOUT_S
 from iris_py.sync.closing import Closable
 from iris_py.sync.documented import documented_as
 

@@ -6,16 +6,19 @@ import signal
 from typing import TYPE_CHECKING
 
 from iris_py.api.connect import connect as async_connect
-from iris_py.api.handler import QUEUE_MESSAGES
-from iris_py.api.membership import DRAIN_TIMEOUT_S
 from iris_py.api.node import Node as AsyncNode
-from iris_py.api.request import TIMEOUT_S
-from iris_py.api.survey import SURVEY_TIMEOUT_S
-from iris_py.api.tunneling import OPEN_TIMEOUT_S, TUNNELS
-from iris_py.patterns.request.registration import QUEUE_BYTES as REQUEST_QUEUE_BYTES
-from iris_py.patterns.topic.queue import QUEUE_BYTES
-from iris_py.patterns.topic.queue import QUEUE_MESSAGES as SUBSCRIPTION_QUEUE_MESSAGES
-from iris_py.patterns.tunnel.end import WINDOW_BYTES
+from iris_py.defaults import (
+    DRAIN_TIMEOUT_S,
+    HANDLER_QUEUE_BYTES,
+    HANDLER_QUEUE_MESSAGES,
+    REQUEST_TIMEOUT_S,
+    SUBSCRIPTION_QUEUE_BYTES,
+    SUBSCRIPTION_QUEUE_MESSAGES,
+    SURVEY_TIMEOUT_S,
+    TUNNEL_TIMEOUT_S,
+    TUNNEL_WINDOW_BYTES,
+    TUNNELS,
+)
 from iris_py.sync.background import background
 from iris_py.sync.closing import Closable
 from iris_py.sync.documented import documented_as
@@ -117,12 +120,12 @@ class Node(Closable):
         handler: AnyHandler,
         *,
         concurrency: int | None = None,
-        queue_messages: int = QUEUE_MESSAGES,
-        queue_bytes: int = REQUEST_QUEUE_BYTES,
+        queue_messages: int = HANDLER_QUEUE_MESSAGES,
+        queue_bytes: int = HANDLER_QUEUE_BYTES,
         weight: float = 1.0,
         inline: bool = False,
         tunnels: int = TUNNELS,
-        tunnel_window_bytes: int = WINDOW_BYTES,
+        tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
     ) -> Membership:
         inner = self._background.open(
             self._inner.join,
@@ -144,7 +147,7 @@ class Node(Closable):
         cluster: str,
         payload: bytes,
         *,
-        timeout: float = TIMEOUT_S,
+        timeout: float = REQUEST_TIMEOUT_S,
         idempotent: bool = False,
         key: str | bytes | None = None,
         prefer: str | None = None,
@@ -172,7 +175,7 @@ class Node(Closable):
         cluster: str,
         payload: bytes,
         *,
-        timeout: float = TIMEOUT_S,
+        timeout: float = REQUEST_TIMEOUT_S,
         idempotent: bool = False,
         key: str | bytes | None = None,
         prefer: str | None = None,
@@ -228,8 +231,8 @@ class Node(Closable):
         self,
         cluster: str,
         *,
-        timeout: float = OPEN_TIMEOUT_S,
-        window_bytes: int = WINDOW_BYTES,
+        timeout: float = TUNNEL_TIMEOUT_S,
+        window_bytes: int = TUNNEL_WINDOW_BYTES,
         headers: Mapping[str, HeaderValue] | None = None,
         on_full: OnFull = "wait",
     ) -> Tunnel:
@@ -256,7 +259,7 @@ class Node(Closable):
         *,
         policy: str = "drop_oldest",
         queue_messages: int = SUBSCRIPTION_QUEUE_MESSAGES,
-        queue_bytes: int = QUEUE_BYTES,
+        queue_bytes: int = SUBSCRIPTION_QUEUE_BYTES,
     ) -> Subscription:
         adapted = adapt_callback(callback, self._background)
         inner = self._background.open(

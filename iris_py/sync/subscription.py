@@ -8,8 +8,8 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING
 
-from iris_py.api.membership import DRAIN_TIMEOUT_S
 from iris_py.api.subscription import Subscription as AsyncSubscription
+from iris_py.defaults import DRAIN_TIMEOUT_S
 from iris_py.patterns.topic.queue import size_of
 from iris_py.sync.closing import Closable
 from iris_py.sync.documented import documented_as

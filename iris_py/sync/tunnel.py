@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from iris_py.api.tunnel import CLOSE_TIMEOUT_S
 from iris_py.api.tunnel import Tunnel as AsyncTunnel
+from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import TunnelClosed
 from iris_py.sync.closing import Closable
 from iris_py.sync.documented import documented_as
-from iris_py.wire import packets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -83,7 +83,7 @@ class Tunnel(Closable):
     # -- receiving
 
     @documented_as(AsyncTunnel.receive)
-    def receive(self, *, max_bytes: int = packets.MAX_MESSAGE_BYTES) -> bytes:
+    def receive(self, *, max_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
         return self._background.wait(self._inner.receive, max_bytes=max_bytes)
 
     def __iter__(self) -> Self:

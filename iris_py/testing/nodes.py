@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Final, Self
 from iris_overlay.ring.config import PastryConfig
 from iris_py.api.node import start_node
 from iris_py.config import Config
+from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.testing.network import MemoryNetwork
-from iris_py.wire.packets import MAX_MESSAGE_BYTES
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:

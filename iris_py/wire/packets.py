@@ -12,17 +12,15 @@ import struct
 import msgspec
 
 from iris_overlay.peers.dial_back import PACKET_BYTES_MAX
+from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import MessageTooLarge
 
 #: kind, flags, bytes of headers, bytes of payload, id, argument
 MESSAGE = struct.Struct(">BBHIQI")
 MESSAGE_BYTES = MESSAGE.size
 
-#: Largest payload of one message that a node sends unless it is told otherwise. Large enough for any document or model shard
-#: that fits a request, small enough that a handful in flight does not exhaust a small machine.
-MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-#: The largest that it can be told, and so what every node takes from others. A quarter of what a link queues at most: one
-#: that is sent, one that waits to be sealed, and room.
+#: The largest message that a node can be told to send, and so what every node takes from others. A quarter of what a link
+#: queues at most: one that is sent, one that waits to be sealed, and room.
 MESSAGE_BYTES_LIMIT = 64 * 1024 * 1024
 #: The largest sealed packet: the largest message, and room for headers.
 BODY_BYTES_LIMIT = MESSAGE_BYTES_LIMIT + 128 * 1024

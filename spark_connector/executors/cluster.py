@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING, Any
 import iris_py
 import iris_py.sync as iris
 from iris_py import ConfigurationError, IrisError, MemberLost, MessageTooLarge, NodeClosed, NoMembers, RemoteError
-from iris_py.connector import OPEN_TIMEOUT_S, QUEUE_BYTES, QUEUE_MESSAGES, SURVEY_TIMEOUT_S, TIMEOUT_S, TUNNELS, WINDOW_BYTES
+from iris_py.connector import (
+    HANDLER_QUEUE_BYTES,
+    HANDLER_QUEUE_MESSAGES,
+    REQUEST_TIMEOUT_S,
+    SURVEY_TIMEOUT_S,
+    TUNNEL_TIMEOUT_S,
+    TUNNEL_WINDOW_BYTES,
+    TUNNELS,
+)
 from spark_connector.errors import ExecutorsMissing, UpdateFailed
 from spark_connector.executors.application import Application, ensure_task
 from spark_connector.executors.orders import (
@@ -133,12 +141,12 @@ class ExecutorCluster:
         node: iris.Node | None = None,
         poll: float = 0.5,
         concurrency: int | None = None,
-        queue_messages: int = QUEUE_MESSAGES,
-        queue_bytes: int = QUEUE_BYTES,
+        queue_messages: int = HANDLER_QUEUE_MESSAGES,
+        queue_bytes: int = HANDLER_QUEUE_BYTES,
         weight: float = 1.0,
         inline: bool = False,
         tunnels: int = TUNNELS,
-        tunnel_window_bytes: int = WINDOW_BYTES,
+        tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
     ) -> None:
         if not isinstance(name, str) or not 1 <= len(name.encode()) <= NAME_BYTES_MAX:
             raise ConfigurationError(f"name={name!r} must be text of 1 to {NAME_BYTES_MAX} bytes.")
@@ -226,7 +234,7 @@ class ExecutorCluster:
         payload: bytes,
         *,
         to: str | Executor | None = None,
-        timeout: float = TIMEOUT_S,
+        timeout: float = REQUEST_TIMEOUT_S,
         idempotent: bool = False,
         key: str | bytes | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
@@ -256,8 +264,8 @@ class ExecutorCluster:
         self,
         *,
         to: str | Executor | None = None,
-        timeout: float = OPEN_TIMEOUT_S,
-        window_bytes: int = WINDOW_BYTES,
+        timeout: float = TUNNEL_TIMEOUT_S,
+        window_bytes: int = TUNNEL_WINDOW_BYTES,
         headers: Mapping[str, HeaderValue] | None = None,
     ) -> iris.Tunnel:
         """Open a tunnel to one executor: any, or that which ``to`` names. It is :meth:`iris_py.Node.tunnel`."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from iris_py import ConfigurationError, Member, MessageTooLarge, NodeClosed, Statistics
+from iris_py.connector import REQUEST_TIMEOUT_S, SUBSCRIPTION_QUEUE_BYTES, SUBSCRIPTION_QUEUE_MESSAGES, SURVEY_TIMEOUT_S
 from spark_connector.errors import AgentUnavailable
 from spark_connector.local import frames
 from spark_connector.local.calls import lost_if_closed
@@ -36,11 +37,6 @@ __all__ = ["LocalAgent", "local_agent"]
 TIMEOUT_S = 10.0
 #: The file in the directory of an agent.
 SOCKET_NAME = "socket"
-#: The defaults of the node's own methods.
-REQUEST_TIMEOUT_S = 5.0
-SURVEY_TIMEOUT_S = 1.0
-QUEUE_MESSAGES = 65_536
-QUEUE_BYTES = 64 * 1024 * 1024
 
 Result = TypeVar("Result")
 
@@ -243,8 +239,8 @@ class LocalAgent:
         pattern: str,
         *,
         policy: str = "drop_oldest",
-        queue_messages: int = QUEUE_MESSAGES,
-        queue_bytes: int = QUEUE_BYTES,
+        queue_messages: int = SUBSCRIPTION_QUEUE_MESSAGES,
+        queue_bytes: int = SUBSCRIPTION_QUEUE_BYTES,
     ) -> LocalSubscription:
         """Subscribe to topics. The queue, and what its policy does, are the agent's. See :meth:`iris_py.Node.subscribe`."""
         _refuse_event_loops()

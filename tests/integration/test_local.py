@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import iris_py as iris
+from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.net.busy_poll import BusyPoll
 from iris_py.net.sockets import SocketNetwork
-from iris_py.wire.packets import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

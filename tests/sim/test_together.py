@@ -11,8 +11,8 @@ import pytest
 
 import iris_py as iris
 from iris_py.api.bulk import Asker
+from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.testing import NodeSimulation, run
-from iris_py.wire.packets import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from iris_py.defaults import HANDLER_QUEUE_BYTES
 from iris_py.peers.peer import Peer
 from iris_py.wire.headers import NO_HEADERS, Headers
 
 if TYPE_CHECKING:
     from iris_py.peers.group import Group
-
-#: Payload that waits at a registration before it answers that it is full: four of the largest messages (by default), or 64 KiB
-#: for each of ``QUEUE_MESSAGES``. Too small: large requests are turned away though they would have had their turn; too large:
-#: a member that falls behind takes the memory of its machine before anybody hears of it.
-QUEUE_BYTES = 64 * 1024 * 1024
 
 
 class Registration:
@@ -58,7 +54,7 @@ class Registration:
         token: object,
         concurrency: int,
         queue_messages: int,
-        queue_bytes: int = QUEUE_BYTES,
+        queue_bytes: int = HANDLER_QUEUE_BYTES,
         weight: float = 1.0,
     ) -> None:
         self.group = group

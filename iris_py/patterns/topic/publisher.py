@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_overlay.timers import DeadlineTable
+from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.patterns.messages import Message
 from iris_py.patterns.topic.events import RoomMade
 from iris_py.patterns.topic.names import Tokens, parse_topic, prefixes
@@ -98,7 +99,7 @@ class Publisher:
         is_member: Callable[[Group], bool],
         events: list[TopicEvent],
     ) -> None:
-        self.max_message_bytes = packets.MAX_MESSAGE_BYTES
+        self.max_message_bytes = MAX_MESSAGE_BYTES
         self._overlay = overlay
         self._outbound = outbound
         self._local = local

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
 
-#: What a subscription queues unless it is told otherwise. One read of tiny messages from each of a few publishers fits.
-QUEUE_MESSAGES: Final = 65_536
-QUEUE_BYTES: Final = 64 * 1024 * 1024
 #: What a queue that blocks takes beyond its bounds: what its publishers had sent before they heard that they shall wait. As
 #: much as the sockets and the queue of a link hold, for a few publishers at once.
 BLOCK_SLACK_BYTES: Final = 64 * 1024 * 1024

@@ -41,9 +41,6 @@ CHUNK_BYTES = 31 * 1024
 PIECE_BYTES_MAX = CHUNK_BYTES - FRAME.size
 #: Counted for each piece besides its bytes, in credits: about what it costs to hold nothing.
 PIECE_CHARGE = 64
-#: What a receiver lets come before the application takes any of it, unless it is told otherwise. Too small: the sender waits
-#: for credit on long ways (1 MiB fills 80 Mbit/s across an ocean); too large: memory for each tunnel whose reader is slow.
-WINDOW_BYTES = 1024 * 1024
 #: Smaller, the messages that give credit would cost more than those that use it.
 WINDOW_BYTES_MIN = 4096
 #: The largest that a peer may claim, so that sums stay sane.

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from iris_overlay.events import GroupJoined
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
+from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.node.core import NodeCore
 from iris_py.patterns.request.events import BroadcastReceived, RequestsStarted
 from iris_py.patterns.request.registration import Execution, Registration
 from iris_py.testing.cores.pair import NodeCores
-from iris_py.wire.packets import MAX_MESSAGE_BYTES
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from iris_overlay.errors import OverlayError, TooManyGroupsError
 from iris_overlay.events import Departed, GroupLeft
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
+from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError, MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.link.config import LinkConfig
 from iris_py.link.lanes import MULTICAST, RECORD_BYTES, UNICAST
@@ -25,7 +26,7 @@ from iris_py.peers import groups as groups_module
 from iris_py.peers.member import WEIGHT, membership_attributes, weight_of
 from iris_py.peers.peers import HANDSHAKES_MAX, Peers
 from iris_py.wire import packets
-from iris_py.wire.packets import MAX_MESSAGE_BYTES, MESSAGE, MESSAGE_BYTES_LIMIT, check_size
+from iris_py.wire.packets import MESSAGE, MESSAGE_BYTES_LIMIT, check_size
 from iris_security import Keyring, Secret, multicast_associated
 from tests.unit.iris_py.nodes import SECRET, Net
 

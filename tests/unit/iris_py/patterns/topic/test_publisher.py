@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import MessageTooLarge
 from iris_py.link.lanes import RECORD_BYTES
 from iris_py.patterns.topic.publisher import PAUSE_S
 from iris_py.patterns.topic.queue import SubscriptionQueue
 from iris_py.peers.group import BODY_BYTES
-from iris_py.wire.packets import MAX_MESSAGE_BYTES, MESSAGE
+from iris_py.wire.packets import MESSAGE
 from tests.unit.iris_py.nodes import Net
 
 
