@@ -233,11 +233,11 @@ def test_users_of_the_library_in_this_repository_use_its_public_names() -> None:
 
 def test_the_spark_connector_uses_the_public_api_and_the_module_for_connectors() -> None:
     public = {"iris_py", "iris_py.sync", "iris_py.connector"}
-    for path in sources():
-        # The demo is one program in two packages.
-        if package_of(path) == "spark_connector" and floor_of(path) != "demo":
-            used = {name for name in imported_modules()[module_of(path)] if name.startswith("iris_py")}
-            assert used <= public, relative(path)
+    for module, others in imported_modules().items():
+        if module.startswith("spark_connector.") and not module.startswith(
+            "spark_connector.demo"
+        ):  # one program in two packages
+            assert {other for other in others if other.startswith("iris_py")} <= public, module
 
 
 @pytest.mark.parametrize("path", sources(), ids=relative)

@@ -6,9 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from iris_overlay.errors import OverlayError
 from iris_py.api.opening import Closable
-from iris_py.errors import ConfigurationError, NodeClosed
+from iris_py.errors import NodeClosed
 
 if TYPE_CHECKING:
     from collections import deque
@@ -59,13 +58,10 @@ class NodeBase(Closable):
             payload: The message.
             headers: What travels beside it.
         """
-        try:
-            while (count := send(name, payload, self._loop.time(), headers)) is None:
-                self._driver.wake()
-                await self._wait_for_room()
-                self._check_open()
-        except (ValueError, OverlayError) as exc:
-            raise ConfigurationError(str(exc)) from exc
+        while (count := send(name, payload, self._loop.time(), headers)) is None:
+            self._driver.wake()
+            await self._wait_for_room()
+            self._check_open()
         self._driver.wake()
         self._unrested += 1
         if self._unrested >= SENT_PER_TURN_MAX:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from iris_overlay.errors import OverlayError
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.patterns.request.pending import Ticket
 from iris_py.wire.headers import NO_HEADERS
@@ -113,7 +112,7 @@ class Asker(Generic[Question]):
                         (Ticket(self, question), question.key, payload if type(payload) is bytes else as_bytes(payload))
                     )
                 node._core.request_many(self._cluster, asked, self._timeout, node._loop.time())
-            except (IrisError, ValueError, TypeError, OverlayError):
+            except (IrisError, TypeError):
                 self._ask_one_by_one(questions)  # which finds out whose error it is
         else:
             self._ask_one_by_one(questions)
@@ -134,7 +133,7 @@ class Asker(Generic[Question]):
                 )
             except IrisError as exc:
                 self._note(question, exc)
-            except (ValueError, TypeError, OverlayError) as exc:
+            except TypeError as exc:
                 self._note(question, ConfigurationError(str(exc)))
 
     def _tell(self) -> None:

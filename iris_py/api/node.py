@@ -7,9 +7,8 @@ import logging
 import os
 import random
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from iris_overlay.errors import OverlayError
 from iris_overlay.events import Departed, GroupJoined, GroupLeft, Settled
 from iris_overlay.messages import NodeInfo
 from iris_py.api.handler import Handler, check_handler, default_concurrency, serves_tunnels
@@ -87,6 +86,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         self._joins: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
         self._seeds = Seeds(config.seeds)
         self._seeds_changed = asyncio.Event()
+        self._reactions = self._make_reactions()
 
     # -- what it is
 
@@ -268,11 +268,8 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
                 f"cannot listen on {config.listen}: {exc.strerror or exc}. Choose another address."
             ) from exc
         info = NodeInfo(entropy(16), advertised_addresses(host, port), config.zone)  # type: ignore[arg-type] # NodeId is new
-        try:
-            max_message_bytes = config.max_message_bytes
-            self._core = NodeCore(info, self._keyring, rng=rng, entropy=entropy, max_message_bytes=max_message_bytes)
-        except OverlayError as exc:
-            raise ConfigurationError(str(exc)) from exc
+        max_message_bytes = config.max_message_bytes
+        self._core = NodeCore(info, self._keyring, rng=rng, entropy=entropy, max_message_bytes=max_message_bytes)
         remembered: list[str] = []
         complete = False
         if self._is_remembered:
@@ -282,10 +279,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             remembered = self._remembered.addresses()
         self._seeds = Seeds(seed for seed in config.seeds if seed not in info.addresses)
         self._driver.run(self._core, self._handle_dial_failed)
-        try:
-            self._core.start(self._loop.time(), config.seeds, remembered, beacons=self._driver.has_multicast, complete=complete)
-        except OverlayError as exc:
-            raise ConfigurationError(str(exc)) from exc
+        self._core.start(self._loop.time(), config.seeds, remembered, beacons=self._driver.has_multicast, complete=complete)
         self._driver.wake()
         await self._settled
         await self._check_seeds()
@@ -343,16 +337,12 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         self._check_open()  # again: an Opening may be awaited much later than it was made
         server = Server(
             self._core,
-            self._driver.wake,
-            self._driver.transmit_now,
-            self._wait_for_room,
+            self._driver,
+            registration,
             handler,
-            registration.concurrency,
-            inline,
-            self._driver.pause_reading,
-            self._driver.resume_reading,
-            registration.group.name,
-            self._tracing,
+            inline=inline,
+            wait_for_room=self._wait_for_room,
+            tracing=self._tracing,
         )
         membership = self._memberships[registration] = Membership(registration, server, self._leave)
         registration.token = membership
@@ -368,9 +358,6 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         except ConfigurationError:
             del self._memberships[registration]
             raise
-        except OverlayError as exc:
-            del self._memberships[registration]
-            raise ConfigurationError(str(exc)) from exc
         except asyncio.CancelledError:
             await membership.leave()
             raise
@@ -408,10 +395,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             await left
 
     def _group(self, cluster: str) -> Group:
-        try:
-            return self._core.group(cluster, self._loop.time())
-        except (ValueError, OverlayError) as exc:
-            raise ConfigurationError(str(exc)) from exc
+        return self._core.group(cluster, self._loop.time())
 
     def _look(self, cluster: str) -> tuple[Member, ...]:
         if self._closing is not None:
@@ -448,42 +432,41 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
     def handle_events(self, events: list[NodeEvent]) -> None:
         """Act on everything else."""
         for event in events:
-            if isinstance(event, RequestsStarted):
-                self._membership(event.registration)._server.start(event.executions)
-            elif isinstance(event, RequestCancelled):
-                self._membership(event.execution.registration)._server.cancel(event.execution)
-            elif isinstance(event, BroadcastReceived):
-                self._membership(event.registration)._server.receive_broadcast(event)
-            elif isinstance(event, RegistrationDrained):
-                _resolve([self._membership(event.registration)._drained])
-            elif isinstance(event, SurveyAnswered | SurveyAsked | SurveyEnded):
-                assert isinstance(event.token, Survey)
-                if isinstance(event, SurveyEnded) and isinstance(event.error, NoMembers):
-                    self._explain(event.error)
-                event.token.handle_event(event)
-            elif isinstance(event, TunnelChanged):
-                self._handle_tunnel_changed(event)
-            elif isinstance(event, TunnelStarted):
-                assert event.end.registration is not None
-                self._membership(event.end.registration)._server.start_tunnel(event.end)
-            elif isinstance(event, TunnelOpened):
-                self._handle_tunnel_opened(event)
-            elif isinstance(event, SubscriptionReady):
-                self._handle_ready(event.queue)
-            elif isinstance(event, SubscriptionTold):
-                self._handle_told(event.queue)
-            elif isinstance(event, RoomMade | ViewKnown):
-                self._handle_room()
-            elif isinstance(event, GroupJoined):
-                _resolve_first(self._joins, event.group)
-            elif isinstance(event, GroupLeft):
-                _resolve_first(self._leaves, event.group)
-            elif isinstance(event, Settled):
-                _resolve([self._settled])
-            elif isinstance(event, Departed):
-                _resolve([self._departed])
-            elif isinstance(event, DialAnswered | DialBroken | DialRefused):
-                self._handle_dialled(event)
+            reaction = self._reactions.get(type(event))
+            if reaction is not None:
+                reaction(event)
+
+    def _make_reactions(self) -> dict[type, Callable[[Any], None]]:
+        """Return what this node does with each kind of event; with the others nothing."""
+        return {
+            RequestsStarted: lambda event: self._membership(event.registration)._server.start(event.executions),
+            RequestCancelled: lambda event: self._membership(event.execution.registration)._server.cancel(event.execution),
+            BroadcastReceived: lambda event: self._membership(event.registration)._server.receive_broadcast(event),
+            RegistrationDrained: lambda event: _resolve([self._membership(event.registration)._drained]),
+            SurveyAsked: self._handle_survey,
+            SurveyAnswered: self._handle_survey,
+            SurveyEnded: self._handle_survey,
+            TunnelStarted: lambda event: self._membership(event.end.registration)._server.start_tunnel(event.end),
+            TunnelOpened: self._handle_tunnel_opened,
+            TunnelChanged: self._handle_tunnel_changed,
+            SubscriptionReady: lambda event: self._handle_ready(event.queue),
+            SubscriptionTold: lambda event: self._handle_told(event.queue),
+            RoomMade: lambda _event: self._handle_room(),
+            ViewKnown: lambda _event: self._handle_room(),
+            GroupJoined: lambda event: _resolve_first(self._joins, event.group),
+            GroupLeft: lambda event: _resolve_first(self._leaves, event.group),
+            Settled: lambda _event: _resolve([self._settled]),
+            Departed: lambda _event: _resolve([self._departed]),
+            DialAnswered: self._handle_dialled,
+            DialBroken: self._handle_dialled,
+            DialRefused: self._handle_dialled,
+        }
+
+    def _handle_survey(self, event: SurveyAsked | SurveyAnswered | SurveyEnded) -> None:
+        assert isinstance(event.token, Survey)
+        if isinstance(event, SurveyEnded) and isinstance(event.error, NoMembers):
+            self._explain(event.error)
+        event.token.handle_event(event)
 
     def _membership(self, registration: Registration) -> Membership:
         membership = registration.token

@@ -6,7 +6,6 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from iris_overlay.errors import OverlayError
 from iris_py.api.base import NodeBase
 from iris_py.api.handler import handled_cluster
 from iris_py.config import check_zone
@@ -108,23 +107,19 @@ class Requesting(NodeBase):
         retry_failed: bool,
     ) -> bytes:
         future: asyncio.Future[bytes] = self._loop.create_future()
-        try:
-            now = self._loop.time()
-            request_id = self._core.request(
-                cluster,
-                payload,
-                timeout,
-                idempotent,
-                future,
-                now,
-                key,
-                placement,
-                headers,
-                waits=on_full == "wait",
-                retries_failed=retry_failed,
-            )
-        except (ValueError, OverlayError) as exc:
-            raise ConfigurationError(str(exc)) from exc
+        request_id = self._core.request(
+            cluster,
+            payload,
+            timeout,
+            idempotent,
+            future,
+            self._loop.time(),
+            key,
+            placement,
+            headers,
+            waits=on_full == "wait",
+            retries_failed=retry_failed,
+        )
         if self._core.requester.is_alone:
             self._driver.transmit_now()
             if self._busy_poll is not None and not future.done():

@@ -18,14 +18,14 @@ from iris_py.api.threads import DaemonThreads
 from iris_py.api.tunnel import Tunnel
 from iris_py.errors import TunnelBroken
 from iris_py.patterns.messages import Request
-from iris_py.patterns.request.registration import Execution
+from iris_py.patterns.request.registration import Execution, Registration
 from iris_py.wire.packets import check_size
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from iris_py.api.handler import RequestFunction
-    from iris_py.link.link import Link
+    from iris_py.net.driver import Driver
     from iris_py.node.core import NodeCore
     from iris_py.patterns.request.events import BroadcastReceived
     from iris_py.patterns.tunnel.end import TunnelEnd
@@ -50,37 +50,29 @@ class Server:
 
     Args:
         core: The node.
-        wake: Call it when the core has something to send.
-        transmit_now: Call it instead for what nothing else is likely to be sent together with.
-        wait_for_room: Waits until some congested link has room.
+        driver: Sends what the core has, and stops reading from links whose broadcasts come too fast.
+        registration: The place in the cluster, with the name of it and how many requests run at once.
         handler: A :class:`Handler` or a function.
-        concurrency: How many requests run at once.
         inline: Whether a plain function runs in the event loop, and not in threads.
-        pause: Stops reading from a link whose broadcasts come too fast.
-        resume: Goes on reading from it.
-        cluster: The name of the cluster.
+        wait_for_room: Waits until some congested link has room.
         tracing: The spans of the node, if it has some.
     """
 
     def __init__(
         self,
         core: NodeCore,
-        wake: Callable[[], None],
-        transmit_now: Callable[[], None],
-        wait_for_room: Callable[[], Awaitable[None]],
+        driver: Driver,
+        registration: Registration,
         handler: Handler | RequestFunction,
-        concurrency: int,
+        *,
         inline: bool,
-        pause: Callable[[Link], None],
-        resume: Callable[[Link], None],
-        cluster: str,
-        tracing: Tracing | None = None,
+        wait_for_room: Callable[[], Awaitable[None]],
+        tracing: Tracing | None,
     ) -> None:
         self._core = core
-        self._cluster = cluster
-        self._failures = FailureLog(f"the handler of {cluster!r}")
-        self._wake = wake
-        self._transmit_now = transmit_now
+        self._driver = driver
+        self._cluster = registration.group.name
+        self._failures = FailureLog(f"the handler of {self._cluster!r}")
         self._wait_for_room = wait_for_room
         self._loop = asyncio.get_running_loop()
         self._handler = handler
@@ -88,11 +80,12 @@ class Server:
         self._tracing = tracing
         self._broadcasts: BroadcastQueue | None = None
         if isinstance(handler, Handler):
+            pause, resume = driver.pause_reading, driver.resume_reading
             self._broadcasts = BroadcastQueue(core, handler.on_broadcast, pause, resume, self._failures, tracing)
         self._on_request: _Function = handler.on_request if isinstance(handler, Handler) else handler
         self._on_survey: _Function = handler.on_survey if isinstance(handler, Handler) else handler
         is_async = isinstance(handler, Handler) or is_async_function(handler)
-        self._threads = None if is_async or inline else DaemonThreads(concurrency, "iris-handler")
+        self._threads = None if is_async or inline else DaemonThreads(registration.concurrency, "iris-handler")
         self._is_inline = inline and not is_async
         self._on_requests = handler.on_requests if isinstance(handler, Handler) and answers_together(handler) else None
         self._together: dict[asyncio.Task[None], set[Execution]] = {}  # of a call with several: those somebody waits for
@@ -145,7 +138,7 @@ class Server:
 
     def start_tunnel(self, end: TunnelEnd) -> None:
         """Run the handler of a tunnel."""
-        tunnel = Tunnel(end, self._core.info.id.hex(), self._wake)
+        tunnel = Tunnel(end, self._core.info.id.hex(), self._driver.wake)
         task = self._tasks[end] = self._loop.create_task(self._run_tunnel(tunnel))
         task.add_done_callback(lambda done: self._handle_tunnel_done(tunnel, end, done))
 
@@ -257,9 +250,9 @@ class Server:
         if usual:
             self._core.service.reply_many(usual[0][0].registration, usual, self._loop.time())
             if self._tasks:
-                self._wake()
+                self._driver.wake()
             else:
-                self._transmit_now()
+                self._driver.transmit_now()
 
     def _answer(self, execution: Execution, answer: bytes | Exception) -> None:
         """Give one of several requests its answer."""
@@ -334,9 +327,9 @@ class Server:
             if len(reply) >= LARGE_REPLY_BYTES:
                 self._core.flush(now)
         if len(self._tasks) > 1:
-            self._wake()
+            self._driver.wake()
         else:
-            self._transmit_now()
+            self._driver.transmit_now()
 
     def _handle_ended(self, execution: Execution, task: asyncio.Task[None]) -> None:
         """A task that was cancelled has ended; it may have answered all the same, and the answer be waiting for room."""
@@ -388,7 +381,7 @@ class Server:
         if task.cancelled():
             tunnel._break_by(asyncio.CancelledError("the handler was cancelled"))
         self._core.tunnels.handler_done(end)
-        self._wake()
+        self._driver.wake()
 
     def _handle_raised(self, executions: Sequence[Execution], error: BaseException) -> None:
         """A handler has raised whatever it may be: all are told so, and their places are free. It goes on if it is not its own.
@@ -412,7 +405,7 @@ class Server:
 
     def _tell_failure(self, execution: Execution, error: BaseException) -> None:
         self._core.service.fail(execution, error, self._loop.time())
-        self._wake()
+        self._driver.wake()
 
     def _check_reply(self, reply: object, execution: Execution) -> bytes | None:
         """Return what a handler returned as bytes; of a survey it may be None."""

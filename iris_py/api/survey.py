@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
-from iris_overlay.errors import OverlayError
 from iris_py.api.base import NodeBase
 from iris_py.api.info import Member, describe
 from iris_py.defaults import SURVEY_TIMEOUT_S
@@ -314,10 +313,10 @@ class Surveying(NodeBase):
             sent = given if call is None else call.headers
             try:
                 survey_id = self._core.survey(cluster, question, timeout, stop_after, survey, self._loop.time(), sent)
-            except (ValueError, OverlayError) as exc:
+            except ConfigurationError as exc:
                 if call is not None:
                     call.end(exc)
-                raise ConfigurationError(str(exc)) from exc
+                raise
             survey._call = call
             self._driver.wake()
             return survey_id

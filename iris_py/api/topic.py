@@ -7,12 +7,12 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from iris_overlay.errors import OverlayError
 from iris_py.api.base import SENT_PER_TURN_MAX, NodeBase
 from iris_py.api.opening import Opening
 from iris_py.api.subscription import Subscription
 from iris_py.defaults import SUBSCRIPTION_QUEUE_BYTES, SUBSCRIPTION_QUEUE_MESSAGES
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
+from iris_py.node.refusals import refusals
 from iris_py.patterns.topic.names import literal_prefix, parse_pattern
 from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
 from iris_py.wire import packets
@@ -95,10 +95,7 @@ class Publishing(NodeBase):
             return await self._send_to_all(self._core.publish, topic, payload, headers)
 
     def _publish_now(self, topic: str, payload: bytes, headers: Headers) -> int:
-        try:
-            count = self._core.publish(topic, payload, self._loop.time(), headers)
-        except (ValueError, OverlayError) as exc:
-            raise ConfigurationError(str(exc)) from exc
+        count = self._core.publish(topic, payload, self._loop.time(), headers)
         self._driver.wake()
         if count is None:
             raise Overloaded(topic=topic)
@@ -136,10 +133,8 @@ class Publishing(NodeBase):
             raise ConfigurationError(f"policy={policy!r} is unknown. Choose one of {', '.join(POLICIES)}.")
         if queue_messages < 1 or queue_bytes < 1:
             raise ConfigurationError("queue_messages and queue_bytes must be at least 1.")
-        try:
+        with refusals:
             tokens = parse_pattern(pattern)
-        except ValueError as exc:
-            raise ConfigurationError(str(exc)) from exc
         queue = SubscriptionQueue(tokens, literal_prefix(tokens), pattern, policy, queue_messages, queue_bytes)
         return Opening(self._subscribe(queue, callback))
 
@@ -151,9 +146,9 @@ class Publishing(NodeBase):
         self._subscriptions[queue] = subscription
         try:
             is_told_later = self._core.subscribe(queue, self._loop.time())
-        except OverlayError as exc:
+        except ConfigurationError:
             del self._subscriptions[queue]
-            raise ConfigurationError(str(exc)) from exc
+            raise
         if is_told_later:
             self._driver.wake()
             told = self._telling[queue] = self._loop.create_future()

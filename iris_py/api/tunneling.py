@@ -6,7 +6,6 @@ import asyncio
 import math
 from typing import TYPE_CHECKING
 
-from iris_overlay.errors import OverlayError
 from iris_py.api.base import NodeBase
 from iris_py.api.opening import Opening
 from iris_py.api.request import check_on_full
@@ -75,11 +74,8 @@ class Tunneling(NodeBase):
         self, cluster: str, timeout: float, window_bytes: int, headers: Headers, *, waits: bool
     ) -> Tunnel:
         future: asyncio.Future[Tunnel] = self._loop.create_future()
-        try:
-            now = self._loop.time()
-            tunnel_id = self._core.open_tunnel(cluster, timeout, window_bytes, future, now, headers, waits=waits)
-        except (ValueError, OverlayError) as exc:
-            raise ConfigurationError(str(exc)) from exc
+        now = self._loop.time()
+        tunnel_id = self._core.open_tunnel(cluster, timeout, window_bytes, future, now, headers, waits=waits)
         self._driver.wake()
         try:
             return await future

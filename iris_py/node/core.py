@@ -31,6 +31,7 @@ from iris_py.link.events import CloseReason, LinkClosed, LinkVerified
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
 from iris_py.node.inbound import Inbound
 from iris_py.node.other_networks import OtherNetworks
+from iris_py.node.refusals import refusals
 from iris_py.patterns.request.many import ManyRequester
 from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
 from iris_py.patterns.request.service import Service
@@ -103,7 +104,8 @@ class NodeCore:
         self.drops: dict[str, int] = {}
         self.other_networks = OtherNetworks()
         self.peers = Peers(info, keyring, entropy, link_config or LinkConfig())
-        self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng)
+        with refusals:
+            self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng)
         self.requester = ManyRequester(rng, lambda: self.overlay.size_estimate() - 1)
         self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
         self.service = Service()
@@ -137,15 +139,15 @@ class NodeCore:
         """Return what is known of a cluster; its view is watched from now on.
 
         Raises:
-            ValueError: The name is empty or too long.
-            overlay.OverlayError: More groups are in use than the overlay watches.
+            ConfigurationError: The name is empty or too long, or more groups are in use than the overlay watches.
         """
         group = self.groups.find(cluster)
         if group is None:
             if self.groups.is_full:
                 self._forget_idle_group(now)
-            group = self.groups.make(cluster)
-            self.overlay.watch_group(group.id, now)
+            with refusals:
+                group = self.groups.make(cluster)
+                self.overlay.watch_group(group.id, now)
             self.groups.add(group)
             self._advance(now)
         group.last_used = now
@@ -170,30 +172,19 @@ class NodeCore:
 
         Raises:
             MessageTooLarge: The payload is over ``max_message_bytes``.
-            ValueError: The name is empty or too long, or the key empty.
+            ConfigurationError: As of :meth:`group`, or the key is empty.
             TypeError: The key is neither text nor bytes.
         """
         identity = b""
         if key is not None:
-            identity = identity_of_key(cluster, key)
+            with refusals:
+                identity = identity_of_key(cluster, key)
         elif idempotent:
             identity = identity_of_request(self.info.id, self.requester.sent)
         group = self._group_to_ask(cluster, payload, now)
         is_anchored = key is not None
-        return self.requester.request(
-            group,
-            payload,
-            timeout_s,
-            idempotent,
-            token,
-            now,
-            identity,
-            placement,
-            headers,
-            is_anchored=is_anchored,
-            waits=waits,
-            retries_failed=retries_failed,
-        )
+        question = (group, payload, timeout_s, idempotent, token, now, identity, placement, headers)
+        return self.requester.request(*question, is_anchored=is_anchored, waits=waits, retries_failed=retries_failed)
 
     def request_many(
         self, cluster: str, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float
@@ -202,14 +193,16 @@ class NodeCore:
 
         Raises:
             MessageTooLarge: A payload is over ``max_message_bytes``. None is started then, as with the errors below.
-            ValueError: The name is empty or too long, or a key empty.
+            ConfigurationError: As of :meth:`group`, or a key is empty.
             TypeError: A key is neither text nor bytes.
         """
         limit = self.max_message_bytes
         for _token, _key, payload in asked:
             if len(payload) > limit:
                 packets.check_size(payload, limit)
-        return self.requester.request_many(self._group_to_ask(cluster, b"", now), asked, timeout_s, now)
+        group = self._group_to_ask(cluster, b"", now)
+        with refusals:
+            return self.requester.request_many(group, asked, timeout_s, now)
 
     def survey(
         self,
@@ -240,7 +233,7 @@ class NodeCore:
         """Ask for a tunnel; ``TunnelOpened`` or an outcome with ``token`` follows. Returns its id, to cancel it by.
 
         Raises:
-            ValueError: The name is empty or too long.
+            ConfigurationError: As of :meth:`group`.
         """
         group = self._group_to_ask(cluster, b"", now)
         offer = self.tunnels.offer(group, window_bytes, headers)
@@ -263,7 +256,7 @@ class NodeCore:
 
         Raises:
             MessageTooLarge: The payload is over ``max_message_bytes``.
-            ValueError: The name is empty or too long.
+            ConfigurationError: As of :meth:`group`.
         """
         packets.check_size(payload, self.max_message_bytes)
         group = self.group(cluster, now)
@@ -289,14 +282,14 @@ class NodeCore:
         """Take part in a cluster; returns whether ``GroupJoined`` will follow (not for a further registration of the same).
 
         Raises:
-            overlay.OverlayError: Too many groups, or the node is leaving.
-            ConfigurationError: The node takes part already, with another weight.
+            ConfigurationError: Too many groups, the node is leaving, or it takes part already, with another weight.
         """
         # Since the registration was made, its group may have been forgotten.
         registration.group = group = self.group(registration.group.name, now)
         weight = self.service.weight_of(group)
         if weight is None:
-            self.overlay.join_group(group.id, membership_attributes(group.keys, self.info.id, registration.weight), now)
+            with refusals:
+                self.overlay.join_group(group.id, membership_attributes(group.keys, self.info.id, registration.weight), now)
         elif weight != registration.weight:
             raise ConfigurationError(
                 f"this node takes part in {group.name!r} with weight={weight:g} already, and has one weight in a cluster. "
@@ -324,15 +317,26 @@ class NodeCore:
         self.service.close(registration, now, hands_back=others or self.service.is_member(registration.group))
 
     def publish(self, topic: str, payload: bytes, now: float, headers: Headers = NO_HEADERS) -> int | None:
-        """Send to every subscriber of a topic; see :meth:`~iris_py.patterns.topic.publisher.Publisher.publish`."""
-        count = self.pubsub.publisher.publish(topic, payload, now, headers)
+        """Send to every subscriber of a topic; see :meth:`~iris_py.patterns.topic.publisher.Publisher.publish`.
+
+        Raises:
+            MessageTooLarge: The payload is over ``max_message_bytes``.
+            ConfigurationError: The topic is not valid, or more groups are in use than the overlay watches.
+        """
+        with refusals:
+            count = self.pubsub.publisher.publish(topic, payload, now, headers)
         if count is None:
             self._advance(now)  # the views may have to be asked for
         return count
 
     def subscribe(self, queue: SubscriptionQueue, now: float) -> bool:
-        """Begin a subscription; see :meth:`~iris_py.patterns.topic.pubsub.PubSub.subscribe`."""
-        is_told_later = self.pubsub.subscribe(queue, now)
+        """Begin a subscription; see :meth:`~iris_py.patterns.topic.pubsub.PubSub.subscribe`.
+
+        Raises:
+            ConfigurationError: Too many groups, or the node is leaving.
+        """
+        with refusals:
+            is_told_later = self.pubsub.subscribe(queue, now)
         self._advance(now)
         return is_told_later
 
@@ -359,8 +363,13 @@ class NodeCore:
     # -- what happened
 
     def start(self, now: float, seeds: Sequence[str], remembered: Sequence[str], *, beacons: bool, complete: bool) -> None:
-        """Begin to look for others; see :meth:`iris_overlay.overlay.Overlay.start`."""
-        self.overlay.start(now, seeds, remembered, beacons, complete)
+        """Begin to look for others; see :meth:`iris_overlay.overlay.Overlay.start`.
+
+        Raises:
+            ConfigurationError: An address is none.
+        """
+        with refusals:
+            self.overlay.start(now, seeds, remembered, beacons, complete)
         self._advance(now)
 
     def dialled(self, address: str, now: float) -> Link:

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from iris_overlay.errors import OverlayError, TooManyGroupsError
+from iris_overlay.errors import TooManyGroupsError
 from iris_overlay.events import Departed, GroupLeft
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
@@ -216,7 +216,7 @@ def test_a_payload_over_the_limit() -> None:
 def test_a_name_that_is_none(name: str) -> None:
     net = Net(1)
     (core,) = net.cores.nodes.values()
-    with pytest.raises(ValueError, match="name"):
+    with pytest.raises(ConfigurationError, match="name"):
         net.request(core, cluster=name)
     assert not core.groups.by_id
     assert not core.groups._by_name
@@ -525,7 +525,7 @@ def test_depart_and_close(monkeypatch: pytest.MonkeyPatch) -> None:
     net.request(others[0])
     net.cores.drive()
     assert isinstance(net.outcome(others[0]), NoMembers)
-    with pytest.raises(OverlayError):
+    with pytest.raises(ConfigurationError):
         one.join(Registration(one.group("another", net.now), None, 1, 1), net.now)
     assert not one.service.serves(one.group("another", net.now))
 
@@ -954,7 +954,7 @@ def test_too_many_groups_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     (core,) = net.cores.nodes.values()
     monkeypatch.setattr(core.overlay, "watch_group", Mock(side_effect=[None, TooManyGroupsError(1, "watches")]))
     core.group("first", net.now)
-    with pytest.raises(OverlayError):
+    with pytest.raises(ConfigurationError):
         core.group("second", net.now)
     assert list(core.groups._by_name) == ["first"]
 
