@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
+from iris_py.patterns.tunnel.table import TunnelOpened
 from iris_py.testing import NodeSimulation, run
 
 if TYPE_CHECKING:
@@ -809,7 +810,7 @@ def test_a_tunnel_that_opens_while_its_caller_gives_up_is_broken() -> None:
 
     async def scenario(simulation: NodeSimulation) -> None:
         caller, member, server = await pair(simulation, echo)
-        handle = caller._handle_tunnel_opened
+        handle = caller._reactions[TunnelOpened]
 
         async def open_tunnel() -> iris.Tunnel:
             return await caller.tunnel("files")
@@ -820,7 +821,7 @@ def test_a_tunnel_that_opens_while_its_caller_gives_up_is_broken() -> None:
             handle(event)
             opening.cancel()
 
-        caller._handle_tunnel_opened = open_and_give_up  # type: ignore[method-assign]
+        caller._reactions[TunnelOpened] = open_and_give_up
         with pytest.raises(asyncio.CancelledError):
             await opening
         await simulation.until(lambda: server.ends)
