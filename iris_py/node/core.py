@@ -32,8 +32,8 @@ from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
 from iris_py.node.inbound import Inbound
 from iris_py.node.other_networks import OtherNetworks
 from iris_py.node.refusals import refusals
-from iris_py.patterns.request.many import ManyRequester
 from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
+from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.service import Service
 from iris_py.patterns.survey import Surveyor
 from iris_py.patterns.topic.events import RoomMade
@@ -106,7 +106,7 @@ class NodeCore:
         self.peers = Peers(info, keyring, entropy, link_config or LinkConfig())
         with refusals:
             self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng)
-        self.requester = ManyRequester(rng, lambda: self.overlay.size_estimate() - 1)
+        self.requester = Requester(rng, lambda: self.overlay.size_estimate() - 1)
         self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
         self.service = Service()
         self.tunnels = Tunnels(info, entropy, self.requester, self.service, self.count_drop)
@@ -189,7 +189,7 @@ class NodeCore:
     def request_many(
         self, cluster: str, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float
     ) -> range:
-        """Start idempotent requests with keys; see :class:`~iris_py.patterns.request.many.ManyRequester`.
+        """Start idempotent requests with keys; see :class:`~iris_py.patterns.request.requester.Requester`.
 
         Raises:
             MessageTooLarge: A payload is over ``max_message_bytes``. None is started then, as with the errors below.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.ids import GroupId, NodeId
     from iris_py.link.link import Link, Packet
-    from iris_py.patterns.request.many import ManyRequester
+    from iris_py.patterns.request.requester import Requester
     from iris_py.patterns.request.service import Service
     from iris_py.patterns.survey import Surveyor
     from iris_py.patterns.topic.pubsub import PubSub
@@ -52,7 +52,7 @@ class Inbound:
     def __init__(
         self,
         groups: Mapping[bytes, Group],
-        requester: ManyRequester,
+        requester: Requester,
         surveyor: Surveyor,
         service: Service,
         pubsub: PubSub,

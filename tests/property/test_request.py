@@ -272,8 +272,8 @@ class RequesterMachine(RuleBasedStateMachine):
         in_room = {id_ for id_ in self.asked if requester._pending[id_].room is not None}
         assert waiting | paused | in_room == parked
         assert len(waiting) + len(paused) + len(in_room) == len(parked)
-        assert requester._waiting_requests == len(in_room) == sum(room.count for room in requester._rooms.values())
-        assert len(requester._room_times) == len(requester._rooms)
+        assert requester._rooms.requests == len(in_room) == sum(room.count for room in requester._rooms)
+        assert (requester._rooms.deadline() is None) == (not requester._rooms)
         assert len(requester._retry_times) == len(paused) + len(routed)
 
     def teardown(self) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from iris_py.errors import RemoteError
-from iris_py.patterns.request.room import Room, RoomKey
+from iris_py.patterns.request.rooms import Room, RoomKey
 from iris_py.patterns.tunnel.offer import Offer
 from iris_py.peers.group import Group
 from iris_py.peers.member import Member, Placement
 from iris_py.wire.headers import Headers
+
+if TYPE_CHECKING:
+    from iris_py.peers.peer import Peer
 
 
 class Together(msgspec.Struct, eq=False):
@@ -100,6 +103,60 @@ class Pending(msgspec.Struct, eq=False):
     failure: RemoteError | None = None
     waits: bool = False
     room: Room | None = None
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether it may wait for a place before every member has rejected it: nobody has it, nobody has failed it."""
+        return self.waits and not self.also and self.failure is None and self.offer is None
+
+    def drop_also(self, peer: Peer) -> Member | None:
+        """Forget that a peer has the request which the member has, too; returns who that was."""
+        for entry in self.also or ():
+            member = entry[0]
+            if member.peer is peer:
+                assert self.also is not None
+                self.also = [other for other in self.also if other is not entry] or None
+                member.in_flight -= 1
+                member.peer.awaited -= 1
+                return member
+        return None
+
+    def swap(self, peer: Peer) -> bool:
+        """Make a peer that was asked before the member, to take its answer; returns whether it was asked."""
+        for entry in self.also or ():
+            if entry[0].peer is peer:
+                assert self.also is not None
+                assert self.member is not None
+                others = [other for other in self.also if other is not entry]
+                self.also = [*others, (self.member, self.sent_at)]
+                self.member, self.sent_at = entry
+                return True
+        return False
+
+    def is_held_by(self, peer: Peer) -> bool:
+        """Tell whether a peer has the request, and make it the member if it was asked before that one."""
+        return self.member is not None and (self.member.peer is peer or self.swap(peer))
+
+    def fall_back(self) -> None:
+        """Take the member that was asked before: the last one does not answer."""
+        assert self.also is not None
+        *also, (self.member, self.sent_at) = self.also
+        self.also = also or None
+
+    def forget_member(self) -> None:
+        """Take the request from its member."""
+        assert self.member is not None
+        self.member.in_flight -= 1
+        self.member.peer.awaited -= 1
+        self.member = None
+
+    def release(self) -> list[Member]:
+        """Count the request no more at those who have it, for it has ended; returns those that have it besides the member."""
+        others = [member for member, _since in self.also or ()]
+        for member in others if self.member is None else (self.member, *others):
+            member.in_flight -= 1
+            member.peer.awaited -= 1
+        return others
 
 
 def room_key_of(pending: Pending) -> RoomKey:

@@ -61,6 +61,20 @@ def identity_of_key(cluster: str, key: str | bytes) -> bytes:
     return hashed.digest()
 
 
+def identities_of_keys(cluster: str, keys: Sequence[str | bytes]) -> list[bytes]:
+    """Return the identities of many keys; see :func:`identity_of_key`. What is the same for all is hashed once."""
+    beginning = hash_of_keys(cluster)
+    identities = []
+    for key in keys:
+        if type(key) is str and key:
+            hashed = beginning.copy()
+            hashed.update(key.encode())
+            identities.append(hashed.digest())
+        else:
+            identities.append(identity_of_key(cluster, key))
+    return identities
+
+
 def hash_of_keys(cluster: str) -> hashlib.blake2b:
     """Return the hash whose digest is an identity as soon as it is updated with a key: copy it, where there are many.
 

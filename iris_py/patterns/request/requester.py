@@ -4,7 +4,11 @@ Every request ends in one outcome: the reply, or the error that says which of th
 handler failed, the member died, time ran out. What surely was not executed is tried on another member; what may have been
 executed only if the caller said that executing it twice is harmless.
 
-Tunnels find their member in the same way (:mod:`iris_py.patterns.tunnel.table`): who is asked for one executes nothing yet.
+Tunnels find their member in the same way (:mod:`iris_py.patterns.tunnel.table`), for to be asked executes nothing yet.
+
+Theory of operation. A request that has no outcome is in one place: a member has it (and, while it is hedged, maybe others that
+were asked before), or it waits for a member or a link (``_waiting``), for a place at one (``_rooms``), or for a time
+(``_retry_times``).
 """
 
 from __future__ import annotations
@@ -12,23 +16,35 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from iris_py.errors import IrisError, MemberLost, RemoteError
-from iris_py.patterns.request.choosing import Choosing
-from iris_py.patterns.request.pending import Pending, Ticket, room_key_of
+from iris_overlay.timers import DeadlineTable
+from iris_py.errors import IrisError, MemberLost, Overloaded, RemoteError
+from iris_py.patterns.request import outcomes
+from iris_py.patterns.request.hedges import HedgeTimes
+from iris_py.patterns.request.pending import Pending, Ticket, Together, room_key_of
+from iris_py.patterns.request.repetitions import identities_of_keys
+from iris_py.patterns.request.rooms import ROOM_GROWTH, Rooms
 from iris_py.peers.balancer import choose_near
+from iris_py.peers.hedging import LATE_S
+from iris_py.peers.keyed import first_of, slot_of
+from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Sequence
 
+    from iris_overlay.rng import Rng
+    from iris_py.patterns.request.rooms import Room
     from iris_py.patterns.tunnel.offer import Offer
     from iris_py.peers.group import Group
-    from iris_py.peers.member import Placement
-    from iris_py.peers.message import PeerMessage
+    from iris_py.peers.member import Member, Placement
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
 
+#: A request that found every member full, and an idempotent one that found them gone, is tried again after this time (seconds),
+#: doubling up to the second value. Too small: a full cluster is hammered; too large: a restarted member idles.
+RETRY_DELAY_S = 0.01
+RETRY_DELAY_S_MAX = 0.25
 #: An idempotent request that went through the ring and was not answered is given again after this time (seconds). Too small:
 #: slow handlers work twice; too large: what was lost on the way costs its caller as much.
 ROUTED_RETRY_S = 5.0
@@ -36,7 +52,7 @@ ROUTED_RETRY_S = 5.0
 TIMEOUT_S_MAX = 10 * 365 * 86400.0
 
 
-class Requester(Choosing):
+class Requester:
     """The requests of one node.
 
     Args:
@@ -56,6 +72,29 @@ class Requester(Choosing):
         outcomes: What :meth:`outcomes_received` takes.
         has_new_deadline: Whether :meth:`deadline` may be earlier than it was when it was last asked for.
     """
+
+    def __init__(self, rng: Rng, count_nodes: Callable[[], int]) -> None:
+        self.sent = 0
+        self.replied = 0
+        self.failed = 0
+        self.retries = 0
+        self.hedged = 0
+        self.late = 0
+        self.silent: dict[Peer, None] = {}
+        self.wanted: list[Peer] = []
+        self._rng = rng
+        self._count_nodes = count_nodes
+        self._last_id = 0
+        self._pending: dict[int, Pending] = {}
+        self._waiting: dict[int, None] = {}  # without a member: the view is unknown or empty, or every link is congested
+        self._deadlines: DeadlineTable[int | Together] = DeadlineTable()
+        self._retry_times: DeadlineTable[int] = DeadlineTable()
+        self._hedge_times = HedgeTimes()
+        self._rooms = Rooms()
+        self.out: list[PeerMessage] = []
+        self.has_new_deadline = False
+        self._earliest = math.inf
+        self.outcomes: list[tuple[object, bytes | IrisError]] = []
 
     @property
     def is_alone(self) -> bool:
@@ -106,15 +145,63 @@ class Requester(Choosing):
         pending = Pending(token, group, kind, payload, timeout_s, deadline, idempotent, placement, headers, anchor)
         pending.waits = waits
         pending.retries_failed = retries_failed
-        self._pending[request_id] = pending
-        self._deadlines.set(request_id, deadline)
+        return self._begin(request_id, pending, now)
+
+    def request_many(
+        self, group: Group, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float
+    ) -> range:
+        """Start idempotent requests, as :meth:`request` does with identities of keys that also choose the member.
+
+        Args:
+            group: Whom to ask.
+            asked: The token, the key and the payload of each.
+            timeout_s: How long to wait for each answer.
+            now: The time.
+
+        Returns:
+            Their ids, for :meth:`cancel`.
+
+        Raises:
+            ValueError: A key is empty or cannot be said in UTF-8. Then none is started.
+            TypeError: A key is neither text nor bytes. Then none is started.
+        """
+        if not asked:
+            return range(0)
+        identities = identities_of_keys(group.name, [key for _token, key, _payload in asked])
+        deadline = now + min(timeout_s, TIMEOUT_S_MAX)
         if deadline < self._earliest:
             self.has_new_deadline = True
-        if self._rooms and waits and room_key_of(pending) in self._rooms:
-            self._enter_room(request_id, pending, now)  # behind those that came before
-        else:
-            self._dispatch(request_id, pending, now)
-        return request_id
+        time_left = packets.encode_time_left(deadline - now)
+        ids = range(self._last_id + 1, self._last_id + 1 + len(asked))
+        self._last_id += len(ids)
+        self.sent += len(ids)
+        together = Together(ids, len(ids))
+        self._deadlines.set(together, deadline)
+        kind, pending_by_id, out, who_has = packets.REQUEST_ONCE, self._pending, self.out, group.keyed.usual
+        is_sent = False
+        is_full = bool(self._rooms) and (group, None, False) in self._rooms
+        for request_id, identity, (token, _key, payload) in zip(ids, identities, asked, strict=True):
+            content = identity + payload
+            pending = Pending(token, group, kind, content, timeout_s, deadline, True, None, NO_HEADERS, identity, together)
+            pending.waits = True
+            pending_by_id[request_id] = pending
+            if is_full:
+                self._enter_room(request_id, pending, now)  # behind those that came before
+                continue
+            member = who_has.get(slot_of(identity))  # after the first request of a slot
+            if member is None or (peer := member.peer).is_full or peer.link is None or peer.link.congested:
+                self._dispatch(request_id, pending, now)
+                continue
+            is_sent = True
+            pending.attempts = 1
+            pending.member = member
+            pending.sent_at = now
+            member.in_flight += 1
+            peer.awaited += 1
+            out.append(PeerMessage(group, peer, kind, request_id, time_left, content))
+        if is_sent and len(group.members or ()) > 1:
+            self._hedge_at(now + group.hedging.delay_s(timeout_s), ids.start, ids.stop)
+        return ids
 
     def open_tunnel(
         self, group: Group, offer: Offer, timeout_s: float, token: object, now: float, *, waits: bool = False
@@ -125,12 +212,15 @@ class Requester(Choosing):
         pending = Pending(token, group, packets.TUNNEL_OPEN, b"", timeout_s, deadline, False, None, offer.headers)
         pending.offer = offer
         pending.waits = waits
+        return self._begin(request_id, pending, now)
+
+    def _begin(self, request_id: int, pending: Pending, now: float) -> int:
         self._pending[request_id] = pending
-        self._deadlines.set(request_id, deadline)
-        if deadline < self._earliest:
+        self._deadlines.set(request_id, pending.deadline)
+        if pending.deadline < self._earliest:
             self.has_new_deadline = True
-        if self._rooms and waits and room_key_of(pending) in self._rooms:
-            self._enter_room(request_id, pending, now)
+        if self._rooms and pending.waits and room_key_of(pending) in self._rooms:
+            self._enter_room(request_id, pending, now)  # behind those that came before
         else:
             self._dispatch(request_id, pending, now)
         return request_id
@@ -189,6 +279,29 @@ class Requester(Choosing):
             if self._rooms:
                 self._place_freed(pending.group, pending.member, now)
 
+    def receive_replies(self, peer: Peer, replies: Sequence[tuple[int, bytes]], now: float) -> None:
+        """A member answered several, as :meth:`receive_reply`: (id, payload) of each."""
+        pending_by_id, ended, forget_deadline = self._pending, self.outcomes, self._forget_deadline
+        for request_id, payload in replies:
+            pending = pending_by_id.get(request_id)
+            member = None if pending is None else pending.member
+            if pending is None or member is None or member.peer is not peer or pending.is_routed or pending.also:
+                self.receive_reply(peer, request_id, payload, now)
+                continue
+            del pending_by_id[request_id]
+            forget_deadline(request_id, pending.together)
+            member.in_flight -= 1
+            peer.awaited -= 1
+            duration_s = now - pending.sent_at
+            member.observe(duration_s)
+            pending.group.hedging.observe(duration_s)
+            self.replied += 1
+            if type(pending.token) is Ticket:
+                pending.token.member = peer.id
+            ended.append((pending.token, payload))
+            if self._rooms:
+                self._place_freed(pending.group, member, now)
+
     def receive_failure(self, peer: Peer, request_id: int, payload: bytes, now: float) -> None:
         """The handler at a member raised. If the time ran out at both sides at once, that is what became of the request."""
         pending = self._pending.get(request_id)
@@ -201,22 +314,23 @@ class Requester(Choosing):
         member = pending.member
         assert member is not None
         if now >= pending.deadline:
-            self.outcomes.append((pending.token, self._timeout_of(pending)))
+            self.outcomes.append((pending.token, outcomes.of_timeout(pending, self._count_nodes())))
         else:
             member.observe_failure()
             self.failed += 1
-            self.outcomes.append((pending.token, _failure_of(pending, peer, payload)))
+            self.outcomes.append((pending.token, outcomes.of_failure(pending, peer, payload)))
         if self._rooms:
             self._place_freed(pending.group, member, now)
 
     def _retry_failed(self, peer: Peer, request_id: int, pending: Pending, payload: bytes, now: float) -> None:
         """Ask another member in place of one that failed; each is asked once."""
-        if pending.member is None or (pending.member.peer is not peer and not self._swap(pending, peer)):
+        if not pending.is_held_by(peer):
             self.late += 1
             return
         member = pending.member
+        assert member is not None
         member.observe_failure()
-        pending.failure = _failure_of(pending, peer, payload)
+        pending.failure = outcomes.of_failure(pending, peer, payload)
         self._try_another(request_id, pending, now)
         if self._rooms:
             self._place_freed(pending.group, member, now)
@@ -228,7 +342,7 @@ class Requester(Choosing):
             self.late += 1
             return
         if pending.member.peer is not peer:
-            if not self._drop_also(pending, peer):  # the other one may still answer
+            if not pending.drop_also(peer):  # the other one may still answer
                 self.late += 1
             return
         if reason != packets.Rejection.NOT_A_MEMBER or not pending.rejected:  # who says so does not count among the full
@@ -236,15 +350,8 @@ class Requester(Choosing):
         member = pending.member
         if reason in (packets.Rejection.OVERLOADED, packets.Rejection.NOT_A_MEMBER):
             member.limit = member.in_flight - 1
-            if (
-                pending.waits
-                and not pending.also
-                and pending.failure is None
-                and pending.offer is None
-                and self._rooms
-                and room_key_of(pending) in self._rooms
-            ):
-                self._take_from(request_id, member, pending)
+            if self._rooms and pending.may_wait and room_key_of(pending) in self._rooms:
+                self._take_from_member(request_id, pending)
                 self._enter_room(request_id, pending, now)
                 return
         self._try_another(request_id, pending, now)
@@ -258,7 +365,7 @@ class Requester(Choosing):
             unsent: The requests for it that were not sent. They stay as they are.
         """
         for pending in self._pending.values():
-            if pending.also and (member := self._drop_also(pending, peer)):
+            if pending.also and (member := pending.drop_also(peer)):
                 pending.lost = member
         for request_id, pending in self._sent_to(peer, unsent):
             if pending.offer is not None:
@@ -273,7 +380,7 @@ class Requester(Choosing):
         """A peer closed its link as idle: what it had not answered it surely has not executed, and is sent again."""
         for pending in self._pending.values():
             if pending.also:
-                self._drop_also(pending, peer)
+                pending.drop_also(peer)
         for request_id, pending in self._sent_to(peer, unsent):
             if not pending.is_routed:
                 self.give_back(request_id, peer, now, is_tried=False)
@@ -291,16 +398,13 @@ class Requester(Choosing):
         if pending is None or pending.member is None:
             return
         if pending.member.peer is not peer:
-            self._drop_also(pending, peer)
+            pending.drop_also(peer)
         elif is_tried:
             self._try_another(request_id, pending, now)
         else:
             pending.attempts -= 1
-            self._take_from(request_id, pending.member, pending)
-            if pending.also:
-                self._fall_back(request_id, pending, now)
-            else:
-                self._dispatch(request_id, pending, now)
+            self._take_from_member(request_id, pending)
+            self._choose_anew(request_id, pending, now)
 
     def give_to_linked(self, request_id: int, now: float) -> bool:
         """Give a request that was not sent to another member, if one has a link; returns whether one has."""
@@ -317,7 +421,7 @@ class Requester(Choosing):
         if not others:
             return False
         pending.attempts -= 1
-        self._take_from(request_id, member, pending)
+        self._take_from_member(request_id, pending)
         self._send(request_id, pending, choose_near(pending.group.order(others, pending.placement), self._rng)[0], now)
         return True
 
@@ -334,7 +438,7 @@ class Requester(Choosing):
         """Members came, or a link has room again: give waiting requests another chance."""
         for request_id in list(self._waiting):
             self._dispatch(request_id, self._pending[request_id], now)
-        for room in list(self._rooms.values()):
+        for room in self._rooms:
             self._fill_places(room, now)
 
     def handle_timeout(self, now: float) -> None:
@@ -344,7 +448,7 @@ class Requester(Choosing):
                 pending = self._pending.get(request_id)
                 if pending is not None:
                     self._cancel_at_member(request_id, pending)
-                    self._finish(request_id, pending, self._timeout_of(pending))
+                    self._finish(request_id, pending, outcomes.of_timeout(pending, self._count_nodes()))
         for request_id in self._retry_times.expired(now):
             pending = self._pending[request_id]
             if pending.member is not None:  # it went through the ring
@@ -357,6 +461,304 @@ class Requester(Choosing):
         if self._hedge_times:
             self._hedge(now)
 
+    # -- choice of a member
+
+    def _dispatch(self, request_id: int, pending: Pending, now: float) -> None:
+        if pending.is_parked:
+            self._unpark(request_id, pending)
+        placement = pending.placement
+        levels = pending.group.levels if placement is None else pending.group.placed_levels(placement)
+        if not levels:
+            self._handle_no_members(request_id, pending, known=pending.group.members is not None)
+            return
+        if pending.anchor:
+            self._dispatch_anchored(request_id, pending, now)
+            return
+        member, unready = choose_near(levels, self._rng)
+        peer = member.peer
+        if pending.tried or peer.is_full or (peer.link is not None and peer.link.congested):  # not Peer.is_congested: it is hot
+            members = pending.group.candidates(placement)
+            untried = [other for other in members if not pending.tried or other not in pending.tried]
+            uncongested = [other for other in untried if other.peer.has_room_for(len(pending.payload))]
+            if not uncongested:
+                self._handle_none_ready(request_id, pending, congested=bool(untried), now=now)
+                return
+            member, unready = choose_near(pending.group.order(uncongested, placement), self._rng)
+        if unready is not None:
+            self.wanted.append(unready.peer)
+        self._send(request_id, pending, member, now)
+
+    def _dispatch_anchored(self, request_id: int, pending: Pending, now: float) -> None:
+        """Give a request to the member that its key chooses, or let it wait for that one."""
+        member = pending.group.keyed_member(pending.anchor, pending.placement, pending.tried)
+        if member is None or not member.peer.has_room_for(len(pending.payload)):
+            self._handle_none_ready(request_id, pending, congested=member is not None, now=now)
+        else:
+            self._send(request_id, pending, member, now)
+
+    def _send(self, request_id: int, pending: Pending, member: Member, now: float) -> None:
+        if pending.attempts:
+            self.retries += 1
+        pending.attempts += 1
+        pending.member = member
+        pending.sent_at = now
+        member.in_flight += 1
+        member.peer.awaited += 1
+        time_left = packets.encode_time_left(pending.deadline - now)
+        payload = pending.payload if pending.offer is None else pending.offer.make(member.peer, request_id)
+        self.out.append(PeerMessage(pending.group, member.peer, pending.kind, request_id, time_left, payload, pending.headers))
+        if pending.kind == packets.REQUEST_ONCE and len((group := pending.group).targets) > 1:
+            self._hedge_at(now + group.hedging.delay_s(pending.timeout_s), request_id, request_id + 1)
+
+    def _handle_no_members(self, request_id: int, pending: Pending, *, known: bool) -> None:
+        if pending.failure is not None and known:
+            self._fail(request_id, pending, pending.failure)
+        elif pending.idempotent or not known:
+            self._park(request_id, pending)
+        else:
+            self._finish(request_id, pending, outcomes.of_nobody(pending, self._count_nodes()))
+
+    def _handle_none_ready(self, request_id: int, pending: Pending, *, congested: bool, now: float) -> None:
+        is_full = pending.rejected == packets.Rejection.OVERLOADED
+        if congested:
+            self._park(request_id, pending)
+        elif pending.failure is not None:
+            self._fail(request_id, pending, pending.failure)
+        elif is_full and pending.waits:
+            self._enter_room(request_id, pending, now)
+        elif pending.idempotent and not is_full:
+            assert pending.tried is not None
+            pause_s = _pause_s(pending.attempts, len(pending.tried))
+            pending.tried = None
+            pending.is_parked = True
+            self._retry_times.set(request_id, now + pause_s)
+            self.has_new_deadline = True
+        else:
+            self._finish(request_id, pending, outcomes.of_no_taker(pending, self._count_nodes()))
+
+    def _try_another(self, request_id: int, pending: Pending, now: float) -> None:
+        member = pending.member
+        assert member is not None
+        self._take_from_member(request_id, pending)
+        pending.tried = [*(pending.tried or ()), member]
+        pending.tried_count = max(pending.tried_count, len(pending.tried))
+        self._choose_anew(request_id, pending, now)
+
+    def _take_from_member(self, request_id: int, pending: Pending) -> None:
+        pending.forget_member()
+        if pending.is_routed:
+            pending.is_routed = False
+            self._retry_times.cancel(request_id)
+
+    def _sent_to(self, peer: Peer, unsent: Container[int]) -> list[tuple[int, Pending]]:
+        """Return the requests that a peer has, or had."""
+        leaving = {message.id for message in self.out if message.peer is peer and message.kind != packets.CANCEL}
+        return [
+            (id_, pending)
+            for id_, pending in self._pending.items()
+            if pending.member is not None and pending.member.peer is peer and id_ not in leaving and id_ not in unsent
+        ]
+
+    def _park(self, request_id: int, pending: Pending) -> None:
+        pending.is_parked = True
+        self._waiting[request_id] = None
+
+    def _unpark(self, request_id: int, pending: Pending) -> None:
+        pending.is_parked = False
+        if pending.room is not None:
+            self._rooms.leave(pending)
+            return
+        self._waiting.pop(request_id, None)
+        self._retry_times.cancel(request_id)
+
+    # -- asking a second member
+
+    def _hedge_at(self, when: float, first: int, end: int) -> None:
+        """Look then whether some requests are to be given to second members."""
+        self._hedge_times.add(when, first, end)
+        if when < self._earliest:
+            self.has_new_deadline = True
+
+    def _is_held(self, request_id: int) -> bool:
+        pending = self._pending.get(request_id)
+        return pending is not None and pending.member is not None
+
+    def _hedge(self, now: float) -> None:
+        """Give to second members what the first have had for too long."""
+        while (entry := self._hedge_times.take_due(now)) is not None:
+            due, request_ids = entry
+            for request_id in request_ids:
+                pending = self._pending.get(request_id)
+                if pending is None or (member := pending.member) is None or pending.is_routed:
+                    continue
+                delay_s = pending.group.hedging.delay_s(pending.timeout_s)
+                again_at = pending.sent_at + delay_s
+                if again_at <= now:
+                    again_at = now + delay_s
+                    if now - due <= LATE_S:  # else this node stood still, and has answers to read
+                        again_at = self._hedge_one(request_id, pending, member, delay_s, now)
+                if again_at:
+                    self._hedge_at(again_at, request_id, request_id + 1)
+
+    def _hedge_one(self, request_id: int, pending: Pending, member: Member, delay_s: float, now: float) -> float:
+        """Give a request to another member as well, if the one that has had it for too long is not to be waited for alone.
+
+        A key has one member as long as that one lives, however busy it is: so only one that gives no sign of life when it is
+        asked for one is passed over.
+
+        Returns:
+            When to look again if that cannot be now; 0.0 otherwise.
+        """
+        later = now + max(delay_s, now - pending.sent_at)  # ever more rarely
+        if not member.is_ready:  # it was not sent yet: what becomes of that is known soon
+            return later
+        if pending.anchor:
+            link = member.peer.link
+            if link is None:  # it is this node itself
+                return later
+            if not pending.probed_at:
+                pending.probed_at = now
+                self.silent[member.peer] = None
+                return now + pending.group.hedging.sign_s(pending.timeout_s)
+            if link.heard_at >= pending.probed_at:
+                pending.probed_at = 0.0
+                return later
+        return 0.0 if self._give_to_second(request_id, pending, member, now) else later
+
+    def _give_to_second(self, request_id: int, pending: Pending, member: Member, now: float) -> bool:
+        """Give a request to another member as well; returns whether there is one, and the budget allows it."""
+        group, size = pending.group, len(pending.payload)
+        having = [member, *(each for each, _since in pending.also or ()), *(pending.tried or ())]
+        others = [
+            other
+            for other in group.candidates(pending.placement)
+            if other not in having and other.is_ready and other.peer.has_room_for(size)
+        ]
+        if not others or not group.hedging.take():
+            return False
+        levels = group.order(others, pending.placement)
+        other = first_of(levels[0], slot_of(pending.anchor)) if pending.anchor else choose_near(levels, self._rng)[0]
+        self.hedged += 1
+        member.observe_silence(now - pending.sent_at)
+        pending.also = [*(pending.also or ()), (member, pending.sent_at)]
+        pending.probed_at = 0.0
+        self._send(request_id, pending, other, now)
+        return True
+
+    def _choose_anew(self, request_id: int, pending: Pending, now: float) -> None:
+        """The last to be asked does not answer: wait for those that were asked before, and soon ask another one."""
+        if pending.also:
+            pending.fall_back()
+            self._hedge_at(now, request_id, request_id + 1)
+        else:
+            self._dispatch(request_id, pending, now)
+
+    # -- waiting for a place
+
+    def _enter_room(self, request_id: int, pending: Pending, now: float) -> None:
+        """Let a request wait for a place, behind those that came before it."""
+        pending.tried_count = max(pending.tried_count, len(pending.group.candidates(pending.placement)))
+        if not self._rooms.can_take(len(pending.payload)):
+            self._finish(request_id, pending, Overloaded(pending.group.name, pending.tried_count))
+            return
+        pending.rejected = packets.Rejection.OVERLOADED
+        pending.tried = None
+        pending.is_parked = True
+        if self._rooms.enter(request_id, pending, room_key_of(pending), now + _pause_s(pending.attempts, pending.tried_count)):
+            self.has_new_deadline = True
+
+    def _place_freed(self, group: Group, member: Member, now: float) -> None:
+        """A member has answered: it takes another one."""
+        member.limit += ROOM_GROWTH
+        for room in self._rooms.of(group):
+            self._fill_places(room, now)
+
+    def _try_rooms(self, now: float) -> None:
+        """Try again, with one request for each member, where nothing was heard of a place for long enough."""
+        for room in self._rooms.due(now):
+            first = room.first(self._pending)
+            assert first is not None
+            self._rooms.try_again(room, now + _pause_s(first[1].attempts, first[1].tried_count))
+            self.has_new_deadline = True
+            for member in room.key[0].members or ():
+                member.limit = max(member.limit, member.in_flight + 1)
+            if room.key[2]:
+                self._try_first(room, now)
+        for room in self._rooms:
+            self._fill_places(room, now)
+
+    def _try_first(self, room: Room, now: float) -> None:
+        """Ask again for the tunnel that has waited for longest."""
+        if (first := room.first(self._pending)) is not None:
+            self._dispatch(*first, now)
+
+    def _fill_places(self, room: Room, now: float) -> None:
+        """Send what waits to those that have a place, as far as is known."""
+        group, placement, is_for_tunnels = room.key
+        while (first := room.first(self._pending)) is not None:
+            request_id, pending = first
+            members = group.candidates(placement)
+            if not members:
+                self._unpark(request_id, pending)
+                self._handle_no_members(request_id, pending, known=True)
+                continue
+            if is_for_tunnels:  # whether there is a place for one nobody knows but the member
+                return
+            size = len(pending.payload)
+            having = [member for member in members if member.in_flight + 1 <= member.limit and member.peer.has_room_for(size)]
+            if not having:
+                return
+            levels = group.order(having, placement)
+            if pending.anchor:
+                member = first_of(levels[0], slot_of(pending.anchor))
+            else:
+                member, unready = choose_near(levels, self._rng)
+                if unready is not None:
+                    self.wanted.append(unready.peer)
+            self._unpark(request_id, pending)
+            self._send(request_id, pending, member, now)
+
+    # -- the end of a request
+
+    def _take(self, peer: Peer, request_id: int) -> Pending | None:
+        """Take the request that a peer answers; None if it has ended, or is not that peer's to answer."""
+        pending = self._pending.get(request_id)
+        if pending is None or not pending.is_held_by(peer):
+            self.late += 1
+            return None
+        self._forget(request_id, pending)
+        return pending
+
+    def _finish(self, request_id: int, pending: Pending, error: IrisError) -> None:
+        self._forget(request_id, pending)
+        self.outcomes.append((pending.token, error))
+
+    def _fail(self, request_id: int, pending: Pending, failure: RemoteError) -> None:
+        self.failed += 1
+        self._finish(request_id, pending, failure)
+
+    def _forget(self, request_id: int, pending: Pending) -> None:
+        del self._pending[request_id]
+        self._forget_deadline(request_id, pending.together)
+        for other in pending.release():
+            self.out.append(PeerMessage(pending.group, other.peer, packets.CANCEL, request_id))
+        if pending.is_routed:
+            self._retry_times.cancel(request_id)
+        if pending.is_parked:
+            self._unpark(request_id, pending)
+
+    def _forget_deadline(self, request_id: int, together: Together | None) -> None:
+        if together is None:
+            self._deadlines.cancel(request_id)
+            return
+        together.left -= 1
+        if not together.left:
+            self._deadlines.cancel(together)
+
+    def _cancel_at_member(self, request_id: int, pending: Pending) -> None:
+        if pending.member is not None:
+            self.out.append(PeerMessage(pending.group, pending.member.peer, packets.CANCEL, request_id))
+
     # -- out
 
     def messages_to_send(self) -> list[PeerMessage]:
@@ -366,8 +768,8 @@ class Requester(Choosing):
 
     def outcomes_received(self) -> list[tuple[object, bytes | IrisError]]:
         """Take the outcomes: (token, reply or error)."""
-        outcomes, self.outcomes = self.outcomes, []
-        return outcomes
+        ended, self.outcomes = self.outcomes, []
+        return ended
 
     def peers_wanted(self) -> list[Peer]:
         """Take the peers that links are to be opened to: members that were not chosen for want of one."""
@@ -379,8 +781,8 @@ class Requester(Choosing):
         times = (
             self._deadlines.deadline(),
             self._retry_times.deadline(),
-            self._room_times.deadline(),
-            self._next_hedge() if self._hedge_times else None,
+            self._rooms.deadline(),
+            self._hedge_times.deadline(self._is_held) if self._hedge_times else None,
         )
         earliest = min((time for time in times if time is not None), default=None)
         self.has_new_deadline = False
@@ -392,6 +794,7 @@ class Requester(Choosing):
         return {pending.group for pending in self._pending.values()}
 
 
-def _failure_of(pending: Pending, peer: Peer, payload: bytes) -> RemoteError:
-    type_, text = packets.decode_failure(payload)
-    return RemoteError(pending.group.name, peer.id.hex(), type_, text)
+def _pause_s(attempts: int, members: int) -> float:
+    """Return how long to wait before members that were all asked are asked again; ever longer, up to a bound (seconds)."""
+    rounds = max(0, attempts // max(1, members) - 1)
+    return min(RETRY_DELAY_S_MAX, RETRY_DELAY_S * 2.0 ** min(rounds, 16))

@@ -12,8 +12,7 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import IrisError, MemberLost, NodeClosed, NoMembers, Overloaded, RemoteError, RequestTimeout
-from iris_py.patterns.request.choosing import RETRY_DELAY_S, RETRY_DELAY_S_MAX
-from iris_py.patterns.request.requester import ROUTED_RETRY_S, Requester
+from iris_py.patterns.request.requester import RETRY_DELAY_S, RETRY_DELAY_S_MAX, ROUTED_RETRY_S, Requester
 from iris_py.patterns.tunnel.offer import Offer
 from iris_py.peers.group import PLACEMENTS_MAX, Group
 from iris_py.peers.member import Member
@@ -111,8 +110,8 @@ class Caller:
         assert not len(requester._deadlines)
         assert not len(requester._retry_times)
         assert not requester._rooms
-        assert not len(requester._room_times)
-        assert (requester._waiting_requests, requester._waiting_bytes) == (0, 0)
+        assert requester._rooms.deadline() is None
+        assert (requester._rooms.requests, requester._rooms.bytes) == (0, 0)
         assert requester.deadline() is None
         assert all(member.in_flight == 0 for member in self.all_members())
 
@@ -479,9 +478,7 @@ def test_a_new_member_takes_what_waits_and_the_last_that_leaves_ends_it() -> Non
 
 @pytest.mark.parametrize("bound", ["ROOM_REQUESTS_MAX", "ROOM_BYTES_MAX"])
 def test_what_waits_for_a_place_is_bounded(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        f"iris_py.patterns.request.choosing.{bound}", 2 if bound == "ROOM_REQUESTS_MAX" else 2 * len(b"payload")
-    )
+    monkeypatch.setattr(f"iris_py.patterns.request.rooms.{bound}", 2 if bound == "ROOM_REQUESTS_MAX" else 2 * len(b"payload"))
     caller = Caller(1)
     (member,) = caller.all_members()
     ids = [caller.request(token=number, waits=True) for number in range(3)]

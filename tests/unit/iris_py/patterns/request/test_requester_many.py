@@ -1,4 +1,4 @@
-"""Tests of iris_py/patterns/request/many.py: many at once do what one after the other would do."""
+"""Tests of Requester.request_many: many at once do what one after the other would do."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from msgspec.structs import astuple
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.patterns.request.many import ManyRequester
 from iris_py.patterns.request.pending import Pending
 from iris_py.patterns.request.repetitions import identity_of_key
-from iris_py.patterns.request.requester import TIMEOUT_S_MAX
+from iris_py.patterns.request.requester import TIMEOUT_S_MAX, Requester
 from iris_py.peers.group import Group
 from iris_py.peers.member import Member
 from iris_py.peers.peer import Peer
@@ -36,7 +35,7 @@ class Caller:
     """A requester, and the one cluster that it asks."""
 
     def __init__(self, members: Sequence[str] | None) -> None:
-        self.requester = ManyRequester(random.Random(1), lambda: 7)
+        self.requester = Requester(random.Random(1), lambda: 7)
         self.group = Group("cluster", KEYRING.cluster("cluster"), NodeId(bytes(16)), 1)
         if members is not None:
             self.group.members = [self._member(number, state) for number, state in enumerate(members, 1)]

@@ -1,0 +1,59 @@
+"""The errors that requests end with, and what each says (docs/design.md section 6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
+from iris_py.wire import packets
+
+if TYPE_CHECKING:
+    from iris_py.patterns.request.pending import Pending
+    from iris_py.peers.peer import Peer
+
+
+def of_nobody(pending: Pending, nodes: int) -> NoMembers:
+    """Return the error where no member is where the request may go.
+
+    Args:
+        pending: The request.
+        nodes: How many other nodes are known, for the text.
+    """
+    group, placement = pending.group, pending.placement
+    elsewhere = len(group.members or ()) - len(group.candidates(placement))
+    return NoMembers(group.name, nodes, "" if placement is None else placement[1], elsewhere)
+
+
+def of_no_taker(pending: Pending, nodes: int) -> IrisError:
+    """Return the error where every member was asked, and none took the request."""
+    group = pending.group
+    if pending.rejected == packets.Rejection.OVERLOADED:
+        if pending.lost is not None:
+            return MemberLost(group.name, pending.lost.peer.id.hex())
+        return Overloaded(group.name, pending.tried_count)
+    if pending.rejected == packets.Rejection.EXPIRED:
+        return RequestTimeout(group.name, pending.timeout_s, None)
+    if pending.rejected == packets.Rejection.NO_TUNNELS:
+        return NoMembers(group.name, nodes, without_tunnels=pending.tried_count)
+    return of_nobody(pending, nodes)
+
+
+def of_timeout(pending: Pending, nodes: int) -> IrisError:
+    """Return the error of a request that is out of time."""
+    group = pending.group
+    if pending.failure is not None and pending.member is None:
+        return pending.failure
+    last = pending.member or pending.lost
+    if last is not None:
+        return RequestTimeout(group.name, pending.timeout_s, last.peer.id.hex())
+    if pending.rejected == packets.Rejection.OVERLOADED:
+        return Overloaded(group.name, pending.tried_count)
+    if group.members is not None and not group.candidates(pending.placement):
+        return of_nobody(pending, nodes)
+    return RequestTimeout(group.name, pending.timeout_s, None)
+
+
+def of_failure(pending: Pending, peer: Peer, payload: bytes) -> RemoteError:
+    """Return the error where the handler at a member has failed the request."""
+    type_, text = packets.decode_failure(payload)
+    return RemoteError(pending.group.name, peer.id.hex(), type_, text)
