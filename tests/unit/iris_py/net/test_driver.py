@@ -124,6 +124,69 @@ def test_what_arrives_in_pieces_is_whole_and_there_is_always_room_for_a_record(r
     assert link.taken == stream[: len(stream) // record_bytes * record_bytes]
 
 
+class Stream:
+    """The transport of a stream: whether it is read, and whether it is about to end."""
+
+    def __init__(self) -> None:
+        self.is_read = True
+        self.is_ending = False
+
+    def set_write_buffer_limits(self, *, high: int) -> None: ...
+
+    def is_closing(self) -> bool:
+        return self.is_ending
+
+    def pause_reading(self) -> None:
+        assert self.is_read
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        assert not self.is_read
+        self.is_read = True
+
+    def get_extra_info(self, name: str) -> object:
+        return SimpleNamespace(fileno=lambda: 17) if name == "socket" else None
+
+
+def connect(stream: Stream) -> Connection:
+    driver = SimpleNamespace(loop=Mock(time=lambda: 0.0), connection_made=lambda _connection, _address: Records(1))
+    connection = Connection(cast("Any", driver), None)
+    connection.connection_made(cast("Any", stream))
+    return connection
+
+
+def test_a_stream_is_read_again_when_every_pause_was_taken_back() -> None:
+    stream = Stream()
+    connection = connect(stream)
+    for _ in range(2):
+        connection.pause_reading()
+        assert not stream.is_read
+        connection.pause_reading()
+        connection.resume_reading()
+        assert not stream.is_read
+        connection.resume_reading()
+        assert stream.is_read
+
+
+def test_a_stream_that_is_about_to_end_is_left_alone() -> None:
+    stream = Stream()
+    connection = connect(stream)
+    assert connection.descriptors() == [17]
+    stream.is_ending = True
+    connection.pause_reading()
+    assert stream.is_read
+    connection.resume_reading()
+    assert connection.descriptors() == []
+
+
+def test_a_stream_that_was_never_made_is_left_alone() -> None:
+    connection = Connection(cast("Any", SimpleNamespace(loop=Mock())), None)
+    connection.pause_reading()
+    connection.resume_reading()
+    connection.abort()
+    assert connection.descriptors() == []
+
+
 def make_driver(network: Network) -> Driver:
     return Driver(network, cast("Any", Owner()))
 
