@@ -346,3 +346,40 @@ def test_a_process_without_descriptors_says_so_now_and_then(
         driver.abort()
 
     run(main(), limit_s=100)
+
+
+class Teller(Owner):
+    """Has something to send when it is told something for the first time."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.driver: Driver | None = None
+        self.said: list[str] = []
+
+    def handle_events(self, events: object) -> None:
+        assert self.driver is not None
+        self.said.append(f"begin {events}")
+        if len(self.said) == 1:
+            self.core.events = ["second"]
+            self.driver.transmit_now()
+        self.said.append(f"end {events}")
+
+
+def test_what_is_to_be_sent_while_others_are_told_is_sent_after_that() -> None:
+    async def main() -> None:
+        core = Core()
+        core.events = ["first"]
+        teller = Teller(core)
+        driver = teller.driver = Driver(MemoryNetwork(1).host(A), cast("Any", teller))
+        await driver.listen(A, 0, multicast=False)
+        driver.run(cast("Any", core), lambda _address, _error: None)
+        driver.transmit_now()
+        assert teller.said == []  # it is sent at the end of this turn, together with what else there is
+        await asyncio.sleep(0.01)
+        assert teller.said == ["begin ['first']", "end ['first']", "begin ['second']", "end ['second']"]
+        core.events = ["third"]
+        driver.transmit_now()
+        assert teller.said[4:] == ["begin ['third']", "end ['third']"]
+        driver.abort()
+
+    run(main(), limit_s=10)
