@@ -130,6 +130,7 @@ class Stream:
     def __init__(self) -> None:
         self.is_read = True
         self.is_ending = False
+        self.is_aborted = False
 
     def set_write_buffer_limits(self, *, high: int) -> None: ...
 
@@ -146,6 +147,9 @@ class Stream:
 
     def get_extra_info(self, name: str) -> object:
         return SimpleNamespace(fileno=lambda: 17) if name == "socket" else None
+
+    def abort(self) -> None:
+        self.is_aborted = True
 
 
 def connect(stream: Stream) -> Connection:
@@ -273,6 +277,67 @@ def test_datagrams_reach_the_address_that_is_listened_on(wanted: bool) -> None:
         assert drivers[0].has_multicast is wanted
         for driver in drivers:
             await driver.close(1.0)
+
+    run(main(), limit_s=10)
+
+
+class Accepting(Core):
+    """A node that takes every stream."""
+
+    def accepted(self, now: float) -> Records:
+        return Records(1)
+
+
+def test_streams_are_turned_away_before_the_node_runs_and_dropped_when_it_ends() -> None:
+    async def main() -> None:
+        driver = make_driver(MemoryNetwork(1).host(A))
+
+        def accept() -> Stream:
+            stream = Stream()
+            Connection(driver, None).connection_made(cast("Any", stream))
+            return stream
+
+        assert accept().is_aborted
+        driver.run(cast("Any", Accepting()), lambda _address, _error: None)
+        streams = [accept(), accept()]
+        assert not any(stream.is_aborted for stream in streams)
+        assert driver.descriptors() == [17, 17]
+        driver.abort()
+        assert all(stream.is_aborted for stream in streams)
+        assert accept().is_aborted
+
+    run(main(), limit_s=10)
+
+
+def test_a_node_that_stood_still_is_told_so_while_it_lives() -> None:
+    async def main() -> None:
+        core, driver = Core(), make_driver(MemoryNetwork(1).host(A))
+        resumed: list[float] = []
+        core.handle_resumption = resumed.append  # type: ignore[attr-defined]
+        driver.resume(1.0)
+        driver.run(cast("Any", core), lambda _address, _error: None)
+        driver.resume(2.0)
+        driver.abort()
+        driver.resume(3.0)
+        assert resumed == [2.0]
+
+    run(main(), limit_s=10)
+
+
+def test_a_link_is_read_and_not_read_through_its_driver() -> None:
+    async def main() -> None:
+        driver, stream, stranger = make_driver(MemoryNetwork(1).host(A)), Stream(), cast("Any", Records(1))
+        driver.run(cast("Any", Accepting()), lambda _address, _error: None)
+        connection = Connection(driver, None)
+        connection.connection_made(cast("Any", stream))
+        assert connection.link is not None
+        for link, is_read in ((stranger, True), (connection.link, False)):
+            driver.pause_reading(link)
+            assert stream.is_read is is_read
+        for link, is_read in ((stranger, False), (connection.link, True)):
+            driver.resume_reading(link)
+            assert stream.is_read is is_read
+        driver.abort()
 
     run(main(), limit_s=10)
 
