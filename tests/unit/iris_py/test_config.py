@@ -276,7 +276,7 @@ def test_processes_that_start_at_once_share_one_secret(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "iris") == ["secret"]
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+@pytest.mark.parametrize("mode", [0o640, 0o620, 0o610, 0o604, 0o602, 0o601])
 def test_per_user_secret_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
     user_secret(tmp_path)
     path = tmp_path / "secret"
@@ -285,10 +285,16 @@ def test_per_user_secret_open_to_others_is_refused(tmp_path: Path, mode: int) ->
         user_secret(tmp_path)
 
 
-def test_directory_that_others_may_write_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o770)
+@pytest.mark.parametrize("mode", [0o770, 0o720, 0o702])
+def test_directory_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
     with pytest.raises(ConfigurationError, match="chmod go-w"):
         user_secret(tmp_path)
+
+
+def test_directory_that_others_may_only_read_is_used(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    assert user_secret(tmp_path) == user_secret(tmp_path)
 
 
 def test_secret_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

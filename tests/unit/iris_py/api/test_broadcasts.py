@@ -165,6 +165,24 @@ def test_what_the_queue_cannot_hold_is_dropped_and_counted(
     run(main(), limit_s=1.0)
 
 
+def test_the_first_drop_is_logged_and_no_other(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(broadcasts, "QUEUE_MESSAGES_MAX", 1)
+
+    async def main() -> None:
+        async def handle(message: Message) -> None:
+            """There is nothing to do."""
+
+        world = World(handle)
+        logged = []
+        for sequence in range(4):
+            world.put(world.peer(1), sequence)
+            logged.append(len(caplog.records))
+        assert logged == [0, 1, 1, 1]
+        world.queue.abort()
+
+    run(main(), limit_s=1.0)
+
+
 def test_a_handler_that_raises_is_given_the_next(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         taken: list[int] = []

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, cast
 
-from iris_py.api.subscription import Subscription
+import pytest
+
+from iris_py.api.subscription import CALLBACKS_PER_TURN_MAX, Subscription
 from iris_py.patterns.messages import Message
 from iris_py.patterns.topic.queue import SubscriptionQueue
+from iris_py.testing.clock import run
+
+if TYPE_CHECKING:
+    from iris_py.peers.group import Group
+    from iris_py.peers.peer import Peer
 
 
 def message(sequence: int) -> Message:
@@ -63,3 +71,104 @@ def test_what_comes_when_the_callback_is_cancelled_starts_it_no_more() -> None:
         return subscribed
 
     assert asyncio.run(main()).seen == []
+
+
+class Blocked:
+    """A subscription whose queue is full, so that a publisher was asked to wait."""
+
+    def __init__(self, *, calls: bool = False) -> None:
+        self.queue = SubscriptionQueue(("a",), ("a",), "a", "block", 8, 1000)
+        self.told: list[int] = []
+        self.subscription = Subscription(self.queue, self.take if calls else None, self.leave, self.drained, None)
+        for sequence in range(8):
+            self.queue.put(message(sequence))
+        self.queue.blocked[cast("Group", "group"), cast("Peer", "publisher")] = None
+        self.subscription._handle_ready()
+
+    def take(self, _message: Message) -> None:
+        """It takes whatever comes."""
+
+    async def leave(self, _subscription: Subscription) -> None:
+        """Nobody has to be told."""
+
+    def drained(self, queue: SubscriptionQueue) -> None:
+        self.told.append(len(queue.waiting))
+        queue.blocked.clear()
+
+
+def test_a_publisher_that_waits_is_told_when_a_quarter_is_left() -> None:
+    async def main() -> None:
+        blocked = Blocked()
+        for left in reversed(range(8)):
+            assert (await anext(blocked.subscription)).payload == b"x"
+            assert blocked.told == ([2] if left <= 2 else [])
+        assert blocked.subscription.queued_bytes == 0
+
+    asyncio.run(main())
+
+
+def test_a_publisher_that_waits_is_told_when_a_callback_or_a_batch_has_taken_enough() -> None:
+    async def main() -> None:
+        blocked = Blocked(calls=True)
+        await asyncio.sleep(0.01)
+        assert blocked.told == [2]
+        blocked = Blocked()
+        assert len(await anext(blocked.subscription.batches())) == 8
+        assert blocked.told == [0]
+
+    run(main(), limit_s=1.0)
+
+
+def test_others_have_a_turn_between_many_calls_of_a_callback() -> None:
+    async def main() -> None:
+        subscribed = Subscribed()
+        subscribed.queue.messages_max = subscribed.queue.bytes_max = 10_000
+        for sequence in range(2, 2 * CALLBACKS_PER_TURN_MAX + 12):
+            subscribed.queue.put(message(sequence))
+        subscribed.subscription._handle_ready()
+        seen = []
+        while subscribed.queue.waiting:
+            await asyncio.sleep(0)
+            seen.append(len(subscribed.seen))
+        assert seen == [CALLBACKS_PER_TURN_MAX, 2 * CALLBACKS_PER_TURN_MAX, 2 * CALLBACKS_PER_TURN_MAX + 10]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("takes_s", [0.5, 5.0])
+def test_a_callback_that_still_runs_is_waited_for_and_then_cancelled(takes_s: float, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        ends: list[float] = []
+
+        async def take(_message: Message) -> None:
+            began = loop.time()
+            try:
+                await asyncio.sleep(takes_s)
+            finally:
+                ends.append(loop.time() - began)
+
+        blocked = Blocked()
+        queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", 100, 1000)
+        subscription = Subscription(queue, take, blocked.leave, blocked.drained, None)
+        queue.put(message(1))
+        subscription._handle_ready()
+        await asyncio.sleep(0)
+        await subscription.close(timeout=1.0)
+        await asyncio.sleep(0.01)
+        assert ends == [pytest.approx(min(takes_s, 1.0))]
+
+    run(main(), limit_s=10.0)
+    assert ["still runs after 1 s; cancelling it" in record.getMessage() for record in caplog.records] == [True] * (
+        takes_s > 1.0
+    )
+
+
+def test_what_was_not_taken_when_it_is_closed_is_counted() -> None:
+    async def main() -> None:
+        blocked = Blocked()
+        await blocked.subscription.close()
+        assert blocked.subscription.dropped == {"closed": 8}
+        assert [each async for each in blocked.subscription] == []
+
+    asyncio.run(main())

@@ -9,6 +9,7 @@ import pytest
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
+from iris_py.api import survey
 from iris_py.api.survey import Survey
 from iris_py.errors import NoMembers
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
@@ -77,6 +78,46 @@ def test_every_fate_is_shown() -> None:
         assert [member.address for member in answers.rejected] == ["host:3"]
         assert answers.missing == ()
         assert not answers.is_complete
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("kind", [DECLINE, FAILURE, REJECTION])
+def test_answers_that_are_no_replies_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch, kind: int) -> None:
+    monkeypatch.setattr(survey, "REPLIES_MAX", 2)
+
+    async def scenario(world: World) -> None:
+        waiting = asyncio.ensure_future(world.survey)
+        await asyncio.sleep(0)
+        for peer in PEERS:
+            world.answer(peer, kind, encode_failure(KeyError("name")) if kind == FAILURE else b"")
+        world.end()
+        answers = await waiting
+        assert len(answers.declined) + len(answers.failed) + len(answers.rejected) == 2
+        assert answers.dropped == 1
+        assert answers.missing_count == 0
+        assert world.drops == ["survey_replies_full"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "kept"), [("REPLIES_MAX", 0, 2), ("REPLIES_BYTES_MAX", 1, 2), ("REPLIES_BYTES_MAX", 3, 1)]
+)
+def test_replies_are_kept_up_to_a_bound_and_room_comes_back(
+    monkeypatch: pytest.MonkeyPatch, name: str, size: int, kept: int
+) -> None:
+    monkeypatch.setattr(survey, name, 2)
+
+    async def scenario(world: World) -> None:
+        replies = aiter(world.survey)
+        for number in (1, 2):
+            for peer in PEERS:
+                world.answer(peer, payload=bytes(size))
+            assert [len((await anext(replies)).payload) for _ in range(kept)] == [size] * kept
+            assert world.survey.answers.dropped == len(world.drops) == number * (3 - kept)
+        assert not world.survey.answers.is_complete
+        world.survey.cancel()
 
     run(scenario)
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iris_py.files.remembered import REMEMBERED_MAX, RememberedPeers
+from iris_py.files import remembered
+from iris_py.files.remembered import ADDRESSES_PER_NODE_MAX, FILE_BYTES_MAX, REMEMBERED_MAX, RememberedPeers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -200,6 +201,33 @@ def test_one_warning_when_there_is_no_directory(
     assert not peers.is_available
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert str(directory) in caplog.text
+
+
+@pytest.mark.parametrize(("mode", "is_used"), [(0o755, True), (0o720, False), (0o702, False)])
+def test_a_directory_is_used_unless_others_may_write_to_it(tmp_path: Path, mode: int, is_used: bool) -> None:
+    directory = directory_of(tmp_path)
+    directory.mkdir(parents=True)
+    directory.chmod(mode)
+    assert RememberedPeers(tmp_path, "tag").add(A, ["127.0.0.1:1"]) is is_used
+
+
+def test_a_file_may_be_as_large_as_its_bounds(tmp_path: Path) -> None:
+    peers = RememberedPeers(tmp_path, "tag")
+    addresses = [
+        f"{number}{'a' * (FILE_BYTES_MAX // ADDRESSES_PER_NODE_MAX - 4)}:1" for number in range(ADDRESSES_PER_NODE_MAX)
+    ]
+    assert peers.add(A, [*addresses, "127.0.0.1:1"])
+    assert (directory_of(tmp_path) / A).stat().st_size == FILE_BYTES_MAX
+    assert peers.addresses() == addresses
+    assert peers.malformed == 0
+
+
+def test_a_directory_that_somebody_filled_up_is_read_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "FILES_SEEN_MAX", 3)
+    peers = RememberedPeers(tmp_path, "tag")
+    for number in range(5):
+        peers.add(f"{number:032x}", [f"127.0.0.1:{number + 1}"])
+    assert len(peers.addresses()) == 3
 
 
 def test_read_only_file_system(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

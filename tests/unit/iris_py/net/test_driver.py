@@ -124,6 +124,73 @@ def test_what_arrives_in_pieces_is_whole_and_there_is_always_room_for_a_record(r
     assert link.taken == stream[: len(stream) // record_bytes * record_bytes]
 
 
+class Stream:
+    """The transport of a stream: whether it is read, and whether it is about to end."""
+
+    def __init__(self) -> None:
+        self.is_read = True
+        self.is_ending = False
+        self.is_aborted = False
+
+    def set_write_buffer_limits(self, *, high: int) -> None: ...
+
+    def is_closing(self) -> bool:
+        return self.is_ending
+
+    def pause_reading(self) -> None:
+        assert self.is_read
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        assert not self.is_read
+        self.is_read = True
+
+    def get_extra_info(self, name: str) -> object:
+        return SimpleNamespace(fileno=lambda: 17) if name == "socket" else None
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+def connect(stream: Stream) -> Connection:
+    driver = SimpleNamespace(loop=Mock(time=lambda: 0.0), connection_made=lambda _connection, _address: Records(1))
+    connection = Connection(cast("Any", driver), None)
+    connection.connection_made(cast("Any", stream))
+    return connection
+
+
+def test_a_stream_is_read_again_when_every_pause_was_taken_back() -> None:
+    stream = Stream()
+    connection = connect(stream)
+    for _ in range(2):
+        connection.pause_reading()
+        assert not stream.is_read
+        connection.pause_reading()
+        connection.resume_reading()
+        assert not stream.is_read
+        connection.resume_reading()
+        assert stream.is_read
+
+
+def test_a_stream_that_is_about_to_end_is_left_alone() -> None:
+    stream = Stream()
+    connection = connect(stream)
+    assert connection.descriptors() == [17]
+    stream.is_ending = True
+    connection.pause_reading()
+    assert stream.is_read
+    connection.resume_reading()
+    assert connection.descriptors() == []
+
+
+def test_a_stream_that_was_never_made_is_left_alone() -> None:
+    connection = Connection(cast("Any", SimpleNamespace(loop=Mock())), None)
+    connection.pause_reading()
+    connection.resume_reading()
+    connection.abort()
+    assert connection.descriptors() == []
+
+
 def make_driver(network: Network) -> Driver:
     return Driver(network, cast("Any", Owner()))
 
@@ -214,6 +281,67 @@ def test_datagrams_reach_the_address_that_is_listened_on(wanted: bool) -> None:
     run(main(), limit_s=10)
 
 
+class Accepting(Core):
+    """A node that takes every stream."""
+
+    def accepted(self, now: float) -> Records:
+        return Records(1)
+
+
+def test_streams_are_turned_away_before_the_node_runs_and_dropped_when_it_ends() -> None:
+    async def main() -> None:
+        driver = make_driver(MemoryNetwork(1).host(A))
+
+        def accept() -> Stream:
+            stream = Stream()
+            Connection(driver, None).connection_made(cast("Any", stream))
+            return stream
+
+        assert accept().is_aborted
+        driver.run(cast("Any", Accepting()), lambda _address, _error: None)
+        streams = [accept(), accept()]
+        assert not any(stream.is_aborted for stream in streams)
+        assert driver.descriptors() == [17, 17]
+        driver.abort()
+        assert all(stream.is_aborted for stream in streams)
+        assert accept().is_aborted
+
+    run(main(), limit_s=10)
+
+
+def test_a_node_that_stood_still_is_told_so_while_it_lives() -> None:
+    async def main() -> None:
+        core, driver = Core(), make_driver(MemoryNetwork(1).host(A))
+        resumed: list[float] = []
+        core.handle_resumption = resumed.append  # type: ignore[attr-defined]
+        driver.resume(1.0)
+        driver.run(cast("Any", core), lambda _address, _error: None)
+        driver.resume(2.0)
+        driver.abort()
+        driver.resume(3.0)
+        assert resumed == [2.0]
+
+    run(main(), limit_s=10)
+
+
+def test_a_link_is_read_and_not_read_through_its_driver() -> None:
+    async def main() -> None:
+        driver, stream, stranger = make_driver(MemoryNetwork(1).host(A)), Stream(), cast("Any", Records(1))
+        driver.run(cast("Any", Accepting()), lambda _address, _error: None)
+        connection = Connection(driver, None)
+        connection.connection_made(cast("Any", stream))
+        assert connection.link is not None
+        for link, is_read in ((stranger, True), (connection.link, False)):
+            driver.pause_reading(link)
+            assert stream.is_read is is_read
+        for link, is_read in ((stranger, False), (connection.link, True)):
+            driver.resume_reading(link)
+            assert stream.is_read is is_read
+        driver.abort()
+
+    run(main(), limit_s=10)
+
+
 def test_a_refused_dial_is_told_from_one_that_nobody_answers() -> None:
     async def main() -> None:
         network = MemoryNetwork(1)
@@ -283,3 +411,40 @@ def test_a_process_without_descriptors_says_so_now_and_then(
         driver.abort()
 
     run(main(), limit_s=100)
+
+
+class Teller(Owner):
+    """Has something to send when it is told something for the first time."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.driver: Driver | None = None
+        self.said: list[str] = []
+
+    def handle_events(self, events: object) -> None:
+        assert self.driver is not None
+        self.said.append(f"begin {events}")
+        if len(self.said) == 1:
+            self.core.events = ["second"]
+            self.driver.transmit_now()
+        self.said.append(f"end {events}")
+
+
+def test_what_is_to_be_sent_while_others_are_told_is_sent_after_that() -> None:
+    async def main() -> None:
+        core = Core()
+        core.events = ["first"]
+        teller = Teller(core)
+        driver = teller.driver = Driver(MemoryNetwork(1).host(A), cast("Any", teller))
+        await driver.listen(A, 0, multicast=False)
+        driver.run(cast("Any", core), lambda _address, _error: None)
+        driver.transmit_now()
+        assert teller.said == []  # it is sent at the end of this turn, together with what else there is
+        await asyncio.sleep(0.01)
+        assert teller.said == ["begin ['first']", "end ['first']", "begin ['second']", "end ['second']"]
+        core.events = ["third"]
+        driver.transmit_now()
+        assert teller.said[4:] == ["begin ['third']", "end ['third']"]
+        driver.abort()
+
+    run(main(), limit_s=10)

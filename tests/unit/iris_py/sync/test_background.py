@@ -1,4 +1,4 @@
-"""What becomes of futures whose tasks end in a loop of another thread."""
+"""What becomes of calls and futures whose tasks end in a loop of another thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import concurrent.futures
 import pytest
 
 from iris_py.errors import NodeClosed
-from iris_py.sync.background import _end_future
+from iris_py.sync.background import Call, _end_future
 
 
 async def _answer() -> bytes:
@@ -54,3 +54,76 @@ def test_a_task_that_was_cancelled_is_a_closed_node() -> None:
 
     with pytest.raises(NodeClosed):
         asyncio.run(main()).result(0)
+
+
+class Waited:
+    """A call of a thread, in the event loop, and what was discarded of it."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.may_end = asyncio.Event()
+        self.fails = fails
+        self.discarded: list[bytes] = []
+        self.call = Call(self.work, self.discarded.append)
+        self.call.task = asyncio.ensure_future(self.call.function())
+        self.call.task.add_done_callback(self.call.end)
+
+    async def work(self) -> bytes:
+        try:
+            await self.may_end.wait()
+        except asyncio.CancelledError:
+            pass  # it was too late for that
+        return await (_fail() if self.fails else _answer())
+
+    def is_awaited(self) -> bool:
+        return self.call.ended.locked()
+
+
+async def _turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_the_result_is_for_who_waits() -> None:
+    async def main() -> None:
+        waited = Waited()
+        await _turns()
+        assert waited.is_awaited()
+        waited.may_end.set()
+        await _turns()
+        assert not waited.is_awaited()
+        assert waited.call.result() == b"answer"
+        assert waited.discarded == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_what_nobody_waits_for_any_more_is_discarded_unless_it_failed(is_late: bool, fails: bool) -> None:
+    async def main() -> None:
+        waited = Waited(fails=fails)
+        await _turns()
+        if is_late:
+            waited.may_end.set()
+            await _turns()
+        waited.call.give_up()
+        await _turns()
+        assert waited.discarded == ([] if fails else [b"answer"])
+        assert waited.call.task is not None
+        assert waited.call.task.cancelling() == (not is_late)
+
+    asyncio.run(main())
+
+
+def test_a_call_that_is_cancelled_has_no_result() -> None:
+    async def main() -> None:
+        waited = Waited()
+        assert waited.call.task is not None
+        waited.call.task.cancel()  # before it has begun
+        await _turns()
+        with pytest.raises(NodeClosed):
+            waited.call.result()
+        waited.call.give_up()
+        assert waited.discarded == []
+
+    asyncio.run(main())
