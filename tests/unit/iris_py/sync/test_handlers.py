@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from iris_py.api.handler import CONCURRENCY, THREADS, answers_together, serves_tunnels
 from iris_py.api.handler import Handler as AsyncHandler
+from iris_py.api.handler import answers_together, serves_tunnels
+from iris_py.defaults import CONCURRENCY, THREADS
 from iris_py.sync.handlers import Handler, adapt, adapt_callback, default_concurrency
 
 if TYPE_CHECKING:

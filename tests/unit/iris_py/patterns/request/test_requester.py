@@ -19,7 +19,7 @@ from iris_py.peers.member import Member
 from iris_py.peers.message import PeerMessage
 from iris_py.peers.peer import SMALL_BYTES_MAX, Peer
 from iris_py.wire import packets
-from iris_py.wire.packets import CANCEL, REQUEST, Rejection
+from iris_py.wire.packets import CANCEL, REQUEST, TUNNEL_OPEN, Rejection
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
@@ -73,9 +73,12 @@ class Caller:
         idempotent: bool = False,
         token: object = "token",
         waits: bool | None = None,
+        retries_failed: bool = False,
     ) -> int:
         waits = idempotent if waits is None else waits
-        return self.requester.request(self.group, b"payload", timeout_s, idempotent, token, now, waits=waits)
+        return self.requester.request(
+            self.group, b"payload", timeout_s, idempotent, token, now, waits=waits, retries_failed=retries_failed
+        )
 
     def sent(self) -> list[tuple[int, Member, int]]:
         """Take (kind, member, id) of what is to be sent; every member that ever was is known by its peer."""
@@ -142,7 +145,56 @@ def test_a_failure_of_the_handler_is_not_retried(idempotent: bool) -> None:
     error = caller.outcome()
     assert isinstance(error, RemoteError)
     assert (error.cluster, error.member, error.type, error.text) == ("cluster", member.peer.id.hex(), "KeyError", "'key'")
+    assert caller.requester.failed == 1
     assert not caller.sent()
+
+
+def test_each_member_may_fail_a_request_once_before_its_caller_hears_of_it() -> None:
+    caller = Caller(2)
+    request_id = caller.request(idempotent=True, retries_failed=True)
+    first = caller.one_sent()
+    caller.requester.receive_failure(first.peer, request_id, packets.encode_failure(KeyError("first")), 0.5)
+    second = caller.one_sent()
+    assert second is not first
+    assert (first.in_flight, caller.requester.failed, caller.requester.late) == (0, 0, 0)
+    caller.requester.receive_failure(first.peer, request_id, packets.encode_failure(KeyError("again")), 0.6)
+    assert caller.requester.late == 1
+    assert not caller.requester.outcomes_received()
+    caller.requester.receive_failure(second.peer, request_id, packets.encode_failure(KeyError("second")), 0.7)
+    error = caller.outcome()
+    assert isinstance(error, RemoteError)
+    assert (error.member, error.text) == (second.peer.id.hex(), "'second'")
+    assert (caller.requester.failed, caller.requester.retries) == (1, 1)
+
+
+def test_what_one_member_has_failed_another_may_answer() -> None:
+    caller = Caller(2)
+    request_id = caller.request(idempotent=True, retries_failed=True)
+    caller.requester.receive_failure(caller.one_sent().peer, request_id, packets.encode_failure(KeyError()), 0.5)
+    caller.requester.receive_reply(caller.one_sent().peer, request_id, b"reply", 0.6)
+    assert caller.outcome() == b"reply"
+    assert caller.requester.failed == 0
+
+
+def test_no_other_member_is_asked_for_what_failed_when_the_time_is_up() -> None:
+    caller = Caller(2)
+    request_id = caller.request(timeout_s=2.0, idempotent=True, retries_failed=True)
+    caller.requester.receive_failure(caller.one_sent().peer, request_id, packets.encode_failure(KeyError()), 2.0)
+    assert isinstance(caller.outcome(), RequestTimeout)
+    assert not caller.sent()
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_failure_is_told_at_the_end_unless_another_member_works(is_asked: bool) -> None:
+    caller = Caller(2)
+    request_id = caller.request(idempotent=True, retries_failed=True)
+    first = caller.one_sent()
+    (second,) = (member for member in caller.members() if member is not first)
+    caller.congest(second, congested=not is_asked)
+    caller.requester.receive_failure(first.peer, request_id, packets.encode_failure(KeyError()), 0.5)
+    assert [member for _kind, member, _id in caller.sent()] == [second] * is_asked
+    caller.requester.handle_timeout(5.0)
+    assert isinstance(caller.outcome(), RequestTimeout if is_asked else RemoteError)
 
 
 def test_a_malformed_failure_is_a_failure() -> None:
@@ -196,6 +248,19 @@ def test_a_former_member_cannot_answer_what_was_given_to_another() -> None:
     assert caller.requester.late == 1
     caller.requester.receive_reply(second.peer, request_id, b"reply", 0.0)
     assert caller.outcome() == b"reply"
+
+
+def test_a_request_is_alone_while_no_other_is_pending() -> None:
+    caller = Caller(1)
+    seen = [caller.requester.is_alone]
+    ids = []
+    for _ in range(2):
+        ids.append(caller.request())
+        seen.append(caller.requester.is_alone)
+    for request_id in ids:
+        caller.requester.cancel(request_id)
+        seen.append(caller.requester.is_alone)
+    assert seen == [False, True, False, True, False]
 
 
 # -- nobody there
@@ -488,6 +553,26 @@ def test_what_waits_for_a_place_is_bounded(bound: str, monkeypatch: pytest.Monke
     ((token, error),) = caller.requester.outcomes_received()
     assert token == 2
     assert isinstance(error, Overloaded)
+
+
+def test_a_tunnel_that_was_accepted_lets_the_next_one_be_asked_for() -> None:
+    """The member may have room for that one, too."""
+    caller = Caller(1)
+    (member,) = caller.all_members()
+    offer = Offer(caller.group, 1 << 16, NodeInfo(LOCAL, ()), bytes)
+    first, second = (
+        caller.requester.open_tunnel(caller.group, offer, 5.0, token, 0.0, waits=True) for token in ("first", "second")
+    )
+    assert [id_ for _kind, _member, id_ in caller.sent()] == [first, second]
+    caller.requester.receive_rejection(member.peer, second, Rejection.OVERLOADED, 0.0)
+    assert not caller.sent()
+    assert caller.requester.offer_of(member.peer, first) is offer
+    assert caller.requester.take_offer(member.peer, first, 0.001) == "first"
+    assert caller.sent() == [(TUNNEL_OPEN, member, second)]
+    assert caller.requester.offer_of(member.peer, first) is None, "it was taken"
+    assert caller.requester.late == 1
+    caller.requester.cancel(second)
+    caller.check_idle()
 
 
 # -- lost members

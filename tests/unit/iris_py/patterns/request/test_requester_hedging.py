@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from iris_py.errors import NoMembers, RequestTimeout
-from iris_py.patterns.request.requester import RETRY_DELAY_S, RETRY_DELAY_S_MAX
+from iris_py.patterns.request.requester import RETRY_DELAY_S, RETRY_DELAY_S_MAX, Requester
 from iris_py.peers.hedging import HEDGES_AT_FIRST, LATE_S, SIGN_S, UNMEASURED_S_MAX, UNMEASURED_SHARE
 from iris_py.wire.packets import CANCEL, REQUEST_ONCE, Rejection
 from tests.unit.iris_py.patterns.request.test_requester import Caller
@@ -57,6 +58,7 @@ def test_a_second_member_is_asked_when_the_first_takes_long_and_the_first_answer
     request_id = caller.ask()
     ((kind, first, _id),) = caller.sent()
     assert kind == REQUEST_ONCE
+    assert caller.requester.deadline() == DELAY_S
     assert caller.pass_time(DELAY_S - 0.001) == []
     ((kind, second, id_),) = caller.pass_time(DELAY_S)
     assert (kind, id_) == (REQUEST_ONCE, request_id)
@@ -66,6 +68,17 @@ def test_a_second_member_is_asked_when_the_first_takes_long_and_the_first_answer
     caller.requester.receive_reply(first.peer, request_id, b"reply", 1.0)
     assert caller.sent() == [(CANCEL, second, request_id)]
     assert caller.outcome() == b"reply"
+
+
+def test_only_what_may_be_hedged_tells_how_long_members_take() -> None:
+    caller = make()
+    for ask in (caller.request, caller.ask):
+        request_id = ask()
+        ((_kind, member, _id),) = caller.sent()
+        assert caller.group.hedging.late_s == 0.0
+        caller.requester.receive_reply(member.peer, request_id, b"", 0.01)
+        caller.outcome()
+    assert caller.group.hedging.late_s > 0.0
 
 
 def test_a_third_member_is_asked_and_none_twice() -> None:
@@ -112,6 +125,32 @@ def test_a_node_that_stood_still_itself_reads_first() -> None:
     assert again is not None
     assert again == pytest.approx(late + DELAY_S)
     assert len(caller.pass_time(again)) == 1
+
+
+def test_where_nobody_else_can_be_asked_that_is_looked_at_ever_more_rarely() -> None:
+    caller = make()
+    caller.ask(100.0)
+    ((_kind, first, _id),) = caller.sent()
+    (other,) = [member for member in caller.members() if member is not first]
+    other.peer.link = None
+    waited = []
+    for _ in range(4):
+        due = caller.requester.deadline()
+        assert due is not None
+        waited.append(due - 100.0)
+        caller.requester.handle_timeout(due)
+    assert waited == pytest.approx([DELAY_S, 2 * DELAY_S, 4 * DELAY_S, 8 * DELAY_S])
+
+
+def test_of_many_that_were_begun_together_those_that_have_ended_hide_no_other() -> None:
+    caller = make()
+    requester = caller.requester = Requester(random.Random(1), lambda: 7)
+    first, _second = requester.request_many(caller.group, [(token, "key", b"") for token in (1, 2)], TIMEOUT_S, 0.0)
+    member = caller.sent()[0][1]
+    requester.receive_reply(member.peer, first, b"", 0.0)
+    assert requester.deadline() is not None
+    requester.handle_timeout(requester.deadline() or 0.0)
+    assert list(requester.silent) == [member.peer]
 
 
 def test_the_budget_bounds_how_many_are_asked_in_addition() -> None:

@@ -376,6 +376,19 @@ def test_who_joins_while_the_last_leaves_begins_a_membership() -> None:
     assert member.service.leave(second)
 
 
+def test_the_weight_of_a_membership_is_that_of_who_stays() -> None:
+    member = Member()
+    assert member.service.weight_of(member.group) is None
+    first, second = (Registration(member.group, None, 1, 0, weight=weight) for weight in (2.0, 3.0))
+    member.service.register(first)
+    member.service.register(second)
+    assert member.service.weight_of(member.group) == 2.0
+    member.service.leave(first)
+    assert member.service.weight_of(member.group) == 3.0
+    member.service.leave(second)
+    assert member.service.weight_of(member.group) is None
+
+
 def test_the_less_loaded_registration_is_chosen() -> None:
     member = Member((1, 5), (3, 5))
     for _ in range(8):
@@ -770,6 +783,7 @@ def test_of_those_that_come_together_each_has_its_own_fate() -> None:
     member.service.receive_requests_once(member.group, member.peer, together, 0.0)
     running = member.started()
     assert [execution.payload for execution in running] == [b"first", b"second", b"third"]
+    assert not any(execution.surveyed for execution in running)
     assert member.sent() == [(REJECTION, 3, Rejection.EXPIRED), (REJECTION, 8, Rejection.OVERLOADED)]
     for execution in running:
         member.service.reply(execution, b"", 0.0)
@@ -778,6 +792,31 @@ def test_of_those_that_come_together_each_has_its_own_fate() -> None:
     member.service.reply(waited, b"", 0.0)
     assert member.sent() == [(REPLY, 1, 0), (REPLY, 5, 0), (REPLY, 4, 0), (REPLY, 6, 0), (REPLY, 7, 0)]
     assert (member.service.executed, member.service.repetitions.repeated) == (4, 1)
+    member.check_idle()
+
+
+def test_those_that_come_together_are_shared_among_the_registrations() -> None:
+    member = Member((1, 0), (1, 0))
+    together = [(number, 1000, bytes((number,)) * 16, b"", NO_HEADERS) for number in range(1, 4)]
+    member.service.receive_requests_once(member.group, member.peer, together, 0.0)
+    assert [execution.registration for execution in member.started()] == member.registrations
+    assert member.sent() == [(REJECTION, 3, Rejection.OVERLOADED)]
+
+
+def test_those_that_are_answered_together_get_a_reply_each() -> None:
+    member = Member((3, 1))
+    once, plain = member.request_once(), member.request()
+    again = member.request_once(peer=other_peer())
+    survey, waiting = member.survey(), member.request()
+    running = member.started()
+    member.service.reply_many(member.registration, [(execution, b"") for execution in running], 0.0)
+    assert sorted(member.sent()) == sorted(
+        [(REPLY, once, 0), (REPLY, plain, 0), (REPLY, again, 0), (REPLY, survey, encode_answer(1))]
+    )
+    (execution,) = member.started()
+    assert execution.id == waiting
+    member.service.reply_many(member.registration, [(execution, b"")], 0.0)
+    assert member.sent() == [(REPLY, waiting, 0)]
     member.check_idle()
 
 
@@ -801,4 +840,40 @@ def test_executions_know_until_when_their_caller_waits() -> None:
     member.request(now=10.0, time_left_ms=2500)
     member.request_once(now=10.0, time_left_ms=1500)
     member.survey(now=10.0, time_left_ms=500)
-    assert [execution.deadline for execution in member.started()] == [12.5, 11.5, 10.5]
+    member.service.receive_requests_once(member.group, member.peer, [(9, 3500, b"9" * 16, b"", NO_HEADERS)], 10.0)
+    assert [execution.deadline for execution in member.started()] == [12.5, 11.5, 10.5, 13.5]
+
+
+# -- tunnels
+
+
+def test_as_many_tunnels_as_there_are_places() -> None:
+    member = Member((1, 0), (1, 0), (1, 0))
+    assert member.service.admit_tunnel(member.group) is Rejection.NO_TUNNELS
+    _none, narrow, wide = member.registrations
+    narrow.tunnels, wide.tunnels = 1, 3
+    admitted = []
+    for _ in range(4):
+        registration = member.service.admit_tunnel(member.group)
+        assert isinstance(registration, Registration)
+        member.service.tunnel_begun(registration)
+        admitted.append(registration)
+    assert admitted == [narrow, wide, wide, wide]
+    assert member.service.admit_tunnel(member.group) is Rejection.OVERLOADED
+    member.service.tunnel_over(wide)
+    assert member.service.admit_tunnel(member.group) is wide
+    assert member.service.rejected == {"no_tunnels": 1, "overloaded": 1}
+
+
+def test_a_closed_registration_is_drained_when_its_last_tunnel_is_over() -> None:
+    member = Member((1, 0))
+    member.registration.tunnels = 2
+    for _ in range(2):
+        member.service.tunnel_begun(member.registration)
+    member.service.close(member.registration)
+    assert member.service.admit_tunnel(member.group) is Rejection.NOT_A_MEMBER
+    member.service.tunnel_over(member.registration)
+    assert not member.service.events_received()
+    member.service.tunnel_over(member.registration)
+    assert only(member.service.events_received()) == RegistrationDrained(member.registration)
+    member.check_idle()
