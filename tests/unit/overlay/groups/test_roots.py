@@ -1,0 +1,253 @@
+"""The directories that one node is the root of: what it refuses, whom it tells, and when it asks, hands over and forgets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from iris_overlay.groups.directory import accusation_of
+from iris_overlay.groups.messages import (
+    VIEW_MAX,
+    Accuse,
+    Applied,
+    CastTaken,
+    CastUp,
+    Change,
+    Check,
+    Copied,
+    Copy,
+    Drop,
+    Forgotten,
+    GroupMessage,
+    MemberRecord,
+    Register,
+    Registration,
+    Told,
+    Unwatch,
+    View,
+    Watch,
+)
+from iris_overlay.groups.roots import RECHECK_S, REVIEW_S
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import NodeInfo
+from tests.unit.overlay.groups.test_layer import OTHER, PEER, Fixture, G, register
+
+if TYPE_CHECKING:
+    from iris_overlay.groups.layer import GroupLayer
+
+THIRD = NodeInfo(NodeId(b"third".ljust(16)), ("192.0.2.4:1",))
+ANOTHER, FURTHER = GroupId(b"a" * 16), GroupId(b"f" * 16)
+
+
+def register_in(group: GroupId, info: NodeInfo = OTHER) -> Register:
+    return Register(info, [Registration(group, b"", 1)])
+
+
+def of_type(kind: type[GroupMessage], fixture: Fixture) -> list[tuple[object, GroupMessage]]:
+    """Take what was sent, and return what is of a kind."""
+    return [(target, message) for target, message in fixture.sent() if isinstance(message, kind)]
+
+
+def infos(count: int) -> list[NodeInfo]:
+    return [NodeInfo(NodeId(bytes([number]) * 16), ()) for number in range(1, count + 1)]
+
+
+def take_over(fixture: Fixture, members: list[NodeInfo], watchers: list[NodeInfo], now: float = 2.0) -> None:
+    """Let the node keep a copy, whose root then dies."""
+    fixture.ring.is_mine = False
+    fixture.receive(Copy(G, 0, 9, True, True, [MemberRecord(info, b"", 1) for info in members], [], watchers, []))
+    fixture.ring.is_mine = True
+    fixture.layer.peer_dead(PEER.id, now)
+    fixture.layer.leaves_changed([], [PEER.id], now)
+
+
+def pass_time(layer: GroupLayer, until: float) -> None:
+    while (deadline := layer.deadline()) is not None and deadline <= until:
+        layer.handle_timeout(deadline)
+
+
+def test_groups_are_bounded_and_each_refusal_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_overlay.groups.roots.GROUPS_MAX", 1)
+    fixture = Fixture()
+    fixture.receive(register(OTHER), OTHER)
+    fixture.receive(register_in(ANOTHER), OTHER)
+    assert fixture.counters.registrations_refused == 1
+    fixture.receive(Copy(FURTHER, 0, 9, True, True, [], [], [], []), PEER)
+    assert fixture.counters.registrations_refused == 2
+    assert fixture.layer.directory_of(ANOTHER) is None
+    assert fixture.layer.table_sizes()["copies"] == 0
+    fixture.receive(register(THIRD), THIRD)
+    assert set(fixture.layer.directory_of(G) or ()) == {OTHER.id, THIRD.id}, "a group that it has takes more members"
+
+
+def test_members_of_a_full_group_are_refused_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_overlay.groups.directory.MEMBERS_MAX", 1)
+    fixture = Fixture()
+    fixture.receive(register(OTHER), OTHER)
+    fixture.receive(register(THIRD), THIRD)
+    assert fixture.counters.registrations_refused == 1
+    assert set(fixture.layer.directory_of(G) or ()) == {OTHER.id}
+
+
+def test_an_accusation_makes_no_directory() -> None:
+    fixture = Fixture()
+    fixture.receive(Accuse(OTHER.id, 1, G))
+    assert fixture.layer.table_sizes()["directories"] == 0
+    assert fixture.layer.deadline() is None
+
+
+@pytest.mark.parametrize(
+    ("watching", "is_told"),
+    [
+        pytest.param(1, False, id="the incarnation that is accused"),
+        pytest.param(accusation_of(1), False, id="the last word of that incarnation"),
+        pytest.param(accusation_of(1) + 1, True, id="a later incarnation"),
+    ],
+)
+def test_a_member_that_is_accused_watches_no_more(watching: int, is_told: bool) -> None:
+    fixture = Fixture()
+    fixture.receive(register(OTHER), OTHER)
+    fixture.receive(Watch(OTHER, watching, [(G, 0)]), OTHER)
+    ((_, view),) = of_type(View, fixture)
+    assert isinstance(view, View)
+    fixture.receive(Told(G, view.version), OTHER)
+    fixture.receive(Accuse(OTHER.id, 1, G))
+    assert [target for target, _ in of_type(Change, fixture)] == ([OTHER] if is_told else [])
+
+
+def test_a_cast_that_comes_again_is_acknowledged_at_once() -> None:
+    fixture = Fixture()
+    fixture.receive(register(OTHER), OTHER)
+    fixture.receive(Watch(OTHER, 0, [(G, 0)]), OTHER)  # holds the cast up until it knows of the member
+    fixture.sent()
+    cast = CastUp(PEER, G, 7, 7, b"payload")
+    fixture.receive(cast)
+    first = of_type(CastTaken, fixture)
+    fixture.receive(cast)
+    again = of_type(CastTaken, fixture)
+    assert again == [(PEER, CastTaken(G, 7))]
+    assert len(first) <= 1
+
+
+def test_an_end_of_watching_concerns_the_groups_that_are_here() -> None:
+    fixture = Fixture()
+    fixture.receive(Watch(PEER, 0, [(G, 0)]))
+    ((_, view),) = fixture.sent()
+    assert isinstance(view, View)
+    fixture.receive(Told(G, view.version))
+    fixture.receive(Unwatch(PEER.id, [ANOTHER, G]))
+    fixture.receive(register(OTHER), OTHER)
+    assert [target for target, _ in fixture.sent()] == [OTHER], "its own acknowledgement"
+    assert not fixture.layer.needs(PEER.id)
+
+
+def test_an_acknowledgement_of_a_view_that_is_not_kept_fresh_is_answered() -> None:
+    fixture = Fixture()
+    fixture.receive(register(OTHER), OTHER)
+    fixture.receive(Watch(PEER, 0, [(G, 0)]))
+    ((_, view),) = of_type(View, fixture)
+    assert isinstance(view, View)
+    fixture.receive(Told(G, view.version))
+    assert of_type(Forgotten, fixture) == []
+    fixture.receive(Told(G, view.version), THIRD)
+    assert of_type(Forgotten, fixture) == [(THIRD, Forgotten(G))]
+    fixture.receive(Copied(G, view.version), THIRD)
+    assert of_type(Forgotten, fixture) == [], "a copy asks nothing of it"
+
+
+def test_watchers_that_are_taken_over_are_told_for_as_long_as_if_they_had_just_asked() -> None:
+    fixture = Fixture()
+    take_over(fixture, [OTHER], [THIRD])
+    fixture.ring.foreign = {OTHER.id}
+    ((_, view),) = of_type(View, fixture)
+    assert isinstance(view, View)
+    fixture.receive(Told(G, view.version), THIRD, now=2.5)
+    fixture.layer.handle_timeout(30.0)
+    fixture.sent()
+    fixture.receive(register(PEER), PEER, now=31.0)
+    assert [target for target, _ in of_type(Change, fixture)] == [THIRD]
+
+
+@pytest.mark.parametrize("count", [2, VIEW_MAX, VIEW_MAX + 1])
+def test_members_of_a_small_group_hear_at_once_who_its_root_is_now(count: int) -> None:
+    fixture = Fixture()
+    members = infos(count)
+    take_over(fixture, members, [])
+    told = {target for target, _ in of_type(Applied, fixture)}
+    assert told == (set(members) if count <= VIEW_MAX else set())
+
+
+def test_members_of_a_small_group_that_was_taken_over_are_looked_for_twice() -> None:
+    fixture = Fixture()
+    members = infos(VIEW_MAX)
+    take_over(fixture, members, [])
+    fixture.ring.foreign = {info.id for info in members}  # the questions go to other nodes
+    fixture.sent()
+    pass_time(fixture.layer, 2.0 + REVIEW_S)
+    assert {target for target, _ in of_type(Check, fixture)} == {info.id for info in members}
+    pass_time(fixture.layer, 2.0 + REVIEW_S + RECHECK_S)
+    assert {target for target, _ in of_type(Check, fixture)} == {info.id for info in members}
+
+
+def test_members_of_a_large_group_that_was_taken_over_are_not_looked_for() -> None:
+    fixture = Fixture()
+    members = infos(VIEW_MAX + 1)
+    take_over(fixture, members, [])
+    fixture.ring.foreign = {info.id for info in members}
+    fixture.sent()
+    pass_time(fixture.layer, 2.0 + REVIEW_S)
+    assert len(of_type(Check, fixture)) <= 1, "one that has to pass casts on, and is silent, is doubted for that"
+
+
+def test_a_directory_that_the_new_root_does_not_acknowledge_is_sent_again_after_a_while() -> None:
+    fixture = Fixture()
+    fixture.receive(register(OTHER), OTHER)
+    fixture.sent()
+    fixture.ring.is_mine = False
+    fixture.ring.neighbours = [PEER]
+    fixture.layer.handover_wanted(PEER, 2.0)
+    fixture.layer.outputs_to_send()
+    resend_s = 1.5
+    fixture.layer.handle_timeout(2.0 + resend_s / 2)
+    assert fixture.sent() == []
+    fixture.layer.handle_timeout(2.0 + resend_s)
+    assert [target for target, _ in of_type(Copy, fixture)] == [PEER]
+
+
+def test_copies_are_refreshed_when_it_is_time_and_not_at_each_sweep() -> None:
+    fixture = Fixture()
+    fixture.ring.neighbours = [PEER]
+    fixture.receive(register(OTHER), OTHER)
+    ((_, copy),) = of_type(Copy, fixture)
+    assert isinstance(copy, Copy)
+    fixture.receive(Copied(G, copy.version))
+    fixture.sent()
+    pass_time(fixture.layer, 55.0)
+    assert of_type(Copy, fixture) == []
+    pass_time(fixture.layer, 75.0)
+    assert {target for target, _ in of_type(Copy, fixture)} == {PEER}
+
+
+def test_a_directory_with_nothing_in_it_is_forgotten_and_so_are_its_copies() -> None:
+    fixture = Fixture()
+    fixture.ring.neighbours = [PEER]
+    fixture.receive(Watch(OTHER, 0, [(G, 0)]), OTHER)
+    fixture.sent()
+    fixture.layer.handle_timeout(20.0)
+    assert fixture.layer.table_sizes()["directories"] == 1, "it is watched"
+    assert of_type(Drop, fixture) == []
+    fixture.receive(Unwatch(OTHER.id, [G]), OTHER, now=21.0)
+    fixture.layer.handle_timeout(40.0)
+    assert fixture.layer.table_sizes()["directories"] == 0
+    assert of_type(Drop, fixture) == [(PEER, Drop(G))]
+
+
+def test_what_is_known_of_the_dead_outlives_the_last_member() -> None:
+    fixture = Fixture()
+    fixture.receive(register(OTHER), OTHER)
+    fixture.receive(Accuse(OTHER.id, 1, G))
+    fixture.layer.handle_timeout(20.0)
+    assert fixture.layer.table_sizes()["directories"] == 1
+    fixture.receive(register(OTHER), OTHER, now=21.0)
+    assert fixture.layer.directory_of(G) == {}, "an old registration does not bring it back"
