@@ -245,6 +245,37 @@ def test_a_cancelled_dial_cancels_all_its_attempts(run: Run, monkeypatch: pytest
     run(main())
 
 
+class End:
+    """Something that was opened for nobody."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize("discard", [sockets._discard, datagrams._discard])
+@pytest.mark.parametrize("outcome", ["opened", "failed", "cancelled"])
+def test_what_nobody_waits_for_any_more_is_closed_if_it_was_opened(discard: Callable[[Any], None], outcome: str) -> None:
+    async def main() -> None:
+        end = End()
+
+        async def attempt() -> End:
+            if outcome == "failed":
+                raise OSError
+            return end
+
+        opening = asyncio.create_task(attempt())
+        if outcome == "cancelled":
+            opening.cancel()
+        await asyncio.wait([opening])
+        discard(opening)
+        assert end.is_closed == (outcome == "opened")
+
+    asyncio.run(main())
+
+
 def test_a_second_winner_is_closed() -> None:
     async def main() -> None:
         ours, theirs = socket.socketpair()
