@@ -292,6 +292,21 @@ def test_a_second_winner_is_closed() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("port", [1, 65_535])
+def test_the_ports_that_are_dialed(run: Run, monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    async def refuse(_loop: object, family: int, address: tuple[str, int]) -> socket.socket:
+        assert (family, address) == (socket.AF_INET, (HERE, port))
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(sockets, "_connect", refuse)
+
+    async def main() -> None:
+        with pytest.raises(ConnectionRefusedError):
+            await SocketNetwork().dial(Peer, HERE, port)
+
+    run(main())
+
+
 def test_all_addresses_that_fail_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     resolve_to(monkeypatch, (HERE, 1), (HERE, 2))
     with pytest.raises(ConnectionRefusedError):
