@@ -86,8 +86,11 @@ def test_a_message_that_was_begun_is_received_whole_by_chunks() -> None:
             assert not done
         receiving.cancel()
         await tunnel.send(b"next")
+        await tunnel.send(b"more")
         assert b"".join([chunk async for chunk in tunnel.receive_chunks()]) == payload
-        assert await tunnel.receive() == b"next"
+        assert await tunnel.receive(max_bytes=4) == b"next"
+        with pytest.raises(iris.MessageTooLarge):
+            await tunnel.receive(max_bytes=3)
         await tunnel.close()
 
     tunnelled(use)
