@@ -40,6 +40,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 async def come(number: signal.Signals) -> None:
     """Let a signal come, and let the event loop handle it."""
+    assert signal.getsignal(number) is not signal.SIG_DFL, "it would end the tests"
     signal.raise_signal(number)
     for _ in range(10):
         await asyncio.sleep(0)
