@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import iris_py as iris
+from iris_py.api.base import SENT_PER_TURN_MAX
 from iris_py.testing import NodeSimulation, run
 
 
@@ -81,6 +82,23 @@ def test_a_node_that_closes_lets_nobody_wait_until_publishers_know() -> None:
             for each in waiting:
                 with pytest.raises(iris.NodeClosed):
                     await each
+
+    run(main())
+
+
+def test_many_subscriptions_in_a_row_take_no_time_and_let_others_have_a_turn() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with NodeSimulation(1) as simulation:
+            node = await simulation.start_node()
+            turns: list[int] = []
+            began = loop.time()
+            for number in range(2 * SENT_PER_TURN_MAX):
+                if number % SENT_PER_TURN_MAX == 0:
+                    loop.call_soon(turns.append, number)
+                await node.subscribe("t")
+            assert turns == [0, SENT_PER_TURN_MAX]
+            assert loop.time() == began
 
     run(main())
 
