@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iris_py.api import stopping
-from iris_py.api.stopping import until_stopped
+from iris_py.api.stopping import Stopping, until_stopped, use_stopping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +40,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 async def come(number: signal.Signals) -> None:
     """Let a signal come, and let the event loop handle it."""
+    assert signal.getsignal(number) is not signal.SIG_DFL, "it would end the tests"
     signal.raise_signal(number)
     for _ in range(10):
         await asyncio.sleep(0)
@@ -104,3 +105,41 @@ def test_what_the_process_ignores_it_goes_on_to_ignore() -> None:
         assert await waiting is OTHER
 
     asyncio.run(main())
+
+
+def test_a_signal_cancels_the_main_task_when_nobody_waits_for_it() -> None:
+    async def main() -> None:
+        signal.signal(WISH, signal.SIG_DFL)
+        stopping = Stopping()
+        use_stopping(stopping)
+        stopping.cancel_by(WISH)
+        await come(WISH)
+        raise AssertionError("it was not cancelled")
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+
+
+def test_a_signal_for_which_the_program_has_a_handler_cancels_nothing(handler: object) -> None:
+    async def main() -> None:
+        Stopping().cancel_by(WISH)
+        assert signal.getsignal(WISH) is handler
+
+    asyncio.run(main())
+
+
+def test_who_waits_no_more_gives_back_what_was_not_the_main_tasks(handler: object) -> None:
+    async def main() -> None:
+        signal.signal(WISH, signal.SIG_DFL)
+        stopping = Stopping()
+        use_stopping(stopping)
+        stopping.cancel_by(WISH)
+        waiting = await begin(WISH, OTHER)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert signal.getsignal(OTHER) is handler
+        await come(WISH)
+        raise AssertionError("it was not cancelled")
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())

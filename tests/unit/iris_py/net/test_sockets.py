@@ -245,6 +245,37 @@ def test_a_cancelled_dial_cancels_all_its_attempts(run: Run, monkeypatch: pytest
     run(main())
 
 
+class End:
+    """Something that was opened for nobody."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize("discard", [sockets._discard, datagrams._discard])
+@pytest.mark.parametrize("outcome", ["opened", "failed", "cancelled"])
+def test_what_nobody_waits_for_any_more_is_closed_if_it_was_opened(discard: Callable[[Any], None], outcome: str) -> None:
+    async def main() -> None:
+        end = End()
+
+        async def attempt() -> End:
+            if outcome == "failed":
+                raise OSError
+            return end
+
+        opening = asyncio.create_task(attempt())
+        if outcome == "cancelled":
+            opening.cancel()
+        await asyncio.wait([opening])
+        discard(opening)
+        assert end.is_closed == (outcome == "opened")
+
+    asyncio.run(main())
+
+
 def test_a_second_winner_is_closed() -> None:
     async def main() -> None:
         ours, theirs = socket.socketpair()
@@ -259,6 +290,21 @@ def test_a_second_winner_is_closed() -> None:
         theirs.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("port", [1, 65_535])
+def test_the_ports_that_are_dialed(run: Run, monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    async def refuse(_loop: object, family: int, address: tuple[str, int]) -> socket.socket:
+        assert (family, address) == (socket.AF_INET, (HERE, port))
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(sockets, "_connect", refuse)
+
+    async def main() -> None:
+        with pytest.raises(ConnectionRefusedError):
+            await SocketNetwork().dial(Peer, HERE, port)
+
+    run(main())
 
 
 def test_all_addresses_that_fail_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

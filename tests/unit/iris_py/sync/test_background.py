@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import threading
 
 import pytest
 
 from iris_py.errors import NodeClosed
+from iris_py.sync import background
 from iris_py.sync.background import Call, _end_future
+
+#: For anything to happen on a busy machine.
+PATIENCE_S = 30.0
 
 
 async def _answer() -> bytes:
@@ -127,3 +132,25 @@ def test_a_call_that_is_cancelled_has_no_result() -> None:
         assert waited.discarded == []
 
     asyncio.run(main())
+
+
+def test_at_the_end_of_the_program_calls_that_are_under_way_are_cancelled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for bound in ("EXIT_CLOSE_S", "EXIT_TIMEOUT_S"):
+        monkeypatch.setattr(background, bound, 3600.0)
+    loop = background.Background()
+    begun = threading.Event()
+
+    async def call() -> None:
+        begun.set()
+        await asyncio.get_running_loop().create_future()
+
+    waiting = loop.submit(call)
+    assert begun.wait(PATIENCE_S)
+    ending = threading.Thread(target=loop.shut_down, daemon=True)
+    ending.start()
+    assert isinstance(waiting.exception(PATIENCE_S), NodeClosed)
+    ending.join(PATIENCE_S)
+    assert not ending.is_alive()
+    with pytest.raises(NodeClosed):
+        loop.check()
+    assert loop.is_gone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -12,7 +13,7 @@ from iris_py.defaults import CONCURRENCY, THREADS
 from iris_py.sync.handlers import Handler, adapt, adapt_callback, default_concurrency
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from iris_py.patterns.messages import Message, Request
     from iris_py.sync.background import Background
@@ -89,6 +90,30 @@ def test_what_the_event_loop_can_run_it_runs_itself() -> None:
     assert adapt_callback(None, LOOP) is None
     assert adapt_callback(take, LOOP) is take
     assert adapt_callback(take_at_once, LOOP) is not take_at_once
+
+
+class Here:
+    """Calls at once what is to be called in a thread."""
+
+    async def in_thread(self, function: Callable[[Any], object], argument: object) -> object:
+        return function(argument)
+
+
+def test_a_function_may_return_its_result_or_something_to_wait_for() -> None:
+    async def reply() -> bytes:
+        return b"reply"
+
+    async def main() -> None:
+        loop = cast("Background", Here())
+        functions: list[Callable[[object], Any]] = [lambda _given: b"reply", lambda _given: reply()]
+        for function in functions:
+            handler, callback = adapt(function, loop, inline=False), adapt_callback(function, loop)
+            assert not isinstance(handler, AsyncHandler)
+            assert callback is not None
+            for called in (handler(REQUEST), callback(cast("Message", "message"))):
+                assert await cast("Awaitable[object]", called) == b"reply"
+
+    asyncio.run(main())
 
 
 def test_how_many_requests_run_at_once_by_default() -> None:

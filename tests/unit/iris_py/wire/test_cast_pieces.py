@@ -44,6 +44,14 @@ def test_what_was_cut_is_put_together(size: int) -> None:
     assert not assembly.drops
 
 
+def test_a_piece_says_which_of_how_many_it_is_and_of_what() -> None:
+    nonce = NONCE.hex()
+    assert [piece.hex() for piece in cut(NONCE, b"sealed")] == ["00000001" + nonce + b"sealed".hex()]
+    pieces = cut(NONCE, bytes(2 * PIECE_BYTES_MAX) + b"rest")
+    assert [piece[:16].hex() for piece in pieces] == ["00000003" + nonce, "00010003" + nonce, "00020003" + nonce]
+    assert pieces[2][16:] == b"rest"
+
+
 def test_pieces_of_several_sources_mix() -> None:
     assembly = Assembly()
     sealed = bytes(2 * PIECE_BYTES_MAX)
