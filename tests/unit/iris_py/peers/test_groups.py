@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
 from iris_overlay.ids import NodeId
 from iris_py.peers import groups as groups_module
-from iris_py.peers.group import Group
 from iris_py.peers.groups import Groups
 from iris_security import Keyring, Secret
+
+if TYPE_CHECKING:
+    import pytest
+
+    from iris_py.peers.group import Group
 
 
 def make() -> Groups:
@@ -61,8 +65,8 @@ def test_the_numbers_of_a_group_that_is_used_again_go_on() -> None:
 
 def test_a_group_of_which_nothing_is_known_begins_behind_all_that_were_forgotten() -> None:
     groups = make()
-    groups.forget(use(groups, "a", sequence=7))
-    groups.forget(use(groups, "b"))
+    for group in (use(groups, "a", sequence=7), use(groups, "b")):
+        groups.forget(group)
     other = groups.make("b")
     assert (other.first_sequence, other.sequence) == (7, 7)
     topic = groups.make("a", is_topic=True)
@@ -90,9 +94,12 @@ def test_the_group_to_be_forgotten_is_the_idle_one_that_was_not_used_for_longest
 def test_there_may_be_so_many_groups_before_one_should_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups_module, "GROUPS_MAX", 2)
     groups = make()
-    first = use(groups, "a")
-    assert not groups.is_full
-    use(groups, "b")
-    assert groups.is_full
-    groups.forget(first)
-    assert not groups.is_full
+    seen = [groups.is_full]
+    used = []
+    for name in "abc":
+        used.append(use(groups, name))
+        seen.append(groups.is_full)
+    for group in used:
+        groups.forget(group)
+        seen.append(groups.is_full)
+    assert seen == [False, False, True, True, True, False, False]
