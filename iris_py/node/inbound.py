@@ -301,7 +301,7 @@ class Inbound:
             self._requester.receive_reply(message.peer, message.id, message.payload, now)
 
     def _receive_failure(self, message: Incoming, now: float) -> None:
-        if message.is_of_survey:
+        if not message.is_of_survey:
             self._receive_answer(message, now)
         else:
             self._requester.receive_failure(message.peer, message.id, message.payload, now)
@@ -353,3 +353,5 @@ class Inbound:
 
     def _receive_unknown(self, message: Incoming, now: float) -> None:
         self._count_drop("unknown_kind")
+
+# m
