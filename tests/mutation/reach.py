@@ -62,7 +62,6 @@ PER_TEST_S: Final = 120
 
 _CONFIGURATION: Final = """
 [run]
-dynamic_context = test_function
 source = {sources}
 data_file = {data_file}
 """
@@ -86,12 +85,10 @@ class Reach:
         contexts = self._contexts.get(str(ROOT / module), {}).get(line, [])
         stem = PurePosixPath(module).stem
 
-        def rank(found: tuple[str, str]) -> tuple[bool, int, int, str]:
-            test, context = found
-            return (f"/test_{stem}.py" not in test, KINDS.index(test.split("/")[1]), self._sizes[context], test)
+        def rank(test: str) -> tuple[bool, int, int, str]:
+            return (f"/test_{stem}.py" not in test, KINDS.index(test.split("/")[1]), self._sizes[test], test)
 
-        found = {(test, context) for context in contexts if (test := _test_id(context)) is not None}
-        return [test for test, _context in sorted(found, key=rank)]
+        return sorted(set(contexts) - {""}, key=rank)
 
 
 def unmeasured(module: str) -> list[str]:
@@ -122,7 +119,16 @@ def _measure(data_file: Path) -> None:
         sources = ",".join(str(ROOT / stratum) for stratum in STRATA)
         configuration.write_text(_CONFIGURATION.format(sources=sources, data_file=part))
         command = [sys.executable, "-m", "coverage", "run", f"--rcfile={configuration}", "-m", "pytest", "-q", "-p", "no:xdist"]
-        command += ["-p", "no:cacheprovider", "--timeout", str(10 * PER_TEST_S), "-o", "faulthandler_timeout=0"]
+        command += [
+            "-p",
+            "tests.mutation.contexts",
+            "-p",
+            "no:cacheprovider",
+            "--timeout",
+            str(10 * PER_TEST_S),
+            "-o",
+            "faulthandler_timeout=0",
+        ]
         command += [*folders, *(f"--ignore={path}" for path in left_out())]
         running.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
     for process in running:
@@ -141,16 +147,6 @@ def _measure(data_file: Path) -> None:
 def left_out() -> list[str]:
     """Return the test files that are not run."""
     return [f"{folder}/test_{name}.py" for folder, names in LEFT_OUT.items() for name in names.split()]
-
-
-def _test_id(context: str) -> str | None:
-    """Turn the name of a test function, as coverage has it, into what pytest calls it."""
-    parts = context.split(".")
-    for end in range(len(parts) - 1, 0, -1):
-        path = Path(*parts[:end]).with_suffix(".py")
-        if (ROOT / path).is_file():
-            return "::".join([path.as_posix(), *parts[end:]])
-    return None
 
 
 def _fingerprint() -> str:

@@ -208,6 +208,30 @@ def test_an_opening_that_the_caller_forgot_holds_its_place_no_longer_than_the_ti
     assert tunnelled.is_forgotten()
 
 
+def test_a_caller_that_gives_up_before_it_is_answered_frees_the_place_at_once() -> None:
+    tunnelled = Tunnelled(is_walled=False)
+    net, caller, member = tunnelled.net, tunnelled.caller, tunnelled.member
+    peer = member.peers.known(caller.info.id)
+    assert peer is not None
+    request_id = caller.open_tunnel("cluster", 2.0, WINDOW_BYTES, "token", net.now)
+    assert not member.tunnels.receive_cancel(peer, request_id), "there is none yet"
+    for _ in range(20):
+        net.cores.step()
+        if tunnelled.registration.tunnels_open:
+            break
+    assert not member.tunnels.receive_cancel(peer, request_id + 1)
+    assert tunnelled.registration.tunnels_open == 1
+    assert member.tunnels.receive_cancel(peer, request_id)
+    assert tunnelled.registration.tunnels_open == 0
+
+
+def test_what_has_begun_is_not_given_up() -> None:
+    tunnelled = Tunnelled(is_walled=False)
+    ours, theirs = tunnelled.open()
+    assert not tunnelled.member.tunnels.receive_cancel(theirs.peer, ours.id)
+    assert theirs.failure is None
+
+
 def test_a_second_opening_with_the_same_number_is_dropped() -> None:
     tunnelled = Tunnelled(is_walled=False)
     tunnelled.open()

@@ -254,6 +254,37 @@ def test_who_has_no_room_is_asked_when_there_is_some() -> None:
     assert not asker.surveyor._waiting
 
 
+def test_those_without_room_are_asked_one_by_one_as_they_get_some() -> None:
+    asker = Asker(3)
+    for peer in asker.peers:
+        congest(peer)
+    survey_id = asker.ask()
+    assert not asker.multicasts()
+    for peer in asker.peers:
+        congest(peer, congested=False)
+        asker.surveyor.view_changed(1.0)
+        assert asker.sent() == [(peer, SURVEY)]
+    asker.surveyor.view_changed(2.0)
+    assert not asker.sent()
+    for peer in asker.peers:
+        asker.answer(peer, survey_id)
+    assert asker.end() is None
+
+
+@pytest.mark.parametrize("size", [3, 40])
+def test_questions_and_their_end_are_news_until_they_are_taken(size: int) -> None:
+    asker = Asker(3, size=size)
+    survey_id = asker.ask()
+    seen = [asker.surveyor.has_news]
+    asker.send()
+    seen.append(asker.surveyor.has_news)
+    asker.surveyor.cancel(survey_id)
+    seen.append(asker.surveyor.has_news)
+    asker.send()
+    seen.append(asker.surveyor.has_news)
+    assert seen == [True, False, True, False]
+
+
 def test_it_waits_for_the_first_view() -> None:
     asker = Asker(None)
     survey_id = asker.ask()

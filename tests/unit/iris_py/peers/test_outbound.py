@@ -12,15 +12,15 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.link.lanes import MULTICAST, UNICAST
 from iris_py.peers import waiting as held_module
-from iris_py.peers.group import Group
+from iris_py.peers.group import BODY_BYTES, Group
 from iris_py.peers.member import Member
-from iris_py.peers.message import PeerMessage
+from iris_py.peers.message import Multicast, PeerMessage
 from iris_py.peers.outbound import CONNECT_RETRY_S, HELD_S, HELD_S_MAX, Outbound
 from iris_py.peers.peer import Peer
 from iris_py.peers.waiting import HELD_BYTES_HIGH
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
-from iris_py.wire.packets import BROADCAST, CANCEL, MESSAGE, REPLY, REQUEST, ROUTED_BYTES_MAX
+from iris_py.wire.packets import BROADCAST, CANCEL, MESSAGE, REPLY, REQUEST, ROUTED_BYTES_MAX, SURVEY
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
@@ -381,6 +381,66 @@ def test_each_message_has_one_end() -> None:
         assert len(arrived) + ended + sender.drops.total() + waiting == number, seed
         sender.outbound.close()
         sender.check_empty()
+
+
+def test_what_fills_more_than_a_packet_goes_in_several() -> None:
+    sender = Sender()
+    link = sender.open()
+    for number in range(3):
+        sender.outbound.gather(PeerMessage(sender.group, sender.peer, REPLY, number, 0, bytes(BODY_BYTES // 2)), 1.0)
+    sender.outbound.gather(PeerMessage(sender.group, sender.peer, REPLY, 3, 0, bytes(2 * BODY_BYTES)), 1.0)
+    sender.outbound.seal(1.0)
+    assert len(link.sent) == 4
+    assert [message_id for _kind, message_id, *_rest in sender.messages(link)] == [0, 1, 2, 3]
+
+
+def test_a_link_without_room_takes_no_large_requests_and_everything_else() -> None:
+    sender = Sender()
+    link = sender.open()
+    link.congested = True
+    large = bytes(BODY_BYTES + 1)
+    for number, (kind, payload) in enumerate([(REQUEST, b"small"), (REQUEST, large), (REPLY, b"small"), (REPLY, large)]):
+        sender.outbound.gather(PeerMessage(sender.group, sender.peer, kind, number, 0, payload), 1.0)
+    sender.outbound.gather(PeerMessage(sender.group, sender.peer, REQUEST, 4, 0, b"small"), 1.0)
+    sender.outbound.gather(PeerMessage(sender.group, sender.peer, REQUEST, 5, 0, large), 1.0)
+    sender.outbound.seal(1.0)
+    assert all(sealed for _kind, _nonce, sealed in link.sent)
+    assert len(link.sent) == 4, "and nothing is sent for what was returned"
+    assert [message_id for _kind, message_id, *_rest in sender.messages(link)] == [0, 2, 3, 4]
+    assert sender.returned() == [(1, False), (5, False)]
+
+
+def test_links_are_asked_for_to_those_without_one_and_not_at_once_again() -> None:
+    sender = Sender()
+    linked = Peer(NodeInfo(NodeId(b"l" * 16), ()), cast("Link", FakeLink()))
+    for now in (0.0, CONNECT_RETRY_S / 2):
+        sender.outbound.connect([linked, sender.peer], now)
+    assert sender.outbound.links_wanted() == [sender.peer.info]
+    sender.outbound.connect([linked, sender.peer], CONNECT_RETRY_S)
+    assert sender.outbound.links_wanted() == [sender.peer.info]
+
+
+def test_what_is_for_several_is_sealed_once_and_waits_for_those_without_an_open_link() -> None:
+    sender = Sender()
+    link = sender.open()
+    closing, unlinked = FakeLink(), Peer(NodeInfo(NodeId(b"u" * 16), ()), None)
+    closing.is_open = False
+    other = Peer(NodeInfo(NodeId(b"c" * 16), ()), cast("Link", closing))
+    sender.outbound.send_multicast(Multicast(sender.group, [sender.peer, other, unlinked], SURVEY, 7, 5000, b"question"), 1.0)
+    assert [kind for kind, _nonce, _sealed in link.sent] == [MULTICAST]
+    assert sender.messages(link) == [(SURVEY, 7, 5000, b"question")]
+    assert sender.outbound.unsent(other) == sender.outbound.unsent(unlinked) == {7}
+    assert sender.outbound.casts_to_send() == []
+
+
+def test_what_is_for_all_of_a_large_group_goes_down_its_tree_alone() -> None:
+    sender = Sender()
+    link = sender.open()
+    sender.outbound.links_woken()
+    sender.outbound.send_multicast(Multicast(sender.group, None, SURVEY, 7, 5000, b"question"), 1.0)
+    assert [group_id for group_id, _piece in sender.outbound.casts_to_send()] == [sender.group.id]
+    assert sender.outbound.has_news
+    assert not link.sent
 
 
 def test_a_broadcast_does_not_go_to_the_sender_itself() -> None:

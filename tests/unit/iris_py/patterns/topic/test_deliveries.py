@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.patterns.topic.deliveries import Deliveries
+from iris_py.patterns.topic.deliveries import PAUSE_AGAIN_S, Deliveries
 from iris_py.patterns.topic.events import SubscriptionReady
 from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
 from iris_py.peers.group import Group
@@ -33,9 +33,11 @@ class Outbound:
 
     def __init__(self) -> None:
         self.sent: list[int] = []
+        self.asked: list[tuple[int, Peer]] = []
 
     def gather(self, message: PeerMessage, now: float) -> None:
         self.sent.append(message.kind)
+        self.asked.append((message.kind, message.peer))
 
 
 def with_headers(headers: dict[str, HeaderValue], topic: bytes = b"a") -> bytes:
@@ -107,6 +109,12 @@ def test_a_head_with_malformed_headers_is_counted_for_every_message() -> None:
     assert receiver.taken_with_headers() == [(13, b"x", 0, {"n": 1})]
 
 
+def test_a_head_that_ends_with_its_headers_has_no_topic() -> None:
+    receiver = Receiver()
+    receiver.receive(1, [b"x", b"y"], head=packets.HEAD_SIZE.pack(0), flags=packets.HEADED)
+    assert receiver.drops == {"malformed": 2}
+
+
 def test_of_a_run_that_is_late_in_part_the_rest_is_taken() -> None:
     receiver = Receiver()
     receiver.receive(1, [b"1", b"2", b"3"])
@@ -121,6 +129,29 @@ def test_a_gap_shows_with_the_first_message_of_a_run_alone() -> None:
     receiver.receive(1, [b"1"])
     receiver.receive(4, [b"4", b"5"])
     assert receiver.taken() == [(1, b"1", 0), (4, b"4", 2), (5, b"5", 0)]
+
+
+def test_each_gap_is_told_once() -> None:
+    receiver = Receiver()
+    for sequence in (1, 4, 5, 7):
+        receiver.receive(sequence, [b""])
+    assert receiver.taken() == [(1, b"", 0), (4, b"", 2), (5, b"", 0), (7, b"", 1)]
+
+
+def test_no_more_is_missed_than_was_sent_since_the_publisher_uses_the_group() -> None:
+    receiver = Receiver()
+    receiver.receive(1, [b""])
+    receiver.receive(9, [b""], ordinal=3)
+    assert receiver.taken() == [(1, b"", 0), (9, b"", 2)]
+
+
+def test_what_was_missed_of_a_group_that_was_forgotten_is_not_told_later() -> None:
+    receiver = Receiver()
+    receiver.receive(1, [b""], head=b"a.b")
+    receiver.receive(4, [b""], head=b"a.b")
+    receiver.deliveries.forget(receiver.group)
+    receiver.receive(5, [b""])
+    assert receiver.taken() == [(5, b"", 0)]
 
 
 def test_a_subscription_is_not_told_of_what_was_missed_before_it_began() -> None:
@@ -168,6 +199,40 @@ def test_a_blocking_queue_that_a_run_has_filled_asks_its_publisher_to_wait_once(
     assert len(receiver.taken()) == 9
     receiver.deliveries.drained(receiver.queue, 0.0)
     assert receiver.outbound.sent == [packets.PAUSE, packets.RESUME]
+
+
+def test_a_publisher_that_is_lost_waits_no_more_and_is_asked_anew_when_it_is_back() -> None:
+    receiver = Receiver("block", messages_max=1)
+    lost, other = receiver.peer, Peer(NodeInfo(NodeId(b"o" * 16), ()), None)
+    for receiver.peer in (lost, other):
+        receiver.receive(1, [b""])
+    receiver.deliveries.peer_lost(lost)
+    receiver.peer = lost
+    receiver.receive(2, [b""])
+    receiver.deliveries.peer_lost(lost)
+    receiver.deliveries.drained(receiver.queue, 0.0)
+    assert receiver.outbound.asked == [
+        (packets.PAUSE, lost),
+        (packets.PAUSE, other),
+        (packets.PAUSE, lost),
+        (packets.RESUME, other),
+    ]
+
+
+def test_publishers_are_asked_to_wait_again_until_there_is_room() -> None:
+    receiver = Receiver("block", messages_max=1)
+    assert receiver.deliveries.deadline() is None
+    receiver.receive(1, [b""])
+    assert receiver.deliveries.deadline() == PAUSE_AGAIN_S
+    receiver.deliveries.handle_timeout(0.9 * PAUSE_AGAIN_S)
+    assert receiver.outbound.sent == [packets.PAUSE]
+    receiver.deliveries.handle_timeout(PAUSE_AGAIN_S)
+    assert receiver.outbound.sent == [packets.PAUSE, packets.PAUSE]
+    assert receiver.deliveries.deadline() == 2 * PAUSE_AGAIN_S
+    receiver.deliveries.drained(receiver.queue, 1.5 * PAUSE_AGAIN_S)
+    receiver.deliveries.handle_timeout(2 * PAUSE_AGAIN_S)
+    assert receiver.outbound.sent == [packets.PAUSE, packets.PAUSE, packets.RESUME]
+    assert receiver.deliveries.deadline() is None
 
 
 @given(

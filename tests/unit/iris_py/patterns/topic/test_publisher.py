@@ -7,9 +7,11 @@ import pytest
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import MessageTooLarge
 from iris_py.link.lanes import RECORD_BYTES
+from iris_py.patterns.topic.names import group_name
 from iris_py.patterns.topic.publisher import PAUSE_S
 from iris_py.patterns.topic.queue import SubscriptionQueue
 from iris_py.peers.group import BODY_BYTES
+from iris_py.wire.headers import encode_headers
 from iris_py.wire.packets import MESSAGE
 from tests.unit.iris_py.nodes import Net
 
@@ -36,6 +38,9 @@ class Pair:
 
     def publish(self, payload: bytes) -> int | None:
         return self.core.publish("c", payload, self.net.now)
+
+    def publish_to(self, topic: str) -> int | None:
+        return self.core.publish(topic, b"", self.net.now)
 
     def arrived(self) -> list[tuple[bytes, int]]:
         self.net.cores.drive()
@@ -140,6 +145,63 @@ def test_who_is_asked_to_wait_appends_nothing() -> None:
     pair.publisher.handle_timeout(pair.net.now + PAUSE_S)
     assert pair.publish(b"1") == 1
     assert pair.arrived() == [(b"begin", 0), (b"1", 0)]
+
+
+def test_who_asked_to_wait_and_leaves_is_waited_for_no_longer() -> None:
+    pair = Pair()
+    pair.publisher.receive_pause(pair.group, pair.group.targets[0].peer, pair.net.now)
+    assert pair.publish(b"1") is None
+    pair.subscriber.unsubscribe(pair.queue, pair.net.now)
+    pair.net.cores.drive()
+    assert pair.publish(b"1") == 0
+    assert pair.publisher.deadline() is None
+
+
+def test_only_topics_of_a_group_that_asks_to_wait_do_wait() -> None:
+    pair = Pair()
+    assert pair.publish_to("d") is None
+    pair.net.cores.drive()
+    pair.publisher.receive_pause(pair.group, pair.group.targets[0].peer, pair.net.now)
+    assert pair.publish(b"1") is None
+    assert pair.publish_to("d") == 0
+
+
+def test_what_has_headers_goes_alone_and_with_them() -> None:
+    pair = Pair()
+    headers = encode_headers({"n": 1})
+    assert pair.core.publish("c", b"1", pair.net.now, headers) == 1
+    assert pair.publisher.add("c", b"2") is None
+    assert pair.publish(b"2") == 1
+    pair.net.cores.drive()
+    assert [(each.payload, dict(each.headers), each.gap) for each in pair.queue.take()] == [
+        (b"begin", {}, 0),
+        (b"1", {"n": 1}, 0),
+        (b"2", {}, 0),
+    ]
+
+
+def test_a_large_group_gets_publications_down_its_tree_and_this_node_once() -> None:
+    pair = Pair()
+    local = make_queue()
+    pair.core.subscribe(local, pair.net.now)
+    pair.net.cores.drive()
+    pair.group.size = 40
+    pair.publisher.routes_changed()
+    assert pair.publish(b"1") == 40, "this node is one of them"
+    assert pair.publish(b"2") == 40
+    pair.net.cores.drive()
+    assert [message.payload for message in pair.queue.take()] == [b"begin", b"1", b"2"]
+    assert [message.payload for message in local.take()] == [b"1", b"2"]
+
+
+def test_a_large_group_of_wider_topics_keeps_nothing_from_those_of_narrower_ones() -> None:
+    pair = Pair()
+    wide = pair.core.groups.find_topic(group_name(()))
+    assert wide is not None
+    wide.size = 40
+    pair.publisher.routes_changed()
+    assert pair.publish(b"1") == 41
+    assert [payload for payload, _gap in pair.arrived()] == [b"begin", b"1"]
 
 
 def test_numbers_go_on_when_a_group_is_forgotten_in_the_middle_of_a_run() -> None:

@@ -160,6 +160,22 @@ def test_small_messages_share_a_chunk_and_large_ones_are_cut() -> None:
     assert max(sizes) <= CHUNK_BYTES + 16
 
 
+def test_what_waits_at_an_end_is_counted_until_it_is_gone() -> None:
+    rogue = Rogue()
+    assert (rogue.end.queued_bytes, rogue.end.buffered_bytes) == (0, 0)
+    for _ in range(2):
+        rogue.end.write(b"12345", is_last=True)
+    assert rogue.end.queued_bytes == 2 * (FRAME.size + 5)
+    rogue.read()
+    assert rogue.end.queued_bytes == 0
+    rogue.send((LAST, b"123"), (LAST, b"4"))
+    assert rogue.end.buffered_bytes == 4 + 2 * PIECE_CHARGE
+    rogue.end.take()
+    assert rogue.end.buffered_bytes == 1 + PIECE_CHARGE
+    rogue.end.stop()
+    assert rogue.end.buffered_bytes == 0
+
+
 def test_without_credit_nothing_is_written() -> None:
     rogue = Rogue()
     assert rogue.end.write(bytes(20_000), is_last=True) == WINDOW_BYTES - PIECE_CHARGE

@@ -1,0 +1,185 @@
+"""The frames of a link: what goes first, what shares a record, and what is counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_py.link.lanes import (
+    BULK_BYTES,
+    BULK_EVERY,
+    CONTROL,
+    FRAGMENT,
+    FRAGMENT_BYTES,
+    FRAGMENT_END,
+    FRAME,
+    MULTICAST,
+    PACKET_HEADER_BYTES,
+    PONG,
+    RECORD_BYTES,
+    TUNNEL,
+    UNICAST,
+    Lanes,
+)
+
+GROUP, NONCE = bytes(16), bytes(12)
+LARGE = 2 * FRAGMENT_BYTES + 10
+
+
+def kinds(lanes: Lanes) -> list[int]:
+    """Take a record; returns the kinds of its frames, and that they are whole is checked."""
+    record, at, found = b"".join(lanes.take_record()), 0, []
+    while at < len(record):
+        kind, length = FRAME.unpack_from(record, at)
+        found.append(kind)
+        at += FRAME.size + length
+    assert at == len(record)
+    return found
+
+
+def add(lanes: Lanes, size: int = 100, kind: int = UNICAST) -> None:
+    lanes.add_packet(kind, GROUP, NONCE, bytes(size))
+
+
+def counts(lanes: Lanes) -> tuple[int, int, int]:
+    return lanes.queued_bytes, lanes.bulk_bytes, lanes.tunnel_bytes
+
+
+def test_there_is_nothing_in_new_lanes() -> None:
+    lanes = Lanes()
+    assert not lanes.has_frames()
+    assert lanes.take_record() == []
+    assert not lanes.is_unanswered
+    assert lanes.interactive_sent == 0
+
+
+@pytest.mark.parametrize("kind", ["signal", "pong", "control", "packet", "full", "large", "chunk"])
+def test_whatever_is_queued_is_taken_and_counts_no_more(kind: str) -> None:
+    lanes = Lanes()
+    match kind:
+        case "signal":
+            lanes.add_signal(PONG)
+        case "pong":
+            lanes.add_pong(b"")
+        case "control":
+            lanes.add_control(b"overlay")
+        case "packet":
+            add(lanes)
+        case "full":
+            add(lanes, RECORD_BYTES // 2)
+            add(lanes, RECORD_BYTES // 2)
+        case "large":
+            add(lanes, LARGE)
+        case "chunk":
+            lanes.add_tunnel(bytes(8), b"chunk")
+    is_traffic = kind in ("packet", "full", "large", "chunk")
+    while lanes.has_frames():
+        assert kinds(lanes)
+    assert counts(lanes) == (0, 0, 0)
+    assert lanes.is_unanswered == is_traffic
+    assert kinds(lanes) == []
+
+
+def test_what_waits_is_counted_by_lane_and_forgotten_with_it() -> None:
+    lanes = Lanes()
+    lanes.add_control(b"overlay")
+    assert counts(lanes) == (7, 0, 0)
+    lanes.add_tunnel(bytes(8), b"chunk")
+    assert counts(lanes) == (7, 0, 13)
+    add(lanes, 100)
+    small = 7 + len(GROUP) + len(NONCE) + 100
+    assert counts(lanes) == (small, 0, 13)
+    add(lanes, LARGE)
+    large = 1 + len(GROUP) + len(NONCE) + LARGE
+    assert counts(lanes) == (small + large, large, 13)
+    lanes.add_pong(b"")
+    lanes.clear()
+    assert counts(lanes) == (0, 0, 0)
+    assert not lanes.has_frames()
+
+
+def test_messages_of_the_overlay_go_first_and_only_the_last_pong_does() -> None:
+    lanes = Lanes()
+    add(lanes)
+    lanes.add_control(b"overlay")
+    lanes.add_pong(b"1")
+    lanes.add_pong(b"2")
+    record = b"".join(lanes.take_record())
+    assert record.startswith(FRAME.pack(CONTROL, 7) + b"overlay" + FRAME.pack(PONG, 1) + b"2" + FRAME.pack(UNICAST, 128))
+    assert not lanes.has_frames()
+
+
+def test_many_messages_of_the_overlay_take_several_records() -> None:
+    lanes = Lanes()
+    for size in (FRAGMENT_BYTES, 10, FRAGMENT_BYTES, 20):
+        lanes.add_control(bytes(size))
+    add(lanes)
+    assert [kinds(lanes) for _ in range(3)] == [[CONTROL], [CONTROL, CONTROL], [CONTROL, UNICAST]]
+    assert counts(lanes) == (0, 0, 0)
+
+
+def test_a_packet_that_fills_a_record_is_not_cut() -> None:
+    lanes = Lanes()
+    add(lanes, RECORD_BYTES - PACKET_HEADER_BYTES)
+    assert lanes.bulk_bytes == 0
+    assert kinds(lanes) == [UNICAST]
+    add(lanes, RECORD_BYTES - PACKET_HEADER_BYTES + 1)
+    assert lanes.bulk_bytes > RECORD_BYTES
+
+
+def test_an_overlay_message_does_not_pass_a_large_one_before_it() -> None:
+    lanes = Lanes()
+    lanes.add_control(bytes(LARGE))
+    lanes.add_control(b"after")
+    assert [kinds(lanes) for _ in range(3)] == [[FRAGMENT], [FRAGMENT], [FRAGMENT_END, FRAGMENT_END]]
+    lanes.add_control(b"then")
+    assert kinds(lanes) == [CONTROL]
+
+
+def test_a_small_multicast_passes_no_large_one_and_a_unicast_does() -> None:
+    lanes = Lanes()
+    add(lanes, LARGE, MULTICAST)
+    add(lanes, kind=MULTICAST)
+    add(lanes, kind=UNICAST)
+    taken = []
+    while lanes.has_frames():
+        taken += kinds(lanes)
+    assert taken == [UNICAST, FRAGMENT, FRAGMENT, FRAGMENT_END, FRAGMENT_END]
+    add(lanes, kind=MULTICAST)
+    assert kinds(lanes) == [MULTICAST]
+
+
+def test_a_large_multicast_passes_no_small_one() -> None:
+    lanes = Lanes()
+    for _ in range(BULK_EVERY + 2):
+        add(lanes, RECORD_BYTES // 2 + 1, MULTICAST)
+    add(lanes, LARGE, MULTICAST)
+    taken = []
+    while lanes.has_frames():
+        taken += kinds(lanes)
+    assert taken == [*[MULTICAST] * (BULK_EVERY + 2), FRAGMENT, FRAGMENT, FRAGMENT_END]
+
+
+def test_large_ones_get_a_record_after_so_many_full_ones_of_others() -> None:
+    lanes = Lanes()
+    add(lanes, LARGE)
+    for _ in range(2 * BULK_EVERY):
+        add(lanes, RECORD_BYTES // 2 + 1)
+    taken = [kinds(lanes) for _ in range(2 * BULK_EVERY + 2)]
+    assert taken == 2 * [*[[UNICAST]] * BULK_EVERY, [FRAGMENT]]
+    assert lanes.interactive_sent == 2 * BULK_EVERY
+
+
+def test_chunks_and_large_ones_take_turns() -> None:
+    lanes = Lanes()
+    add(lanes, LARGE)
+    for _ in range(3):
+        lanes.add_tunnel(bytes(8), bytes(BULK_BYTES))
+    assert [kinds(lanes) for _ in range(6)] == [[FRAGMENT], [TUNNEL], [FRAGMENT], [TUNNEL], [FRAGMENT_END, TUNNEL], []]
+
+
+def test_small_chunks_share_a_record_with_small_packets() -> None:
+    lanes = Lanes()
+    add(lanes)
+    for _ in range(3):
+        lanes.add_tunnel(bytes(8), bytes(BULK_BYTES // 3))
+    assert kinds(lanes) == [UNICAST, TUNNEL, TUNNEL, TUNNEL]

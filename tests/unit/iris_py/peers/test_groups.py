@@ -1,0 +1,105 @@
+"""Groups in use and forgotten ones: no epoch is used twice, and numbers go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_overlay.ids import NodeId
+from iris_py.peers import groups as groups_module
+from iris_py.peers.groups import Groups
+from iris_security import Keyring, Secret
+
+if TYPE_CHECKING:
+    import pytest
+
+    from iris_py.peers.group import Group
+
+
+def make() -> Groups:
+    return Groups(NodeId(bytes(16)), Keyring(Secret(bytes(range(32))), network="test"))
+
+
+def use(groups: Groups, name: str, *, sequence: int = 0, is_topic: bool = False) -> Group:
+    """Make a group, and send so many messages under it."""
+    group = groups.make(name, is_topic=is_topic)
+    groups.add(group)
+    group.sequence += sequence
+    return group
+
+
+def test_a_cluster_and_a_topic_of_one_name_are_two_groups() -> None:
+    groups = make()
+    cluster, topic = use(groups, "a"), use(groups, "a", is_topic=True)
+    assert cluster.id != topic.id
+    assert (groups.find("a"), groups.find_topic("a")) == (cluster, topic)
+    assert groups.by_id == {cluster.id: cluster, topic.id: topic}
+    groups.forget(topic)
+    assert (groups.find("a"), groups.find_topic("a")) == (cluster, None)
+    groups.forget(cluster)
+    assert groups.find("a") is None
+    assert not groups.by_id
+
+
+def test_no_epoch_is_used_twice() -> None:
+    groups = make()
+    first, second = use(groups, "a"), use(groups, "b")
+    assert second.epoch > first.epoch
+    groups.forget(first)
+    again = use(groups, "a")
+    assert again.epoch > second.epoch
+    again._sealer._start_epoch(again.epoch + 5)
+    groups.forget(again)
+    assert use(groups, "a").epoch > again.epoch
+
+
+def test_the_numbers_of_a_group_that_is_used_again_go_on() -> None:
+    groups = make()
+    groups.forget(use(groups, "a", sequence=3))
+    groups.forget(use(groups, "b", sequence=7))
+    again = use(groups, "a", sequence=2)
+    assert (again.first_sequence, again.sequence) == (0, 5)
+    groups.forget(again)
+    again = groups.make("a")
+    assert (again.first_sequence, again.sequence) == (0, 5)
+
+
+def test_a_group_of_which_nothing_is_known_begins_behind_all_that_were_forgotten() -> None:
+    groups = make()
+    for group in (use(groups, "a", sequence=7), use(groups, "b")):
+        groups.forget(group)
+    other = groups.make("b")
+    assert (other.first_sequence, other.sequence) == (7, 7)
+    topic = groups.make("a", is_topic=True)
+    assert (topic.first_sequence, topic.sequence) == (7, 7)
+
+
+def test_of_groups_that_were_forgotten_a_bounded_number_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups_module, "NUMBERS_MAX", 2)
+    groups = make()
+    used = [use(groups, name, sequence=sequence) for name, sequence in (("a", 1), ("b", 2), ("c", 3))]
+    for group in used:
+        groups.forget(group)
+    assert [groups.make(name).first_sequence for name in "abc"] == [3, 0, 0]
+
+
+def test_the_group_to_be_forgotten_is_the_idle_one_that_was_not_used_for_longest() -> None:
+    groups = make()
+    first, second, third = (use(groups, name) for name in "abc")
+    first.last_used, second.last_used, third.last_used = 3.0, 1.0, 2.0
+    assert groups.oldest(lambda _group: True) is second
+    assert groups.oldest(lambda group: group is not second) is third
+    assert groups.oldest(lambda _group: False) is None
+
+
+def test_there_may_be_so_many_groups_before_one_should_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups_module, "GROUPS_MAX", 2)
+    groups = make()
+    seen = [groups.is_full]
+    used = []
+    for name in "abc":
+        used.append(use(groups, name))
+        seen.append(groups.is_full)
+    for group in used:
+        groups.forget(group)
+        seen.append(groups.is_full)
+    assert seen == [False, False, True, True, True, False, False]
