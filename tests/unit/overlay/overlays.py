@@ -10,7 +10,7 @@ from iris_overlay.events import DialRequested, Event, LinkReleased, PeerDied, Pr
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.overlay import Overlay
-from iris_overlay.ring.messages import Direct, LeafProbe, Routed, RoutedKind, encode_ring_message
+from iris_overlay.ring.messages import Direct, LeafAck, LeafProbe, Routed, RoutedKind, encode_ring_message
 
 E = TypeVar("E", bound=Event)
 CONFIG = OverlayConfig()
@@ -53,7 +53,7 @@ def add_leaf(overlay: Overlay, info: NodeInfo, now: float) -> None:
     overlay.receive_message(info.id, encode_ring_message(LeafProbe(info, [], True)), now)
 
 
-def relayed(message: Direct | LeafProbe, via: NodeInfo, number: int = 1) -> bytes:
+def relayed(message: Direct | LeafAck | LeafProbe, via: NodeInfo, number: int = 1) -> bytes:
     """Return what a peer passes on that another node, says it, sent to the local one."""
     routed = Routed(number, RoutedKind.RELAY, LOCAL.id, via, number, (via.id,), False, encode_ring_message(message))
     return encode_ring_message(routed)

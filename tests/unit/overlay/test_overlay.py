@@ -25,7 +25,8 @@ from iris_overlay.events import (
     ViewChanged,
 )
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo, encode_beacon
+from iris_overlay.messages import NodeInfo, decode_beacon, encode_beacon
+from iris_overlay.overlay import CONTACTS_ENOUGH, TO_MERGE_MAX
 from iris_overlay.peers.dials import DIAL_FORGOTTEN_S
 from iris_overlay.ring.messages import (
     Direct,
@@ -73,6 +74,19 @@ def run(overlay: Overlay, now: float, until: float) -> list[Event]:
     return happened
 
 
+def sought(overlay: Overlay) -> list[NodeId]:
+    """Return whom the overlay asks whether it is in the same ring."""
+    messages = [(peer, decode_ring_message(data)) for peer, data in overlay.messages_to_send()]
+    return [peer for peer, message in messages if isinstance(message, Routed) and message.kind is RoutedKind.SEEK]
+
+
+def meet(overlay: Overlay, stranger: NodeInfo, now: float) -> None:
+    """Let the beacon of a stranger arrive."""
+    data = encode_beacon(stranger, wants_answer=False, peers=0)
+    assert data is not None
+    overlay.receive_datagram(data, ("198.51.100.9", 7000), now)
+
+
 # The start
 
 
@@ -115,8 +129,10 @@ def test_a_contact_that_says_nothing_is_waited_for_and_then_given_up() -> None:
     overlay.link_opened(ONE, 0.1)
     overlay.join_group(GROUP, b"", 0.2)
     assert not [event for event in run(overlay, 0.2, CONFIG.join_timeout_s - 0.1) if isinstance(event, Settled | GroupJoined)]
+    overlay.messages_to_send()
     late = run(overlay, CONFIG.join_timeout_s - 0.1, CONFIG.join_timeout_s)
     assert late[-2:] == [Settled(), GroupJoined(GROUP)]
+    assert sought(overlay) == [ONE.id]  # It may answer later: its ring is to be merged with.
 
 
 def test_a_seed_that_is_ourselves_is_an_outcome() -> None:
@@ -137,6 +153,76 @@ def test_beacons_find_strangers() -> None:
     assert overlay.events_received() == [DialRequested(ONE.addresses[0], ONE.id)]
     overlay.handle_timeout(CONFIG.beacon_wait_s)
     assert overlay.events_received() == []  # It was found by a beacon, and is part of the search.
+
+
+@pytest.mark.parametrize("neighbours", [0, 1])
+def test_a_beacon_tells_how_many_peers_there_are(neighbours: int) -> None:
+    overlay = started(beacons=True)
+    for info in (ONE,)[:neighbours]:
+        add_leaf(overlay, info, 0.0)
+    overlay.datagrams_to_send()
+    overlay.handle_timeout(1.2 * CONFIG.beacon_interval_s)
+    beacons = [decode_beacon(data) for destination, data in overlay.datagrams_to_send() if destination is None]
+    assert {(beacon.peers, beacon.wants_answer) for beacon in beacons} == {(neighbours, neighbours == 0)}
+
+
+def test_a_stranger_that_belongs_next_to_this_node_is_dialled_and_most_others_are_not() -> None:
+    overlay = started(beacons=True)
+    overlay.handle_timeout(CONFIG.settle_timeout_s)
+    for distance in range(1, 41):
+        add_leaf(overlay, make_info(100 + distance), 1.0)
+        add_leaf(overlay, make_info(100 - distance), 1.0)
+    overlay.events_received()
+    near = [NodeInfo(NodeId(LOCAL.id[:15] + bytes([last])), (f"192.0.2.{last}:7000",)) for last in range(2, 12)]
+    far = [make_info(number) for number in range(200, 210)]
+    for stranger in near + far:
+        meet(overlay, stranger, 1.0)
+    overlay.handle_timeout(1.0 + CONFIG.beacon_dial_jitter_s)
+    dialled = dials(overlay)
+    assert {info.addresses[0] for info in near} <= set(dialled)
+    assert len(dialled) < len(near) + len(far) / 2
+
+
+def test_few_are_dialled_at_once_until_a_ring_is_found() -> None:
+    overlay = started(seeds=tuple(f"seed:{number}" for number in range(1, 41)))
+    assert len(dials(overlay)) == CONFIG.search_dials_max
+    overlay.handle_timeout(CONFIG.settle_timeout_s)
+    assert overlay.is_active()
+    assert len(dials(overlay)) == CONFIG.dials_max - CONFIG.search_dials_max
+
+
+def test_a_search_with_enough_contacts_dials_nobody_else_and_a_ring_dials_strangers() -> None:
+    overlay = started(seeds=tuple(f"seed:{number}" for number in range(1, 41)))
+    assert len(dials(overlay)) == CONFIG.search_dials_max
+    for number in range(1, CONTACTS_ENOUGH):
+        overlay.link_opened(make_info(number), 0.1)
+    overlay.dial_failed("seed:1", 0.1)
+    assert dials(overlay) == ["seed:5"]
+    overlay.link_opened(make_info(CONTACTS_ENOUGH), 0.1)
+    overlay.dial_failed("seed:2", 0.1)
+    assert dials(overlay) == []
+    overlay.receive_message(ONE.id, encode_ring_message(LeafProbe(ONE, [], True)), 0.2)
+    happened = run(overlay, 0.2, CONFIG.join_timeout_s)
+    assert overlay.is_active()
+    assert "seed:6" in [event.address for event in happened if isinstance(event, DialRequested)]
+
+
+def test_who_answered_a_dial_is_remembered_until_its_link_opens() -> None:
+    """As many as there is room for: then the oldest are forgotten, to be found again."""
+    others = [NodeInfo(NodeId(bytes([200, number]) + b"\x01" * 14), ()) for number in range(TO_MERGE_MAX + 1)]
+    overlay = started(seeds=tuple(f"seed:{number}" for number in range(1, TO_MERGE_MAX + 1)), remembered=("old:1",))
+    overlay.handle_timeout(CONFIG.settle_timeout_s)
+    assert overlay.is_active()
+    left = list(others)
+    now = CONFIG.settle_timeout_s
+    while left:
+        for address in dials(overlay):
+            overlay.dial_succeeded(address, left.pop().id, now)
+        overlay.handle_timeout(now)
+    overlay.messages_to_send()
+    for info in reversed(others):
+        overlay.link_opened(info, now)
+    assert sought(overlay) == [info.id for info in reversed(others[:-1])]
 
 
 def test_what_comes_before_the_start_is_handled() -> None:
@@ -281,6 +367,20 @@ def test_a_link_to_somebody_who_was_buried_brings_it_back() -> None:
     assert PeerDied(ONE.id) in overlay.events_received()  # That is another death.
 
 
+def test_who_answers_through_the_ring_alone_lives() -> None:
+    overlay = with_leaf()
+    overlay.receive_message(ONE.id, relayed(LeafProbe(TWO, [], True), ONE), 0.0)
+    assert {info.id for info in overlay.leaves()} == {ONE.id, TWO.id}
+    now, number = 0.0, 1
+    while now < 10.0:
+        now, number = overlay.deadline() or 1e9, number + 1
+        overlay.handle_timeout(now)
+        overlay.receive_message(ONE.id, encode_ring_message(LeafAck(ONE, [], True, True)), now)
+        overlay.receive_message(ONE.id, relayed(LeafAck(TWO, [], True, True), ONE, number), now)
+    assert not [event for event in overlay.events_received() if isinstance(event, PeerDied)]
+    assert {info.id for info in overlay.leaves()} == {ONE.id, TWO.id}
+
+
 def test_who_left_is_neither_dialled_nor_dead() -> None:
     overlay = with_leaf()
     overlay.receive_message(ONE.id, encode_ring_message(Leaving()), 1.0)
@@ -361,6 +461,12 @@ def test_leaving() -> None:
         overlay.join_group(GROUP, b"", 5.0)
     with pytest.raises(StateError):
         overlay.start(5.0, (), (), False)
+
+
+def test_a_search_that_is_over_is_not_over_once_more_when_the_node_leaves() -> None:
+    overlay = with_leaf()
+    overlay.leave(0.1)
+    assert Settled() not in run(overlay, 0.1, 5.0)
 
 
 def test_leaving_before_anything_else() -> None:

@@ -122,6 +122,10 @@ class TestSealer:
         opener = GroupOpener(KEYS)
         assert all(accepts(opener, packet) for packet in packets(5, epoch_messages=2))
 
+    def test_an_epoch_may_be_of_one_body(self) -> None:
+        nonces = [nonce for nonce, _ in packets(3, epoch=8, epoch_messages=1)]
+        assert nonces == [number.to_bytes(4, "big") + bytes(8) for number in (8, 9, 10)]
+
     def test_the_epoch_reached_tells_where_another_sealer_may_start(self) -> None:
         sealer = GroupSealer(KEYS, ALICE, 8, epoch_messages=2)
         reached = []
