@@ -557,3 +557,18 @@ def test_a_stall_is_noticed_whatever_comes_first_after_it(first: str) -> None:
     overlay.deadline()
     overlay.handle_timeout(now)
     assert not any(msgspec.msgpack.encode((2 << 32) + 1) in data for _, data in overlay.messages_to_send())
+
+
+def test_what_a_violator_sends_is_counted_once() -> None:
+    overlay = with_leaf()
+    overlay.receive_message(ONE.id, b"\xff", 1.0)
+    overlay.receive_message(ONE.id, b"\xff", 1.0)
+    assert (overlay.counters.messages_invalid, overlay.counters.messages_unexpected) == (1, 1)
+
+
+def test_it_settles_once() -> None:
+    overlay = started()
+    events = run(overlay, 0.0, 60.0)
+    add_leaf(overlay, ONE, 61.0)
+    events += run(overlay, 61.0, 120.0)
+    assert events.count(Settled()) == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from iris_overlay.counters import Counters
 from iris_overlay.events import GroupJoined, GroupLeft
 from iris_overlay.groups.config import GroupConfig
@@ -321,3 +323,34 @@ def test_what_is_entrusted_is_bounded() -> None:
     for peer in PEERS:
         reporters.peer_dead(peer.id, 0.0)
     assert len(reporters) == 2 * ENTRUSTED_MAX
+
+
+def test_a_leave_is_told_again_until_it_would_have_expired() -> None:
+    fixture = Fixture()
+    for group in (A, B):
+        fixture.members.join(group, b"", 0.0)
+        fixture.members.applied(Applied(ROOT, [(group, fixture.members.stamp, 1, True)]), 0.0)
+    fixture.members.leave(A, 0.0)
+    fixture.members.leave(B, 1.0)
+    fixture.sent()
+    fixture.members.handle_timeout(CONFIG.expiry_s - 5.0)
+    assert {target for target, _ in fixture.sent()} == {A, B}, "still"
+    fixture.members.handle_timeout(CONFIG.expiry_s + 0.5)
+    assert {target for target, _ in fixture.sent()} == {B}
+    fixture.members.handle_timeout(CONFIG.expiry_s + 100.0)
+    assert fixture.sent() == []
+    assert fixture.members.deadline() is None
+
+
+@pytest.mark.parametrize(("size", "is_needed"), [(VIEW_MAX, True), (VIEW_MAX + 1, False)])
+def test_a_link_is_kept_to_the_root_of_a_small_group(size: int, is_needed: bool) -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.applied(Applied(ROOT, [(A, 1, size, True)]), 0.1)
+    assert fixture.members.needs(ROOT.id) is is_needed
+
+
+def test_nobody_is_needed_for_a_group_whose_root_is_unknown() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    assert not fixture.members.needs(ROOT.id)

@@ -330,3 +330,95 @@ def test_who_went_is_remembered_unless_the_view_is_a_sample(size: int) -> None:
     fixture = watching(*members, size=VIEW_MAX)
     fixture.watches.view(view(6, *members[1:], size=size), 1.0)
     assert (members[0].info.id in fixture.watches.groups[A].gone) == (size <= VIEW_MAX)
+
+
+def test_a_view_of_the_same_root_and_version_is_taken_again() -> None:
+    """The root says what it has said: the acknowledgement was lost."""
+    fixture = watching(record(1))
+    fixture.watches.view(view(5, record(1)), 0.2)
+    assert fixture.sent() == [(ROOT, Told(A, 5))]
+    assert fixture.watches.views_changed() == []
+    fixture.watches.handle_timeout(0.2 + 2 * TWO_ROOTS_S)
+    assert fixture.sent() == [], "it is not asked again, as one of two roots would be"
+
+
+def test_a_view_of_another_root_has_to_be_newer() -> None:
+    fixture = watching(record(1), record(2))
+    fixture.watches.view(view(5, record(1), record(2), record(3), root=HEIR), 0.2)
+    assert fixture.watches.root_of(A) == ROOT
+    assert fixture.seen() == []
+    fixture.watches.handle_timeout(0.2 + CONFIG.repair_jitter_s)
+    assert fixture.sent() == [ASK]
+    fixture = watching(record(1), record(2))
+    fixture.watches.view(view(6, record(1), record(2), record(3), root=HEIR), 0.2)
+    assert fixture.watches.root_of(A) == HEIR
+    assert fixture.seen() == [{1, 2, 3}]
+
+
+@pytest.mark.parametrize("how", ["lost", "link"])
+def test_watchers_of_a_lost_root_ask_at_random_times_within_the_jitter(how: str) -> None:
+    fixture = watching(record(1))
+    if how == "lost":
+        fixture.watches.lose_root(ROOT.id, 1.0)
+    else:
+        fixture.watches.link_lost(ROOT.id, 1.0)
+    deadline = fixture.watches.deadline()
+    assert deadline is not None
+    assert 1.0 < deadline <= 1.0 + CONFIG.repair_jitter_s
+
+
+def test_watches_are_renewed_after_about_the_configured_time() -> None:
+    for seed in range(20):
+        watches = Watches(LOCAL, CONFIG, random.Random(seed), Outbox())
+        watches.activate(0.0)
+        watches.watch(A, 0.0)
+        watches.view(view(5), 0.1)
+        deadline = watches.deadline()
+        assert deadline is not None
+        assert 0.9 * CONFIG.renew_s <= deadline <= 1.1 * CONFIG.renew_s
+
+
+def test_the_end_of_watching_is_routed_while_the_root_is_unknown() -> None:
+    fixture = Fixture()
+    fixture.watches.watch(A, 0.0)
+    fixture.sent()
+    fixture.watches.unwatch(A)
+    assert fixture.sent() == [(A, Unwatch(LOCAL.id, [A]))]
+
+
+def test_nobody_is_told_that_a_view_which_was_not_kept_fresh_is_watched_no_more() -> None:
+    fixture = watching(record(1), is_watched=False)
+    fixture.watches.unwatch(A)
+    assert fixture.sent() == []
+
+
+def test_only_the_root_can_say_that_it_does_not_know_the_watcher() -> None:
+    fixture = watching(record(1))
+    fixture.watches.forgotten(HEIR.id, A, 0.2)
+    fixture.watches.forgotten(ROOT.id, B, 0.2)
+    assert fixture.sent() == []
+    assert fixture.watches.root_of(A) == ROOT
+    fixture.watches.forgotten(ROOT.id, A, 0.2)
+    assert fixture.sent() == [ASK]
+    fixture.watches.forgotten(ROOT.id, A, 0.3)
+    assert fixture.sent() == [], "it is asked already"
+
+
+def test_a_later_incarnation_of_a_dead_member_can_die_too() -> None:
+    fixture = watching(record(1))
+    node = record(1).info.id
+    fixture.watches.peer_dead(node, 1.0)
+    assert fixture.seen() == [set()]
+    fixture.watches.change(ROOT, Change(A, 5, 6, 1, [record(1, stamp=2)], []), 1.1)
+    assert fixture.seen() == [{1}]
+    fixture.sent()
+    fixture.watches.peer_dead(node, 1.2)
+    assert fixture.seen() == [set()]
+    assert (ROOT, Doubt(A, node)) in fixture.sent()
+
+
+def test_the_size_of_a_sample_counts_no_dead_members() -> None:
+    fixture = watching(*(record(number) for number in range(1, VIEW_MAX + 1)), size=100)
+    fixture.watches.peer_dead(record(1).info.id, 1.0)
+    (event,) = fixture.watches.views_changed()
+    assert (len(event.members), event.size) == (VIEW_MAX - 1, 99)
