@@ -137,6 +137,10 @@ def test_an_oversized_answer() -> None:
         make(initiator=True).receive_data(memoryview(struct.pack(">H", HANDSHAKE_BYTES_MAX + 1)))
 
 
+def test_the_largest_answer_is_waited_for() -> None:
+    assert make(initiator=True).receive_data(memoryview(struct.pack(">H", HANDSHAKE_BYTES_MAX))) == 0
+
+
 @given(st.binary(max_size=200))
 def test_garbage_raises_only_what_is_documented(data: bytes) -> None:
     for initiator in (True, False):

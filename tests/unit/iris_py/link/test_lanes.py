@@ -13,6 +13,7 @@ from iris_py.link.lanes import (
     FRAGMENT_END,
     FRAME,
     MULTICAST,
+    PACKET_HEADER_BYTES,
     PONG,
     RECORD_BYTES,
     TUNNEL,
@@ -105,6 +106,24 @@ def test_messages_of_the_overlay_go_first_and_only_the_last_pong_does() -> None:
     record = b"".join(lanes.take_record())
     assert record.startswith(FRAME.pack(CONTROL, 7) + b"overlay" + FRAME.pack(PONG, 1) + b"2" + FRAME.pack(UNICAST, 128))
     assert not lanes.has_frames()
+
+
+def test_many_messages_of_the_overlay_take_several_records() -> None:
+    lanes = Lanes()
+    for size in (FRAGMENT_BYTES, 10, FRAGMENT_BYTES, 20):
+        lanes.add_control(bytes(size))
+    add(lanes)
+    assert [kinds(lanes) for _ in range(3)] == [[CONTROL], [CONTROL, CONTROL], [CONTROL, UNICAST]]
+    assert counts(lanes) == (0, 0, 0)
+
+
+def test_a_packet_that_fills_a_record_is_not_cut() -> None:
+    lanes = Lanes()
+    add(lanes, RECORD_BYTES - PACKET_HEADER_BYTES)
+    assert lanes.bulk_bytes == 0
+    assert kinds(lanes) == [UNICAST]
+    add(lanes, RECORD_BYTES - PACKET_HEADER_BYTES + 1)
+    assert lanes.bulk_bytes > RECORD_BYTES
 
 
 def test_an_overlay_message_does_not_pass_a_large_one_before_it() -> None:
