@@ -849,6 +849,8 @@ def test_an_unknown_group_is_counted() -> None:
         (MESSAGE.pack(packets.REQUEST, 0, 3, 0, 1, 1000) + b"abc", {"malformed_headers": 1}, 0),
         (MESSAGE.pack(packets.REQUEST, 0, 4, 0, 1, 1000) + b"\x81\xa1a\x01", {}, 1),
         (MESSAGE.pack(packets.REQUEST, 255, 4, 0, 1, 1000) + b"\x81\xa1a\x01", {}, 1),
+        (MESSAGE.pack(packets.PAUSE, 0, 0, 0, 1, 0), {"unknown_kind": 1}, 0),
+        (MESSAGE.pack(packets.RESUME, 0, 0, 0, 1, 0), {}, 0),
         (MESSAGE.pack(packets.REPLY, 0, 3, 0, 1, 0) + b"abc", {}, 0),
         (MESSAGE.pack(packets.CANCEL, 0, 3, 0, 99, 0) + b"abc", {}, 0),
         (MESSAGE.pack(packets.REQUEST, 0, 0, 0, 1, 1000) + b"rest", {"malformed": 1}, 1),
