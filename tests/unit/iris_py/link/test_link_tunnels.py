@@ -104,6 +104,15 @@ def test_what_was_read_is_acknowledged() -> None:
     assert link._pace.sent - link._pace.acknowledged < TAKEN_BYTES + 31_008
 
 
+def test_so_many_bytes_are_acknowledged_as_soon_as_they_were_read() -> None:
+    pair = opened()
+    pace = pair.initiator.link._pace
+    for times in (1, 2):
+        pair.initiator.link.send_tunnel(ID, bytes(TAKEN_BYTES - len(ID)), pair.now)
+        pair.drive()
+        assert pace.sent == pace.acknowledged == times * TAKEN_BYTES
+
+
 def test_a_link_that_closes_takes_no_more_chunks_and_sends_those_that_it_has() -> None:
     pair = opened()
     link = pair.initiator.link

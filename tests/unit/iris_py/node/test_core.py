@@ -10,13 +10,13 @@ from unittest.mock import Mock
 import pytest
 
 from iris_overlay.errors import TooManyGroupsError
-from iris_overlay.events import Departed, GroupLeft
+from iris_overlay.events import Departed, GroupJoined, GroupLeft
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError, MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.link.config import LinkConfig
-from iris_py.link.lanes import MULTICAST, RECORD_BYTES, UNICAST
+from iris_py.link.lanes import CONTROL, MULTICAST, RECORD_BYTES, UNICAST
 from iris_py.link.link import LinkState
 from iris_py.node.events import DialRefused
 from iris_py.patterns.request.events import RegistrationDrained, RequestCancelled
@@ -850,6 +850,8 @@ def test_an_unknown_group_is_counted() -> None:
         (MESSAGE.pack(packets.REQUEST, 0, 3, 0, 1, 1000) + b"abc", {"malformed_headers": 1}, 0),
         (MESSAGE.pack(packets.REQUEST, 0, 4, 0, 1, 1000) + b"\x81\xa1a\x01", {}, 1),
         (MESSAGE.pack(packets.REQUEST, 255, 4, 0, 1, 1000) + b"\x81\xa1a\x01", {}, 1),
+        (MESSAGE.pack(packets.PAUSE, 0, 0, 0, 1, 0), {"unknown_kind": 1}, 0),
+        (MESSAGE.pack(packets.RESUME, 0, 0, 0, 1, 0), {}, 0),
         (MESSAGE.pack(packets.REPLY, 0, 3, 0, 1, 0) + b"abc", {}, 0),
         (MESSAGE.pack(packets.CANCEL, 0, 3, 0, 99, 0) + b"abc", {}, 0),
         (MESSAGE.pack(packets.REQUEST, 0, 0, 0, 1, 1000) + b"rest", {"malformed": 1}, 1),
@@ -872,6 +874,41 @@ def test_bodies_of_a_hostile_member(body: bytes, drops: dict[str, int], started:
     net.cores.drive()
     assert net.serve(one) == 1
     assert net.outcome(other) == b"re:question"
+
+
+@pytest.mark.parametrize(
+    ("packet", "reason"),
+    [
+        (b"", "malformed"),
+        (bytes(packets.ROUTED.size - 1), "malformed"),
+        (packets.encode_routed(CONTROL, bytes(16), bytes(12), b"sealed"), "malformed"),
+        (packets.encode_routed(UNICAST, bytes(16), bytes(12), b"sealed"), "unknown_group"),
+        (packets.encode_routed(MULTICAST, bytes(16), bytes(12), b"sealed"), "unknown_group"),
+    ],
+)
+def test_nonsense_that_came_through_the_ring_is_counted(packet: bytes, reason: str) -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    peer = one.peers.find(other.info.id)
+    assert peer is not None
+    assert not one._inbound.receive_routed(peer, packet, net.now)
+    assert one.drops == {reason: 1}
+
+
+def test_answers_of_one_turn_come_in_their_order() -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one)
+    net.watch(other)
+    for token in ("first", "second", "third"):
+        net.request(other, token=token)
+    net.cores.drive()
+    first, second, third = net.started(one)
+    one.service.reply(first, b"", net.now)
+    one.service.fail(second, ValueError(), net.now)
+    one.service.reply(third, b"", net.now)
+    net.cores.drive()
+    assert list(net.outcomes(other)) == ["first", "second", "third"]
 
 
 def test_a_peer_that_breaks_the_overlay_loses_its_link() -> None:
@@ -996,6 +1033,45 @@ def test_nothing_stays_of_a_lost_peer() -> None:
     one.links_to_flush()
     assert not one._outbound._open_channels
     assert not one._outbound._open_broadcasts
+
+
+def test_who_waits_for_a_node_is_told_of_a_deadline_that_is_earlier() -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one)
+    net.watch(other)
+    other.deadline()
+    seen = [other.has_new_deadline()]
+    net.request(other, timeout_s=0.01)
+    seen.append(other.has_new_deadline())
+    assert other.deadline() == net.now + 0.01
+    seen.append(other.has_new_deadline())
+    other.survey("cluster", b"", 0.005, None, "token", net.now)
+    seen.append(other.has_new_deadline())
+    assert other.deadline() == net.now + 0.005
+    assert seen == [False, True, False, True]
+
+
+def test_a_node_says_whether_something_has_happened() -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one)
+    group = net.watch(one)
+    assert not one.has_happened()
+    one._handle_overlay_event(GroupJoined(group.id), net.now)
+    assert one.has_happened()
+    assert one.events_received() == [GroupJoined(group.id)]
+    seen = [one.has_happened()]
+    one.broadcast("cluster", b"to myself", net.now)
+    seen.append(one.has_happened())
+    one.events_received()
+    net.request(one, cluster="nobody", timeout_s=0.0)
+    one.handle_timeout(net.now)
+    seen.append(one.has_happened())
+    one.outcomes_received()
+    seen.append(one.has_happened())
+    assert seen == [False, True, True, False]
+    assert not other.has_happened()
 
 
 def test_an_idle_node_comes_to_rest() -> None:

@@ -305,6 +305,20 @@ def test_idle_links_exchange_no_keep_alive() -> None:
     assert member._link_deadlines.deadline() is None
 
 
+def test_a_link_is_released_when_it_was_not_used_for_a_while() -> None:
+    net, member, caller = pair()
+    used_at = net.now
+    net.request(caller)
+    net.cores.drive()
+    assert net.serve(member) == 1
+    net.cores.drive_until(used_at + LINK_IDLE_S - 1.0)
+    release(net, caller, member)
+    net.cores.drive()
+    assert caller.peers.find(member.info.id) is not None
+    net.cores.drive_until(used_at + LINK_IDLE_S + 1.0)
+    unlink(net, caller, member)
+
+
 def test_a_link_in_use_is_not_released() -> None:
     net, member, caller = pair()
     net.request(caller, timeout_s=1000.0)
@@ -540,6 +554,20 @@ def test_what_stood_in_front_of_a_stopped_node_is_begun_when_the_caller_has_answ
     net.request(caller)  # from now on without another question
     net.cores.step()
     assert member.service.executed == 3
+
+
+def test_the_time_left_shrinks_while_a_request_stands() -> None:
+    net = Net(2)
+    caller, member = net.cores.nodes.values()
+    warm(net, caller, member)
+    asked(net, caller, timeout_s=5.0)
+    member.handle_resumption(net.now)
+    net.cores.step()
+    deadline = net.now + 5.0
+    net.cores.now += 2.0
+    net.cores.drive()
+    (execution,) = net.started(member)
+    assert execution.deadline == pytest.approx(deadline, abs=0.01)
 
 
 @pytest.mark.parametrize("idempotent", [False, True])

@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 from iris_overlay.groups.samples import Dealer
 from iris_overlay.ids import ID_BYTES, NodeId
 from iris_py.peers.balancer import (
+    FAILED_FACTOR,
+    FAILED_MARGIN,
+    FAILED_TIMES,
     SERVICE_TIME_KEPT,
     SERVICE_TIME_WEIGHT,
     SHARES_MAX,
@@ -522,3 +525,50 @@ def test_a_member_of_which_nothing_is_known_has_not_failed() -> None:
     known.observe(0.01)
     assert new.failed == 0.0
     assert known.failed > 0.0
+
+
+def failing(share: float) -> MemberLoad:
+    member = MemberLoad()
+    while member.failed < share:
+        member.observe_failure()
+    return member
+
+
+@pytest.mark.parametrize("failed", [0.0, 0.1])
+def test_who_fails_much_more_often_than_another_is_taken_for_slower(failed: float) -> None:
+    one, other = failing(FAILED_TIMES * 0.2 + FAILED_MARGIN), failing(failed)
+    other.in_flight = 1
+    assert not is_less_loaded(one, other)
+    assert is_less_loaded(other, one)
+    other.in_flight = int(FAILED_FACTOR)
+    assert is_less_loaded(one, other), "it is not kept out for ever"
+    assert not is_less_loaded(other, one)
+
+
+def test_who_fails_about_as_often_as_another_is_compared_by_load() -> None:
+    one, other = failing(0.5), failing(0.4)
+    one.in_flight = 1
+    assert is_less_loaded(other, one)
+    other.in_flight = 2
+    assert is_less_loaded(one, other)
+
+
+def test_replies_let_failures_be_forgotten() -> None:
+    member, shares = failing(0.9), [1.0]
+    while member.failed and len(shares) < 1000:
+        assert member.failed < shares[-1]
+        shares.append(member.failed)
+        member.observe(0.01)
+    assert member.failed == 0.0
+    assert len(shares) > 2
+    member.observe_failure()
+    assert member.failed == failing(0.01).failed, "what was forgotten does not count again"
+
+
+def test_to_wait_for_a_reply_is_neither_a_failure_nor_a_success() -> None:
+    member = failing(0.5)
+    failed = member.failed
+    member.observe_silence(1.0)
+    assert (member.failed, member.service_time_s) == (failed, 1.0)
+    member.observe_silence(0.5)
+    assert member.service_time_s == 1.0, "that it takes longer than this is known"

@@ -63,6 +63,19 @@ def test_a_wide_membership_that_nobody_wants_any_more_gives_way_when_narrower_on
     assert take(coverage) == ([], [()])
 
 
+def test_a_wide_membership_stays_until_half_the_bound_is_enough_for_the_narrower_ones() -> None:
+    coverage = Coverage(4)
+    for prefix in (("a",), ("a", "b"), ("a", "c"), ("a", "d")):
+        coverage.add(prefix)
+    settle(coverage)
+    coverage.remove(("a",))
+    assert settle(coverage) == ([], [])
+    assert coverage.members == {("a",): True}
+    coverage.remove(("a", "d"))
+    settle(coverage)
+    assert coverage.members == {("a", "b"): True, ("a", "c"): True}
+
+
 def test_very_many_subscriptions_take_a_bounded_number_of_memberships() -> None:
     coverage = Coverage()
     for number in range(3_000):

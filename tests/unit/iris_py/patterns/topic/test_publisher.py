@@ -147,6 +147,21 @@ def test_who_is_asked_to_wait_appends_nothing() -> None:
     assert pair.arrived() == [(b"begin", 0), (b"1", 0)]
 
 
+def test_a_full_subscription_makes_its_publisher_wait_until_it_has_room() -> None:
+    pair = Pair()
+    pair.net.cores.drive()
+    full = SubscriptionQueue(("c",), ("c",), "c", "block", 1, 1 << 30)
+    pair.subscriber.subscribe(full, pair.net.now)
+    pair.net.cores.drive()
+    assert pair.publish(b"1") == 1
+    pair.net.cores.drive()
+    assert pair.publish(b"2") is None
+    assert [message.payload for message in full.take()] == [b"1"]
+    pair.subscriber.pubsub.deliveries.drained(full, pair.net.now)
+    pair.net.cores.drive()
+    assert pair.publish(b"2") == 1
+
+
 def test_who_asked_to_wait_and_leaves_is_waited_for_no_longer() -> None:
     pair = Pair()
     pair.publisher.receive_pause(pair.group, pair.group.targets[0].peer, pair.net.now)

@@ -70,6 +70,33 @@ def test_disconnect_keeps_what_was_there_and_cuts() -> None:
     assert (kept(queue), queue.dropped) == ([1, 2, 3], {"cut_off": 1})
 
 
+def test_only_a_queue_that_was_too_small_is_cut_off_and_takes_nothing_more() -> None:
+    queue = make("disconnect")
+    cut = [queue.is_cut]
+    for number in range(1, 5):
+        queue.put(message(number))
+        cut.append(queue.is_cut)
+    assert cut == [False, False, False, False, True]
+    assert queue.put_all([message(5), message(6)], 2) == 0
+    assert kept(queue) == [1, 2, 3]
+
+
+def test_what_was_missed_before_a_message_that_is_dropped_is_told_with_the_next() -> None:
+    for policy in ("drop_oldest", "drop_newest"):
+        queue = make(policy, messages_max=1)
+        queue.put(message(1))
+        queue.put(message(4, gap=2))
+        queue.take()
+        queue.put(message(7, gap=2))
+        queue.put(message(8))
+        queue.put(message(9))
+        taken = queue.take()
+        queue.put(message(10))
+        taken += queue.take()
+        missed = {"drop_oldest": [(9, 4), (10, 0)], "drop_newest": [(7, 5), (10, 2)]}
+        assert [(each.sequence, each.gap) for each in taken] == missed[policy]
+
+
 def test_block_takes_what_is_under_way_up_to_a_bound() -> None:
     queue = make("block", 1000, 1 << 20)
     size = 1 << 20
