@@ -391,7 +391,7 @@ class Driver:
     def _transmit(self, core: NodeCore) -> None:
         now = self.loop.time()
         for _round in range(TRANSMIT_ROUNDS_MAX):
-            if core.has_happened():
+            if core.has_events():
                 outcomes, events = core.outcomes_received(), core.events_received()
                 if outcomes:
                     self._owner.handle_outcomes(outcomes)
@@ -399,9 +399,9 @@ class Driver:
                     self._handle_events(events)
             if core.has_output():
                 core.flush(now)  # with what a handler that runs inline has answered
-                if not core.has_happened() and not self._write_links(core, now):
+                if not core.has_events() and not self._write_links(core, now):
                     break
-            elif not core.has_happened():
+            elif not core.has_events():
                 break
         else:
             self.wake()
@@ -421,7 +421,7 @@ class Driver:
                 if link.has_events():
                     core.link_received(link, now)
                     happened = True
-                elif core.is_hungry(link):
+                elif core.has_output_for(link):
                     happened = True
         return happened
 

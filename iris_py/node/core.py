@@ -466,8 +466,8 @@ class NodeCore:
             or outbound.touched
             or outbound.has_output
             or requester.wanted
-            or self.surveyor.has_news
-            or (self.tunnels.is_used and self.tunnels.has_news)
+            or self.surveyor.has_output
+            or (self.tunnels.is_used and self.tunnels.has_work)
         )
 
     def flush(self, now: float) -> None:
@@ -476,23 +476,23 @@ class NodeCore:
         while True:
             outgoing = self.requester.messages_to_send()
             outgoing += self.service.messages_to_send()
-            if self.surveyor.has_news:
+            if self.surveyor.has_output:
                 outgoing += self._send_surveys(now)
-            if self.tunnels.is_used and self.tunnels.has_news:
+            if self.tunnels.is_used and self.tunnels.has_work:
                 outgoing += self._fill_tunnels(now)
             local = outbound.gather_all(outgoing, now)
             for message in local:
                 self._inbound.receive_local(message, now)
-            if local or (outgoing and (self.surveyor.has_news or (self.tunnels.is_used and self.tunnels.has_news))):
+            if local or (outgoing and (self.surveyor.has_output or (self.tunnels.is_used and self.tunnels.has_work))):
                 continue
             outbound.seal(now)
             if self.requester.wanted:
                 outbound.connect(self.requester.peers_wanted(), now)
-            if not outbound.has_news:
+            if not outbound.has_events:
                 return
             self._carry_outbound(now)
 
-    def is_hungry(self, link: Link) -> bool:
+    def has_output_for(self, link: Link) -> bool:
         """Tell whether another :meth:`flush` would give a link more to write."""
         return self.tunnels.is_used and self.tunnels.is_ready_for(link)
 
@@ -511,7 +511,7 @@ class NodeCore:
         """Take the outcomes of requests: (token, reply or error)."""
         return self.requester.outcomes_received()
 
-    def has_happened(self) -> bool:
+    def has_events(self) -> bool:
         """Tell whether :meth:`outcomes_received` or :meth:`events_received` would return something."""
         return bool(
             self.requester.outcomes
@@ -531,7 +531,7 @@ class NodeCore:
             events += self.pubsub.events_received()
         if self.surveyor.events:
             events += self.surveyor.events_received()
-        if self.tunnels.is_used and self.tunnels.has_news:
+        if self.tunnels.is_used and self.tunnels.has_work:
             events += self.tunnels.events_received()
         return events
 
@@ -600,7 +600,7 @@ class NodeCore:
     def _carry_outbound(self, now: float) -> None:
         """Do what the sending side wants done elsewhere."""
         outbound = self._outbound
-        outbound.has_news = False
+        outbound.has_events = False
         self._rare_deadline_changed = True
         for link in outbound.links_woken():
             deadline = link.deadline()
@@ -640,14 +640,14 @@ class NodeCore:
     def _fill_tunnels(self, now: float) -> list[PeerMessage]:
         """Give the ways of tunnels what they have room for; returns the messages that open tunnels."""
         messages = self.tunnels.messages_to_send()
-        if self.tunnels.is_rescheduled:
-            self.tunnels.is_rescheduled = False
+        if self.tunnels.has_new_deadline:
+            self.tunnels.has_new_deadline = False
             self._rare_deadline_changed = True
         for link in self.tunnels.fill(now):
             self._outbound.touch(link, now)
         for info, packet in self.tunnels.packets_to_route():
             self.overlay.send(info, packet, now)
-            self._outbound.has_news = True
+            self._outbound.has_events = True
         return messages
 
     def _make_room(self, now: float) -> None:

@@ -144,13 +144,13 @@ class Surveyor:
 
     Attributes:
         late: Answers that came after their survey had ended, or that nobody had asked for.
-        has_news: Whether there is something to send.
+        has_output: Whether there is something to send.
         events: What :meth:`events_received` takes.
     """
 
     def __init__(self, count_nodes: Callable[[], int], has_tree_room: Callable[[], bool]) -> None:
         self.late = 0
-        self.has_news = False
+        self.has_output = False
         self._count_nodes = count_nodes
         self._has_tree_room = has_tree_room
         self._last_id = packets.SURVEY_IDS
@@ -276,7 +276,7 @@ class Surveyor:
     def messages_to_send(self) -> list[PeerMessage]:
         """Take what is to be sent to single peers, in order; after :meth:`multicasts_to_send`."""
         out, self._out = self._out, []
-        self.has_news = False
+        self.has_output = False
         return out
 
     def multicasts_to_send(self) -> list[Multicast]:
@@ -353,13 +353,13 @@ class Surveyor:
     def _ask_one(self, survey_id: int, survey: _Survey, peer: Peer, now: float) -> None:
         time_left = packets.encode_time_left(survey.deadline - now)
         self._out.append(PeerMessage(survey.group, peer, packets.SURVEY, survey_id, time_left, survey.payload, survey.headers))
-        self.has_news = True
+        self.has_output = True
 
     def _multicast(self, survey: _Survey, peers: list[Peer] | None, survey_id: int, now: float) -> None:
         time_left = packets.encode_time_left(survey.deadline - now)
         group, payload = survey.group, survey.payload
         self._multicasts.append(Multicast(group, peers, packets.SURVEY, survey_id, time_left, payload, survey.headers))
-        self.has_news = True
+        self.has_output = True
 
     # -- who is open
 
@@ -418,7 +418,7 @@ class Surveyor:
 
     def _cancel_at_members(self, survey_id: int, survey: _Survey) -> None:
         """Tell those who may work for it that nobody waits any more."""
-        self.has_news = True
+        self.has_output = True
         if survey.is_cast:
             self._multicasts.append(Multicast(survey.group, None, packets.CANCEL, survey_id))
             return

@@ -11,7 +11,7 @@ each:
 
 While a peer is reached through the ring a link to it is asked for again from time to time.
 
-What is to be done elsewhere is taken by the owner after each call, while :attr:`Outbound.has_news`.
+What is to be done elsewhere is taken by the owner after each call, while :attr:`Outbound.has_events`.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class Outbound:
 
     Attributes:
         touched: Links that may have something to write.
-        has_news: Whether :meth:`links_woken` and the other outputs hold anything.
+        has_events: Whether :meth:`links_woken` and the other outputs hold anything.
         has_room: Whether a peer that was congested is not any more; the owner takes it back.
         is_closed: Whether the node ends.
     """
 
     def __init__(self, local: Peer, count_drop: Callable[[str], object]) -> None:
-        self.has_news = False
+        self.has_events = False
         self.has_room = False
         self.is_closed = False
         self._count_drop = count_drop
@@ -94,7 +94,7 @@ class Outbound:
     @property
     def has_output(self) -> bool:
         """Whether :meth:`seal` would seal something, or there are news."""
-        return bool(self._open_channels or self._open_broadcasts or self._open_routes or self.has_news)
+        return bool(self._open_channels or self._open_broadcasts or self._open_routes or self.has_events)
 
     # -- the hot path
 
@@ -221,7 +221,7 @@ class Outbound:
         if group.is_cast(now):
             nonce, sealed = group.seal_cast()
             self._casts += [(group.id, piece) for piece in cast_pieces.cut(nonce, sealed)]
-            self.has_news = True
+            self.has_events = True
             return
         nonce, sealed = group.seal_broadcasts()
         for member in group.targets:
@@ -243,7 +243,7 @@ class Outbound:
         nonce, sealed = group.seal_multicast(start + payload, is_cast=peers is None)
         if peers is None:
             self._casts += [(group.id, piece) for piece in cast_pieces.cut(nonce, sealed)]
-            self.has_news = True
+            self.has_events = True
             return
         for peer in peers:
             link = peer.link
@@ -434,7 +434,7 @@ class Outbound:
     def _wake(self, link: Link, now: float) -> None:
         link.wake(now)
         self._woken.append(link)
-        self.has_news = True
+        self.has_events = True
 
     def _send_without_link(self, peer: Peer, waiting: Waiting, now: float) -> None:
         if self.is_closed:
@@ -457,7 +457,7 @@ class Outbound:
         if held is None:
             held = peer.held = Held(now)
             self._reviews.set(peer, now + HELD_S)
-            self.has_news = True
+            self.has_events = True
             if peer.link is None:
                 self._want(peer, now, is_urgent=True)
         if not held.has_room(waiting):
@@ -470,11 +470,11 @@ class Outbound:
         if is_urgent or now >= peer.connect_after:
             peer.connect_after = now + CONNECT_RETRY_S
             self._wanted.append(peer.info)
-            self.has_news = True
+            self.has_events = True
 
     def _route(self, peer: Peer, waiting: Waiting) -> None:
         """Send something that fits through the ring."""
-        self.has_news = True
+        self.has_events = True
         group: Group = waiting.group
         if waiting.packet == MULTICAST:
             packet = packets.encode_routed(MULTICAST, group.id, waiting.nonce, waiting.payload)
@@ -496,7 +496,7 @@ class Outbound:
     def _seal_route(self, channel: Channel) -> None:
         nonce, sealed = channel.group.seal(channel)
         self._routed.append((channel.peer.info, packets.encode_routed(UNICAST, channel.group.id, nonce, sealed)))
-        self.has_news = True
+        self.has_events = True
 
     def _take(self, peer: Peer) -> list[Waiting]:
         held = peer.held
@@ -515,7 +515,7 @@ class Outbound:
             self._reviews.cancel(peer)
         if peer.is_full and held.bytes <= HELD_BYTES_HIGH // 4:
             peer.is_full = False
-            self.has_room = self.has_news = True
+            self.has_room = self.has_events = True
 
     def _give_up(self, peer: Peer, waiting: Waiting, reason: str, *, is_tried: bool = True) -> None:
         if waiting.is_request and not self.is_closed:
@@ -525,7 +525,7 @@ class Outbound:
 
     def _return(self, peer: Peer, request_id: int, *, is_tried: bool) -> None:
         self._returned.append(Returned(request_id, peer, is_tried))
-        self.has_news = True
+        self.has_events = True
 
 
 def _let_wait(message: PeerMessage, now: float) -> Waiting:

@@ -253,7 +253,7 @@ class Deliveries:
         if peer is not self._local:
             self._outbound.gather(PeerMessage(group, peer, packets.PAUSE, 0), now)
         self._pause_again_at = now + PAUSE_AGAIN_S
-        self._outbound.has_news = True  # the deadline has changed
+        self._outbound.has_events = True  # the deadline has changed
 
     def _note_gap(self, group: Group, sender: NodeId, gap: int) -> None:
         missed = self._missed

@@ -191,7 +191,7 @@ class Publisher:
         is_member = any(member.peer is peer for member in group.members or ())
         self._paused.setdefault(group, {})[peer.id] = is_member
         self._pauses.set((group, peer.id), now + PAUSE_S)
-        self._outbound.has_news = True
+        self._outbound.has_events = True
 
     def receive_resume(self, group: Group, peer: Peer) -> None:
         """A subscriber has room again."""

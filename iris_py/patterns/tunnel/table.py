@@ -91,8 +91,9 @@ class Tunnels:
         count_drop: Counts what is dropped, by reason.
 
     Attributes:
-        is_rescheduled: Whether :meth:`deadline` may have changed; the owner takes it back.
-        is_used: Whether a tunnel was ever asked for, here or by others: before, there are no news to look for.
+        has_new_deadline: Whether :meth:`deadline` may have changed; the owner takes it back.
+        is_used: Whether a tunnel was ever asked for, here or by others. Before, the owner need not ask for work: a request must
+            not pay for tunnels.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Tunnels:
         service: Service,
         count_drop: Callable[[str], object],
     ) -> None:
-        self.is_rescheduled = False
+        self.has_new_deadline = False
         self.is_used = False
         self._local = local
         self._entropy = entropy
@@ -319,7 +320,7 @@ class Tunnels:
     # -- out
 
     @property
-    def has_news(self) -> bool:
+    def has_work(self) -> bool:
         """Whether there is something to send that has room, or something to report."""
         return bool(self._out or self._ready_ways or self._changed or self._reported or self._events)
 
@@ -377,7 +378,7 @@ class Tunnels:
     # --
 
     def _schedule(self, end: TunnelEnd, deadline: float | None) -> None:
-        self.is_rescheduled = True
+        self.has_new_deadline = True
         if deadline is None:
             self._deadlines.cancel(end)
         else:

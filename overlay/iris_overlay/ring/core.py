@@ -210,8 +210,8 @@ class Core:
                         self.relaying.send_back(message.path, ring.local, probe)
                 else:
                     self._unwrap(message.payload, now, message.source.id)
-        if neighbours.has_news:
-            neighbours.has_news = False
+        if neighbours.has_changed:
+            neighbours.has_changed = False
             neighbours.gather_news(now)
 
     def _unwrap(self, data: bytes, now: float, source: NodeId | None = None) -> None:

@@ -71,8 +71,8 @@ class Neighbours:
         "_repair_attempts",
         "_ring",
         "_unanswered",
+        "has_changed",
         "has_closed",
-        "has_news",
         "is_searching",
     )
 
@@ -81,7 +81,7 @@ class Neighbours:
         self.is_searching = False
         # Set for Pastry to take: the search is closed; a node of another ring has entered, or the neighbour died.
         self.has_closed = False
-        self.has_news = False
+        self.has_changed = False
         # Probes that were not answered yet, and how often they went through the ring because nobody could dial.
         self._probes: dict[NodeId, tuple[NodeInfo, int]] = {}
         # Those that did not answer in time: an answer may come late, through the ring, from one that nobody can dial.
@@ -212,7 +212,7 @@ class Neighbours:
         right = ring.leaves.right
         if right and right[0].id == node and not is_told:
             # The detectors of its other leaves ask it once in a while only, or when they happen to be told.
-            self._has_lost_neighbour = self.has_news = True
+            self._has_lost_neighbour = self.has_changed = True
         info = ring.leaves.get(position(node))
         was_leaf = ring.leaves.remove(node)
         self.give_up(node, now)
@@ -428,7 +428,7 @@ class Neighbours:
             return False
         if ring.is_active and is_active and not ring.leaves.is_edge(place):
             # An active node in the middle of the leaf set, that nobody knew: it comes from another ring.
-            self.has_news = True
+            self.has_changed = True
         return True
 
     def _send_probe(self, info: NodeInfo, now: float) -> None:

@@ -79,7 +79,7 @@ class Core:
     def outcomes_received(self) -> list[object]:
         return []
 
-    def has_happened(self) -> bool:
+    def has_events(self) -> bool:
         return bool(self.events)
 
     def links_to_flush(self) -> list[object]:

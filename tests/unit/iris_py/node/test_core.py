@@ -1052,26 +1052,26 @@ def test_who_waits_for_a_node_is_told_of_a_deadline_that_is_earlier() -> None:
     assert seen == [False, True, False, True]
 
 
-def test_a_node_says_whether_something_has_happened() -> None:
+def test_a_node_says_whether_something_has_events() -> None:
     net = Net(2)
     one, other = net.cores.nodes.values()
     net.join(one)
     group = net.watch(one)
-    assert not one.has_happened()
+    assert not one.has_events()
     one._handle_overlay_event(GroupJoined(group.id), net.now)
-    assert one.has_happened()
+    assert one.has_events()
     assert one.events_received() == [GroupJoined(group.id)]
-    seen = [one.has_happened()]
+    seen = [one.has_events()]
     one.broadcast("cluster", b"to myself", net.now)
-    seen.append(one.has_happened())
+    seen.append(one.has_events())
     one.events_received()
     net.request(one, cluster="nobody", timeout_s=0.0)
     one.handle_timeout(net.now)
-    seen.append(one.has_happened())
+    seen.append(one.has_events())
     one.outcomes_received()
-    seen.append(one.has_happened())
+    seen.append(one.has_events())
     assert seen == [False, True, True, False]
-    assert not other.has_happened()
+    assert not other.has_events()
 
 
 def test_an_idle_node_comes_to_rest() -> None:

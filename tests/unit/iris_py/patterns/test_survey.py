@@ -275,13 +275,13 @@ def test_those_without_room_are_asked_one_by_one_as_they_get_some() -> None:
 def test_questions_and_their_end_are_news_until_they_are_taken(size: int) -> None:
     asker = Asker(3, size=size)
     survey_id = asker.ask()
-    seen = [asker.surveyor.has_news]
+    seen = [asker.surveyor.has_output]
     asker.send()
-    seen.append(asker.surveyor.has_news)
+    seen.append(asker.surveyor.has_output)
     asker.surveyor.cancel(survey_id)
-    seen.append(asker.surveyor.has_news)
+    seen.append(asker.surveyor.has_output)
     asker.send()
-    seen.append(asker.surveyor.has_news)
+    seen.append(asker.surveyor.has_output)
     assert seen == [True, False, True, False]
 
 

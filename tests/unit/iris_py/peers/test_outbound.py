@@ -146,7 +146,7 @@ def test_a_packet_wakes_a_quiet_link_once() -> None:
     for number in range(5):
         sender.send(REQUEST, number, now=2.0)
     assert link.woken_at == [2.0]
-    assert sender.outbound.has_news
+    assert sender.outbound.has_events
     assert [*map(id, sender.outbound.links_woken())] == [id(link)]
 
 
@@ -439,7 +439,7 @@ def test_what_is_for_all_of_a_large_group_goes_down_its_tree_alone() -> None:
     sender.outbound.links_woken()
     sender.outbound.send_multicast(Multicast(sender.group, None, SURVEY, 7, 5000, b"question"), 1.0)
     assert [group_id for group_id, _piece in sender.outbound.casts_to_send()] == [sender.group.id]
-    assert sender.outbound.has_news
+    assert sender.outbound.has_events
     assert not link.sent
 
 

@@ -29,7 +29,7 @@ LOCAL, REMOTE = (NodeId(bytes((number,)) * 16) for number in (1, 2))
 class Outbound:
     """Notes what is sent."""
 
-    has_news = False
+    has_events = False
 
     def __init__(self) -> None:
         self.sent: list[int] = []
