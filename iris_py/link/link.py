@@ -46,6 +46,7 @@ from iris_py.link.lanes import (
 from iris_py.link.pacing import Pace
 from iris_py.wire.packets import BODY_BYTES_LIMIT
 from iris_security import AuthenticationError, RecordOpener, RecordSealer
+from iris_security.aead import TAG_BYTES
 
 if TYPE_CHECKING:
     from iris_py.link.config import LinkConfig
@@ -69,7 +70,6 @@ NO_LINK = bytes(LINK_ID_BYTES)
 #: What a PING says, and the PONG repeats: how often the sender has found that it had stood still.
 STOPS = struct.Struct(">I")
 _LENGTH = struct.Struct(">I")
-_TAG_BYTES = 16
 
 #: Largest sealed record that is read: a full record, one frame that closed it, and the control frames before it.
 RECORD_BYTES_MAX = 4 * RECORD_BYTES
@@ -398,7 +398,7 @@ class Link:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
             raise ProtocolError("a packet before the link was open")
         body = start + PACKET_HEADER_BYTES
-        if stop - body < _TAG_BYTES:
+        if stop - body < TAG_BYTES:
             raise ProtocolError("a truncated packet")
         sealed = record[body:stop] if stop - body <= COPIED_BYTES_MAX else memoryview(record)[body:stop]
         self._packets.append((kind, record[start : start + 16], record[start + 16 : body], sealed))
@@ -406,7 +406,7 @@ class Link:
     def _receive_tunnel(self, body: memoryview) -> None:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
             raise ProtocolError("a chunk of a tunnel before the link was open")
-        if len(body) < TUNNEL_ID_BYTES + _TAG_BYTES:
+        if len(body) < TUNNEL_ID_BYTES + TAG_BYTES:
             raise ProtocolError("a truncated chunk of a tunnel")
         self._tunnel_read += len(body)
         self._packets.append((TUNNEL, bytes(body[:TUNNEL_ID_BYTES]), b"", body[TUNNEL_ID_BYTES:]))

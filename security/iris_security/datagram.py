@@ -17,6 +17,7 @@ from collections import OrderedDict
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from iris_security.aead import TAG_BYTES
 from iris_security.errors import AuthenticationError, KeyExhaustedError, ReplayError
 from iris_security.hkdf import hkdf
 from iris_security.keyring import KEY_ID_BYTES, NODE_ID_BYTES, Keyring, NetworkKeys
@@ -24,7 +25,6 @@ from iris_security.replay import ReplayWindow
 
 VERSION = 1
 COUNTER_BYTES = 8
-TAG_BYTES = 16
 HEADER_BYTES = 1 + KEY_ID_BYTES + NODE_ID_BYTES + COUNTER_BYTES
 OVERHEAD_BYTES = HEADER_BYTES + TAG_BYTES
 #: Every IPv6 link carries packets of 1280 bytes (RFC 8200 section 5); 1200 leaves room for headers and tunnels, as in QUIC

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from iris_security.aead import NONCE_BYTES
 from iris_security.errors import AuthenticationError, KeyExhaustedError, ReplayError
 from iris_security.hkdf import hkdf
 from iris_security.keyring import GROUP_ID_BYTES, NODE_ID_BYTES, GroupKeys
@@ -27,8 +28,6 @@ from iris_security.replay import ReplayWindow
 Buffer = bytes | bytearray | memoryview
 
 EPOCH_BYTES = 4
-NONCE_BYTES = 12
-TAG_BYTES = 16
 EPOCH_MAX = (1 << 8 * EPOCH_BYTES) - 1
 #: Bodies under one key. All epochs together last 142 years at a million bodies a second.
 EPOCH_MESSAGES_MAX = 1 << 20

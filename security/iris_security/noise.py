@@ -26,12 +26,12 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from iris_security.aead import TAG_BYTES
 from iris_security.errors import AuthenticationError
 
 PROTOCOL_NAME = b"Noise_NNpsk0_25519_AESGCM_SHA256"
 PSK_BYTES = 32  # section 9
 EPHEMERAL_BYTES = 32  # an X25519 key, private or public (section 12.1)
-TAG_BYTES = 16  # AES-GCM with its full tag (section 12.4)
 MESSAGE_BYTES_MAX = 65535  # section 3
 PAYLOAD_BYTES_MAX = MESSAGE_BYTES_MAX - EPHEMERAL_BYTES - TAG_BYTES
 

@@ -11,13 +11,12 @@ repeated, moved or changed does not open.
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from iris_security.aead import NONCE_BYTES
 from iris_security.errors import AuthenticationError, KeyExhaustedError
 from iris_security.hkdf import KEY_BYTES
 
 Buffer = bytes | bytearray | memoryview
 
-NONCE_BYTES = 12
-TAG_BYTES = 16
 #: With records of 64 KiB, 4 GiB or 2^28 blocks under one key: an attacker's advantage is below 2^-72 (2^56 / 2^128), with those
 #: of 256 KiB, the largest that are read, below 2^-68. The limit of TLS 1.3 (RFC 8446 section 5.5: 2^24.5 records of 16 KiB) is
 #: ninety times away. A rekey costs 3 us, so it could come more often; but also the key before it is gone for good, so who takes

@@ -20,7 +20,8 @@ from iris_security import (
     multicast_associated,
     unicast_associated,
 )
-from iris_security.envelope import EPOCH_MAX, EPOCH_MESSAGES_MAX, NONCE_BYTES, TAG_BYTES
+from iris_security.aead import NONCE_BYTES, TAG_BYTES
+from iris_security.envelope import EPOCH_MAX, EPOCH_MESSAGES_MAX
 from iris_security.replay import REPLAY_WINDOW
 
 KEYS = Keyring(Secret(bytes(range(32))), network="lab").cluster("render")

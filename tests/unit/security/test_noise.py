@@ -9,7 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from iris_security import AuthenticationError, Handshake, TransportKeys
-from iris_security.noise import EPHEMERAL_BYTES, MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, PROTOCOL_NAME, TAG_BYTES
+from iris_security.aead import TAG_BYTES
+from iris_security.noise import EPHEMERAL_BYTES, MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, PROTOCOL_NAME
 
 PSK = bytes(range(100, 132))
 PROLOGUE = b"IRIS and more"

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_security import AuthenticationError, KeyExhaustedError, RecordOpener, RecordSealer
-from iris_security.record import COUNTER_MAX, REKEY_RECORDS, TAG_BYTES, rekey
+from iris_security.aead import TAG_BYTES
+from iris_security.record import COUNTER_MAX, REKEY_RECORDS, rekey
 
 KEY = bytes(range(32))
 
