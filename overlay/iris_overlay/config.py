@@ -122,5 +122,5 @@ class OverlayConfig:
     large: they miss `beacon_wait_s`."""
 
     beacon_dial_jitter_s: float = 1.0
-    """Who is in a ring and hears a stranger's beacon dials it after a random part of this: most are known by then. Too small: a
-    rush of dials towards the stranger. Too large: partitions heal later."""
+    """A node of a ring that hears the beacon of an unknown node dials it after a random part of this: most are known by then.
+    Too small: a rush of dials towards that node. Too large: partitions heal later."""

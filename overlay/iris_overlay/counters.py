@@ -18,7 +18,7 @@ class Counters:
     answers_suppressed: int = 0
     """Questions that were not answered because of `answers_per_s_max`, a full queue, or a question smaller than its answer."""
     candidates_refused: int = 0
-    """Strangers that were not dialled because `candidates_max` others wait."""
+    """Unknown nodes that were not dialled because `candidates_max` others wait."""
     dials_timed_out: int = 0
     """Dials that the owner never reported on."""
     changes_unconfirmed: int = 0

@@ -76,7 +76,7 @@ class Membership(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Beacon(msgspec.Struct, frozen=True, array_like=True, tag=64):
-    """Tell strangers that the sender exists."""
+    """Tell unknown nodes that the sender exists."""
 
     info: NodeInfo
     """Who it is and where it listens."""

@@ -33,7 +33,7 @@ from iris_overlay.peers.contacts import ContactFailed, Contacts
 from iris_overlay.peers.dial_back import Reaching
 from iris_overlay.peers.dialling import Dialler, parse_address
 from iris_overlay.peers.dials import Dials
-from iris_overlay.peers.discovery import Discovery, Stranger
+from iris_overlay.peers.discovery import Discovery, Familiarity
 from iris_overlay.peers.liveness import Liveness
 from iris_overlay.ring.events import (
     Activated,
@@ -126,7 +126,7 @@ class Overlay:
         self._contacts = Contacts(local, config.contacts)
         self._reaching = Reaching(local, ring, self._contacts, self.counters)
         self._dialler = Dialler(local, config, rng, self.counters, self._is_known)
-        self._discovery = Discovery(local, config, rng, self._dialler, self.counters, self._is_stranger)
+        self._discovery = Discovery(local, config, rng, self._dialler, self.counters, self._familiarity_of)
         self._liveness = Liveness(local, config, rng, ring, self._groups, self._contacts, self._dialler)
 
     # Inputs
@@ -437,10 +437,10 @@ class Overlay:
     def _is_known(self, node: NodeId) -> bool:
         return node in self._links or self._ring.find(node) is not None
 
-    def _is_stranger(self, node: NodeId) -> Stranger:
+    def _familiarity_of(self, node: NodeId) -> Familiarity:
         if self._is_known(node):
-            return Stranger.KNOWN
-        return Stranger.NEIGHBOUR if not self._ring.is_active or self._ring.admits(node) else Stranger.FAR
+            return Familiarity.KNOWN
+        return Familiarity.NEIGHBOUR if not self._ring.is_active or self._ring.admits(node) else Familiarity.FAR
 
     def _peers_count(self) -> int:
         return self._ring.size_estimate() - 1 if self._ring.is_active else 0

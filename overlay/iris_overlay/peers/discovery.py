@@ -1,4 +1,4 @@
-"""Finding strangers: the search at the start, and beacons for ever.
+"""Finding unknown nodes: the search at the start, and beacons for ever.
 
 **The search** is over as soon as the node is part of a ring. It starts a ring of its own when everybody it dialled could not be
 reached, and beacons had time to be answered; at the latest after `settle_timeout_s` without a link, and after `join_timeout_s`
@@ -6,8 +6,8 @@ with one.
 
 **Beacons** are questions or answers. A node without a ring asks, and one that is alone in its own: at the start and at every
 interval, which heals even an outage of everything but one node. Others only say that they exist, which heals partitions. Of n
-nodes that hear a question, about `answers_wanted` answer, after a jitter; of n that hear of a stranger that may be far away in
-their own ring, about one dials it. Amplification is ruled out: questions are padded to QUESTION_BYTES_MIN, an
+nodes that hear a question, about `answers_wanted` answer, after a jitter; of n that hear of an unknown node, maybe one of a far
+place in their own ring, about one dials it. Amplification is ruled out: questions are padded to QUESTION_BYTES_MIN, an
 answer that would be larger than its question leaves addresses out or is not sent, one source gets one answer at a time, and
 all answers together are limited in each second.
 """
@@ -37,7 +37,7 @@ Source: TypeAlias = tuple[str, int]
 ANSWERS_PENDING_MAX: Final = 64
 
 
-class Stranger(enum.Enum):
+class Familiarity(enum.Enum):
     """Tell what the ring knows about a node that made itself heard."""
 
     KNOWN = enum.auto()
@@ -69,7 +69,7 @@ class Discovery:
         rng: Rng,
         dialler: Dialler,
         counters: Counters,
-        is_stranger: Callable[[NodeId], Stranger],
+        familiarity_of: Callable[[NodeId], Familiarity],
     ) -> None:
         """Find nobody yet.
 
@@ -79,7 +79,7 @@ class Discovery:
             rng: For jitter.
             dialler: Who dials what is found.
             counters: Where to count what is dropped.
-            is_stranger: Tells what the ring knows about a node.
+            familiarity_of: Tells what the ring knows about a node.
         """
         self.datagrams: list[tuple[Source | None, bytes]] = []
         self.is_settled = False
@@ -88,7 +88,7 @@ class Discovery:
         self._rng = rng
         self._dialler = dialler
         self._counters = counters
-        self._is_stranger = is_stranger
+        self._familiarity_of = familiarity_of
         self._timers: DeadlineTable[_Timer] = DeadlineTable()
         self._has_beacons = False
         # The time-out of each answer that waits for its jitter, and the size of its question.
@@ -129,12 +129,12 @@ class Discovery:
         info = beacon.info
         if not self._has_beacons or info.id == self._local.id:
             return
-        stranger = self._is_stranger(info.id)
-        if stranger is Stranger.KNOWN:
+        familiarity = self._familiarity_of(info.id)
+        if familiarity is Familiarity.KNOWN:
             return
         is_answered = beacon.wants_answer and self._maybe_answer(source, len(data), now, peers)
-        # A stranger that belongs next to us is surely new. Any other may be in our ring, so one of us looks at it.
-        if stranger is Stranger.NEIGHBOUR or is_answered or self._rng.random() * (peers + 1) < 1.0:
+        # A node that belongs next to us is surely new. Any other may be in our ring, so one of us looks at it.
+        if familiarity is Familiarity.NEIGHBOUR or is_answered or self._rng.random() * (peers + 1) < 1.0:
             self._dialler.add_peer(info, now + self._dial_delay_s(beacon, peers, is_answered=is_answered), now)
 
     def dial_connected(self, now: float) -> None:
@@ -199,7 +199,7 @@ class Discovery:
             self.datagrams.append((None, data))
 
     def _maybe_answer(self, source: Source, question_bytes: int, now: float, peers: int) -> bool:
-        """Answer a stranger's question, perhaps; return whether an answer is under way."""
+        """Answer the question of an unknown node, perhaps; return whether an answer is under way."""
         if source in self._question_bytes:
             return True
         if self._rng.random() >= self._config.answers_wanted / (peers + 1):
@@ -233,6 +233,6 @@ class Discovery:
             return 0.0
         # Whoever asked will dial those who answer; a dial from here as well would be a second link. So it comes later, for
         # the case that the answer was lost. Among those with peers, one is first, and when the rings are merged the others
-        # know the stranger, or where it belongs; the smaller of two networks goes first.
+        # know that node, or where it belongs; the smaller of two networks goes first.
         jitter = self._config.beacon_dial_jitter_s * (0.25 if beacon.peers > peers else 1.0)
         return self._rng.uniform(0.25 * jitter, jitter)

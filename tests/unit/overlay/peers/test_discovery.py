@@ -10,7 +10,7 @@ from iris_overlay.counters import Counters
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import DATAGRAM_BYTES_MAX, NodeInfo, decode_beacon, encode_beacon
 from iris_overlay.peers.dialling import Dialler
-from iris_overlay.peers.discovery import ANSWERS_PENDING_MAX, Discovery, Stranger
+from iris_overlay.peers.discovery import ANSWERS_PENDING_MAX, Discovery, Familiarity
 
 CONFIG = OverlayConfig()
 LOCAL = NodeInfo(NodeId(b"l" * 16), ("192.0.2.1:7000",))
@@ -36,11 +36,11 @@ class Harness:
         remembered: tuple[str, ...] = (),
     ) -> None:
         self.counters = Counters()
-        self.strangers: dict[NodeId, Stranger] = {}
+        self.strangers: dict[NodeId, Familiarity] = {}
         rng = random.Random(seed)
         self.dialler = Dialler(local, CONFIG, rng, self.counters, lambda node: False)
         self.discovery = Discovery(
-            local, CONFIG, rng, self.dialler, self.counters, lambda node: self.strangers.get(node, Stranger.NEIGHBOUR)
+            local, CONFIG, rng, self.dialler, self.counters, lambda node: self.strangers.get(node, Familiarity.NEIGHBOUR)
         )
         self.discovery.start(0.0, seeds, remembered, beacons=beacons, is_complete=is_complete)
 
@@ -183,7 +183,7 @@ def test_our_own_beacon_and_those_of_nodes_that_are_known_are_ignored() -> None:
     harness = Harness()
     ((_, own),) = harness.take()
     harness.discovery.receive_datagram(own, source(0), 0.0, 0)
-    harness.strangers[stranger(1).id] = Stranger.KNOWN
+    harness.strangers[stranger(1).id] = Familiarity.KNOWN
     harness.hear(1, 0.0, peers=1)
     assert harness.take() == []
     assert harness.dials(5.0) == []
@@ -193,7 +193,7 @@ def test_of_many_that_hear_a_stranger_about_one_dials_it_unless_it_belongs_next_
     dials = 0
     for seed in range(400):
         far = Harness(seed=seed)
-        far.strangers[stranger(1).id] = Stranger.FAR
+        far.strangers[stranger(1).id] = Familiarity.FAR
         far.hear(1, 0.0, peers=99, wants_answer=False)
         dials += len(far.dials(CONFIG.beacon_dial_jitter_s))
     assert 1 <= dials <= 12  # 400 of 100 nodes each: four expected.
