@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import tomllib
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -65,3 +67,10 @@ def test_defects_that_change_nothing_name_lines_that_exist() -> None:
         lines = (ROOT / entry["module"]).read_text().splitlines()
         assert entry["line"] in [line.strip() for line in lines], entry
         assert entry["why"]
+
+
+def test_the_picture_is_what_its_script_draws() -> None:
+    script = ROOT / "docs" / "pictures" / "life_of_a_message.py"
+    names = runpy.run_path(str(script))
+    assert names["TARGET"].read_text() == names["draw"](), f"run python {script.relative_to(ROOT)}"
+    ElementTree.fromstring(names["draw"]())

@@ -1,0 +1,106 @@
+"""Draw the way of a request and its reply through the layers.
+
+``python docs/pictures/life_of_a_message.py`` writes the SVG beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from xml.sax.saxutils import escape
+
+TARGET: Final = Path(__file__).with_name("life-of-a-message.svg")
+
+#: The layers from the top to the bottom: the folder, what it does for the caller, and for the member. The numbers are those of
+#: the steps in docs/life-of-a-message.md.
+LAYERS: Final = (
+    ("api/", "1  Node.request: a future", "10  Server: the handler runs"),
+    ("node/", "2  NodeCore.request", "8  Inbound: opens the body"),
+    ("patterns/", "3  Requester chooses a member", "9  Service queues, rejects or starts"),
+    ("peers/", "4, 5  Outbound gathers and seals", "8  Group: the key of the cluster"),
+    ("link/", "6  Link: lanes, frames, records", "7  Link: records, frames"),
+    ("net/", "6  Connection writes the socket", "7  Connection reads the socket"),
+)
+WIDTH: Final = 860
+COLUMN_WIDTH: Final = 320
+BOX_HEIGHT: Final = 44
+STEP: Final = 64
+TOP: Final = 56
+LEFT: Final = 30
+RIGHT: Final = WIDTH - LEFT - COLUMN_WIDTH
+#: Where the arrows of a column run, from its left side: the request down at the caller and up at the member, then the reply.
+REQUEST_AT: Final = 60
+REPLY_AT: Final = 260
+
+STYLE: Final = """
+  text { font: 13px sans-serif; fill: #222 }
+  .title { font-weight: bold; font-size: 15px }
+  .folder { fill: #777; font-family: monospace }
+  .box { fill: #f4f6f8; stroke: #8a97a5 }
+  .request { stroke: #1f6fb2; stroke-width: 2; fill: none; marker-end: url(#request) }
+  .reply { stroke: #3b8a3e; stroke-width: 2; fill: none; stroke-dasharray: 6 3; marker-end: url(#reply) }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """A straight arrow.
+
+    Attributes:
+        kind: ``request`` or ``reply``.
+        start: Where it begins: (x, y).
+        end: Where it points to.
+    """
+
+    kind: str
+    start: tuple[int, int]
+    end: tuple[int, int]
+
+    def draw(self) -> str:
+        (x1, y1), (x2, y2) = self.start, self.end
+        return f'<line class="{self.kind}" x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"/>'
+
+
+def draw() -> str:
+    """Return the picture as SVG."""
+    height = TOP + STEP * len(LAYERS) + 40
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">']
+    parts.append(f"<style>{STYLE}</style>")
+    for kind, colour in (("request", "#1f6fb2"), ("reply", "#3b8a3e")):
+        parts.append(
+            f'<marker id="{kind}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
+            f'<path d="M0 0 L10 5 L0 10 z" fill="{colour}"/></marker>'
+        )
+    for left, title in ((LEFT, "the caller"), (RIGHT, "the member")):
+        parts.append(f'<text class="title" x="{left + COLUMN_WIDTH // 2}" y="30" text-anchor="middle">{title}</text>')
+    for number, (folder, caller, member) in enumerate(LAYERS):
+        top = TOP + number * STEP
+        for left, what in ((LEFT, caller), (RIGHT, member)):
+            parts.append(f'<rect class="box" x="{left}" y="{top}" width="{COLUMN_WIDTH}" height="{BOX_HEIGHT}" rx="5"/>')
+            parts.append(f'<text x="{left + COLUMN_WIDTH // 2}" y="{top + 27}" text-anchor="middle">{escape(what)}</text>')
+        parts.append(f'<text class="folder" x="{WIDTH // 2}" y="{top + 27}" text-anchor="middle">{folder}</text>')
+    parts += [arrow.draw() for arrow in arrows()]
+    bottom = TOP + STEP * len(LAYERS) + 22
+    parts.append(f'<text x="{WIDTH // 2}" y="{bottom - 26}" text-anchor="middle">one TCP connection, encrypted</text>')
+    parts.append(f'<text x="{LEFT}" y="{bottom}">blue: the request; green: the reply (step 11)</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def arrows() -> list[Arrow]:
+    """Return the ways: down at the one side, across, and up at the other."""
+    found = []
+    for number in range(len(LAYERS) - 1):
+        above, below = TOP + number * STEP + BOX_HEIGHT, TOP + (number + 1) * STEP
+        found.append(Arrow("request", (LEFT + REQUEST_AT, above), (LEFT + REQUEST_AT, below)))
+        found.append(Arrow("request", (RIGHT + REQUEST_AT, below), (RIGHT + REQUEST_AT, above)))
+        found.append(Arrow("reply", (RIGHT + REPLY_AT, above), (RIGHT + REPLY_AT, below)))
+        found.append(Arrow("reply", (LEFT + REPLY_AT, below), (LEFT + REPLY_AT, above)))
+    middle = TOP + (len(LAYERS) - 1) * STEP + BOX_HEIGHT // 2
+    found.append(Arrow("request", (LEFT + COLUMN_WIDTH, middle - 12), (RIGHT, middle - 12)))
+    found.append(Arrow("reply", (RIGHT, middle + 14), (LEFT + COLUMN_WIDTH, middle + 14)))
+    return found
+
+
+if __name__ == "__main__":
+    TARGET.write_text(draw())
