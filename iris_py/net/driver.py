@@ -105,6 +105,12 @@ class Connection(asyncio.BufferedProtocol):
         if self.link is None:
             transport.abort()
 
+    @property
+    def host(self) -> str:
+        """The IP address at the other end; empty if it is gone already."""
+        peer = None if self._transport is None else self._transport.get_extra_info("peername")
+        return peer[0] if isinstance(peer, tuple) else ""
+
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer[self._end :]
 
@@ -326,7 +332,7 @@ class Driver:
         if self._core is None or self._is_closed:
             return None
         now = self.loop.time()
-        link = self._core.accepted(now) if address is None else self._core.dialled(address, now)
+        link = self._core.accepted(connection.host, now) if address is None else self._core.dialled(address, now)
         if link is not None:
             self._connections[link] = connection
             self.wake()

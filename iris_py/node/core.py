@@ -103,7 +103,7 @@ class NodeCore:
         self.max_message_bytes = max_message_bytes
         self.drops: dict[str, int] = {}
         self.other_networks = OtherNetworks()
-        self.peers = Peers(info, keyring, entropy, link_config or LinkConfig())
+        self.peers = Peers(info, keyring, entropy, link_config or LinkConfig(), rng)
         with refusals:
             self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng)
         self.requester = Requester(rng, lambda: self.overlay.size_estimate() - 1)
@@ -391,12 +391,12 @@ class NodeCore:
         self.overlay.dial_failed(address, now, is_refused=is_refused, is_broken=is_broken)
         self._advance(now)
 
-    def accepted(self, now: float) -> Link | None:
-        """A connection was accepted; returns its link, or None if there are too many strangers."""
+    def accepted(self, address: str, now: float) -> Link | None:
+        """A connection from an IP address was accepted; returns its link, or None if there are too many strangers."""
         evicted = self.peers.evict_stranger()
         if evicted is not None:
             self._handle_link(evicted, now)
-        link = self.peers.accepted(now)
+        link = self.peers.accepted(address, now)
         if link is not None:
             self._handle_link(link, now)
         return link

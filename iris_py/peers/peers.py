@@ -19,18 +19,20 @@ from iris_overlay.messages import NodeInfo
 from iris_py.link.events import CloseReason, LinkClosed, LinkDrained, LinkOpened, PeerIdentified
 from iris_py.link.link import NO_LINK, Link, LinkState
 from iris_py.peers.peer import Peer
+from iris_py.peers.strangers import Strangers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_overlay.ids import NodeId
+    from iris_overlay.rng import Rng
     from iris_py.link.config import LinkConfig
     from iris_py.link.events import LinkEvent
     from iris_security import Keyring
 
 #: Accepted connections that have not proven anything yet, for strangers must not be able to use up descriptors and memory.
-#: Beyond it the one that has waited for longest makes room: honest nodes need milliseconds, and a door that was closed instead
-#: would let 256 silent strangers keep everybody out.
+#: Beyond it one of the address with the most of them makes room: a door that was closed instead would let 256 silent strangers
+#: keep everybody out.
 HANDSHAKES_MAX = 256
 #: Lost links that are remembered by their id. Forgetting one costs its peer a keep-alive time-out, when it dials before we
 #: have noticed the loss.
@@ -97,12 +99,15 @@ class Peers:
         keyring: The secrets of the network.
         entropy: The source of ephemeral keys.
         config: Times and bounds of each link.
+        rng: The randomness of who makes room.
 
     Attributes:
         refused: Accepted connections that ended without an authenticated peer.
     """
 
-    def __init__(self, local: NodeInfo, keyring: Keyring, entropy: Callable[[int], bytes], config: LinkConfig) -> None:
+    def __init__(
+        self, local: NodeInfo, keyring: Keyring, entropy: Callable[[int], bytes], config: LinkConfig, rng: Rng
+    ) -> None:
         self.refused = 0
         self._local = local
         self._keyring = keyring
@@ -110,6 +115,7 @@ class Peers:
         self._config = config
         self._hello = msgspec.msgpack.encode(local)
         self._links: dict[Link, Peer | None] = {}
+        self._strangers = Strangers(rng)
         self._dialled: dict[Link, str] = {}  # until it is known what came of the dial
         self._infos: dict[Link, NodeInfo] = {}  # of identified peers
         self._pending: dict[NodeId, Link] = {}  # our own dials that wait for the peer's confirmation
@@ -127,19 +133,21 @@ class Peers:
         return link
 
     def evict_stranger(self) -> Link | None:
-        """End the oldest handshake if the door is full, before another one is accepted; returns its link, to be handled."""
-        strangers = self._strangers()
-        if len(strangers) < HANDSHAKES_MAX:
+        """End a handshake if the door is full, before another one is accepted; returns its link, to be handled."""
+        if len(self._strangers) < HANDSHAKES_MAX:
             return None
-        strangers[0].abort("too many handshakes under way")
-        return strangers[0]
+        link = self._strangers.choose()
+        link.abort("too many handshakes under way")
+        return link
 
-    def accepted(self, now: float) -> Link | None:
-        """Return the link for a connection that was accepted; None if too many strangers are at the door."""
-        if len(self._strangers()) >= HANDSHAKES_MAX:
+    def accepted(self, address: str, now: float) -> Link | None:
+        """Return the link for a connection that was accepted from an IP address; None if too many strangers are at the door."""
+        if len(self._strangers) >= HANDSHAKES_MAX:
             self.refused += 1
             return None
-        return self._make_link(initiator=False, now=now)
+        link = self._make_link(initiator=False, now=now)
+        self._strangers.add(link, address)
+        return link
 
     def find(self, id: NodeId) -> Peer | None:  # noqa: A002
         """Return the peer of that id that there is a link to."""
@@ -192,9 +200,6 @@ class Peers:
 
     # --
 
-    def _strangers(self) -> list[Link]:
-        return [link for link in self._links if link.state is LinkState.HANDSHAKE and not link.initiator]
-
     def _make_link(self, *, initiator: bool, now: float) -> Link:
         link = Link(
             initiator=initiator,
@@ -208,6 +213,7 @@ class Peers:
         return link
 
     def _handle_identified(self, link: Link, event: PeerIdentified, now: float) -> None:
+        self._strangers.discard(link)
         if link.state is LinkState.CLOSED:
             return  # it broke right after the hello: nothing may be replaced by it
         try:
@@ -272,6 +278,7 @@ class Peers:
 
     def _forget_link(self, link: Link, reason: str, *, clean: bool, released: bool) -> None:
         peer = self._links.pop(link, None)
+        self._strangers.discard(link)
         info = self._infos.pop(link, None)
         if info is not None and self._pending.get(info.id) is link:
             del self._pending[info.id]

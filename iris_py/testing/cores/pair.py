@@ -234,7 +234,7 @@ class NodeCores:
         if (dialler, address) in self.walls:
             node.dial_failed(address, self.now)
             return None
-        accepted = other.accepted(self.now) if other is not None else None
+        accepted = other.accepted(dialler.partition(":")[0], self.now) if other is not None else None
         if accepted is None:
             node.dial_failed(address, self.now, is_refused=True)
             return None

@@ -284,7 +284,7 @@ def test_datagrams_reach_the_address_that_is_listened_on(wanted: bool) -> None:
 class Accepting(Core):
     """A node that takes every stream."""
 
-    def accepted(self, now: float) -> Records:
+    def accepted(self, address: str, now: float) -> Records:
         return Records(1)
 
 

@@ -586,9 +586,15 @@ def test_a_confirmed_link_is_open_at_once() -> None:
     """Before anything else is handled in this turn, such as another hello of the same peer."""
     net = Net(1)
     (core,) = net.cores.nodes.values()
-    peers = Peers(NodeInfo(NodeId(b"p" * 16), ()), Keyring(SECRET, network="test"), random.Random(1).randbytes, LinkConfig())
+    peers = Peers(
+        NodeInfo(NodeId(b"p" * 16), ()),
+        Keyring(SECRET, network="test"),
+        random.Random(1).randbytes,
+        LinkConfig(),
+        random.Random(1),
+    )
     theirs = peers.dialled("node:1", net.now)
-    ours = core.accepted(net.now)
+    ours = core.accepted("192.0.2.1", net.now)
     assert ours is not None
     for _ in range(2):
         ours.receive_data(memoryview(b"".join(theirs.data_to_send(10_000))), net.now)
@@ -764,7 +770,7 @@ def test_silent_strangers_do_not_keep_a_newcomer_out() -> None:
     net = Net(1)
     (core,) = net.cores.nodes.values()
     for _ in range(HANDSHAKES_MAX):
-        assert core.accepted(net.now) is not None
+        assert core.accepted("192.0.2.1", net.now) is not None
     newcomer = net.add()
     assert [info.id for info in core.overlay.peers()] == [newcomer.info.id]
     assert core.peers.refused == 1

@@ -52,7 +52,7 @@ class Table:
 
     def __init__(self, id_: NodeId, keyring: Keyring = KEYRING) -> None:
         self.id = id_
-        self.peers = Peers(NodeInfo(id_, (f"node:{id_[0]}",)), keyring, Entropy(id_[0]), CONFIG)
+        self.peers = Peers(NodeInfo(id_, (f"node:{id_[0]}",)), keyring, Entropy(id_[0]), CONFIG, random.Random(1))
         self.events: list[PeersEvent] = []
 
     def settle(self, now: float) -> None:
@@ -75,7 +75,7 @@ class Wire:
     """One connection: ends 0 (who dialled) and 1, and the messages under way to each."""
 
     def __init__(self, dialler: Table, acceptor: Table, address: str = "there", now: float = 0.0) -> None:
-        link = acceptor.peers.accepted(now)
+        link = acceptor.peers.accepted("192.0.2.1", now)
         assert link is not None
         self.tables = (dialler, acceptor)
         self.links = (dialler.peers.dialled(address, now), link)
@@ -291,9 +291,9 @@ def test_a_malformed_hello(hello: bytes, dials: bool) -> None:
 
 def test_strangers_at_the_door_are_bounded() -> None:
     one = Table(SMALL)
-    links = [one.peers.accepted(0.0) for _ in range(HANDSHAKES_MAX)]
+    links = [one.peers.accepted("192.0.2.1", 0.0) for _ in range(HANDSHAKES_MAX)]
     assert all(links)
-    assert one.peers.accepted(0.0) is None
+    assert one.peers.accepted("192.0.2.1", 0.0) is None
     assert one.peers.refused == 1
     one.peers.dialled("there", 0.0)  # our own dials are not strangers
     for link in links:
@@ -301,28 +301,34 @@ def test_strangers_at_the_door_are_bounded() -> None:
         link.handle_timeout(CONFIG.handshake_timeout_s)
     one.settle(CONFIG.handshake_timeout_s)
     assert one.peers.refused == 1 + HANDSHAKES_MAX
-    assert one.peers.accepted(10.0) is not None
+    assert one.peers.accepted("192.0.2.1", 10.0) is not None
 
 
-def test_the_oldest_stranger_makes_room() -> None:
+def test_a_stranger_of_the_address_with_the_most_of_them_makes_room() -> None:
     one = Table(SMALL)
-    links = [one.peers.accepted(0.0) for _ in range(HANDSHAKES_MAX - 1)]
+    honest = one.peers.accepted("198.51.100.7", 0.0)
+    assert honest is not None
+    for _ in range(HANDSHAKES_MAX - 2):
+        assert one.peers.accepted("192.0.2.1", 0.0) is not None
     assert one.peers.evict_stranger() is None
-    links.append(one.peers.accepted(0.0))
-    for link in links[:3]:
-        assert one.peers.evict_stranger() is link
-        assert link is not None
-        assert link.state is LinkState.CLOSED
+    assert one.peers.accepted("192.0.2.1", 0.0) is not None
+    for number in range(1000):  # as fast as it likes
+        evicted = one.peers.evict_stranger()
+        assert evicted is not None
+        assert evicted is not honest
+        assert evicted.state is LinkState.CLOSED
         one.settle(0.0)
-        assert one.peers.accepted(0.0) is not None
-    assert one.peers.refused == 3
+        assert one.peers.accepted("192.0.2.1", 0.0) is not None
+        assert len(one.peers.links()) == HANDSHAKES_MAX
+        assert one.peers.refused == number + 1
+    assert honest.state is LinkState.HANDSHAKE
 
 
 def test_open_links_do_not_count_as_strangers() -> None:
     one, other, _wire = joined()
     for _ in range(HANDSHAKES_MAX):
-        assert other.peers.accepted(0.0) is not None
-    assert other.peers.accepted(0.0) is None
+        assert other.peers.accepted("192.0.2.1", 0.0) is not None
+    assert other.peers.accepted("192.0.2.1", 0.0) is None
     check_one_link_id = one.open_links()[0].id
     assert check_one_link_id == other.open_links()[0].id
 
