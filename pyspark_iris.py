@@ -8,7 +8,7 @@ import warnings
 try:
     from spark_connector.topics.datasource import IrisDataSource as DefaultSource
 except ImportError as exc:
-    from iris_py.extras import install_command
+    from iris_py.connector import install_command
 
     warnings.warn(f"there is no format 'iris': {exc}. Run: {install_command('spark')}", stacklevel=2)
 else:

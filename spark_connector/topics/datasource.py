@@ -1,7 +1,7 @@
 """Topics as a data source of Spark: ``spark.readStream.format("iris")``, ``df.write`` and ``df.writeStream`` likewise.
 
 PySpark finds it by itself, through the module ``pyspark_iris``. All of this runs in Python processes of Spark: for reading one
-that checks, one that plans (see ``topic_reader.py``) and the tasks; for writing one that checks and the tasks.
+that checks, one that plans (see ``reader.py``) and the tasks; for writing one that checks and the tasks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from spark_connector.topics.writer import Plan, StreamTopicWriter, TopicWriter, 
 
 __all__ = ["IrisDataSource"]
 
-#: What is read of a topic. ``topic_buffer.SCHEMA`` is the same for Arrow.
+#: What is read of a topic. ``buffer.SCHEMA`` is the same for Arrow.
 COLUMNS: Final = StructType(
     [
         StructField("topic", StringType()),
