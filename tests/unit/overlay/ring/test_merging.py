@@ -128,3 +128,12 @@ def test_a_search_that_comes_back_without_its_way_is_harmless() -> None:
         pastry.receive(wires.infos[100].id, encode_ring_message(message), wires.now)
     assert not sought(pastry)
     assert pastry.leaves() == [wires.infos[100]]
+
+
+def test_a_contact_through_which_a_search_came_back_is_probed_if_it_is_no_leaf() -> None:
+    wires = make_ring(10, 100)
+    pastry, local, contact = wires.nodes[wires.infos[10].id], wires.infos[10], make_info(50)
+    pastry.link_opened(contact, wires.now)
+    message = Routed(1, RoutedKind.SEEK, local.id, local, 1000, (local.id, contact.id), False, b"")
+    pastry.receive(wires.infos[100].id, encode_ring_message(message), wires.now)
+    assert [to for to, message in sent(pastry) if isinstance(message, LeafProbe)] == [contact]
