@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from iris_overlay.ring.events import HandoverWanted
-from iris_overlay.ring.messages import LeafAck, LeafProbe, decode_ring_message, encode_ring_message
-from iris_overlay.ring.neighbours import PROBES_MAX
-from tests.unit.overlay.rings import CONFIG, make_info, make_ring
+import itertools
+
+import pytest
+
+from iris_overlay.ids import clockwise, position
+from iris_overlay.ring.events import HandoverWanted, PeerSilent
+from iris_overlay.ring.messages import LeafAck, LeafProbe, Routed, decode_ring_message, encode_ring_message
+from iris_overlay.ring.neighbours import HIDDEN_UNANSWERED_MAX, PROBES_MAX
+from tests.unit.overlay.rings import CONFIG, Wires, make_info, make_ring
 
 
 def test_keys_are_handed_over_to_a_new_neighbour_once_before_its_probe_is_acknowledged() -> None:
@@ -69,3 +74,63 @@ def test_probes_under_way_are_bounded() -> None:
     pastry._core.neighbours.give_up(make_info(101).id, wires.now)
     pastry._core.neighbours.probe(make_info(101 + PROBES_MAX), wires.now)
     assert [to for to, _data in pastry.messages_to_send() if to == make_info(101 + PROBES_MAX)]
+
+
+def probed(wires: Wires, first: int) -> list[int]:
+    """Return whom a node probed, by the numbers of the nodes."""
+    node = wires.infos[first].id
+    return [to[0] for source, to, message in wires.sent if source == node and isinstance(message, LeafProbe)]
+
+
+@pytest.mark.parametrize(("dead", "is_told_to_all"), [(130, True), (110, False)])
+def test_who_loses_its_right_hand_neighbour_shows_all_leaves_who_is_left(dead: int, is_told_to_all: bool) -> None:
+    """Their detectors ask the dead one once in a while only."""
+    wires = make_ring(*range(10, 250, 10))
+    wires.advance(60.0)
+    wires.sent.clear()
+    wires.down.add(wires.infos[dead].id)
+    pastry = wires.nodes[wires.infos[120].id]
+    pastry.peer_dead(wires.infos[dead].id, wires.now)
+    wires.advance(CONFIG.news_delay_s)
+    assert ({info.id[0] for info in pastry.leaves()} <= set(probed(wires, 120))) is is_told_to_all
+
+
+def test_leaf_sets_are_compared_with_the_right_and_the_left_side_in_turn() -> None:
+    wires = make_ring(*range(10, 250, 10))
+    wires.advance(60.0)
+    wires.sent.clear()
+    wires.advance(6 * CONFIG.exchange_interval_s)
+    asked = [clockwise(position(make_info(120).id), position(make_info(first).id)) for first in probed(wires, 120)]
+    is_right = [distance < 1 << 127 for distance in asked]
+    assert len(is_right) >= 5
+    assert all(before is not after for before, after in itertools.pairwise(is_right))
+
+
+def test_a_hidden_leaf_is_silent_after_so_many_questions() -> None:
+    wires = make_ring(10)
+    for first in (100, 200):
+        wires.add(first, 10, is_dialable=False)
+    silent = wires.infos[200]
+    wires.advance(30.0)
+    wires.down.add(silent.id)
+    wires.sent.clear()
+    while not wires.of(100, PeerSilent):
+        wires.advance(0.1)
+    questions = {
+        message.number
+        for source, _, message in wires.sent
+        if source == wires.infos[100].id and isinstance(message, Routed) and message.key == silent.id
+    }
+    assert len(questions) == HIDDEN_UNANSWERED_MAX
+
+
+def test_a_probe_that_was_on_a_link_that_ended_is_sent_again() -> None:
+    wires = make_ring(10, 100)
+    pastry, other = wires.nodes[wires.infos[10].id], make_info(50)
+    pastry.link_opened(other, wires.now)
+    pastry.meet(other, wires.now)
+    assert [to for to, _ in pastry.messages_to_send()] == [other]
+    pastry.link_closed(other.id, wires.now)
+    ((to, data),) = pastry.messages_to_send()
+    assert to == other
+    assert isinstance(decode_ring_message(data), LeafProbe)

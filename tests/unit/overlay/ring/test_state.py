@@ -32,3 +32,11 @@ def test_so_many_newcomers_are_remembered() -> None:
     for _ in range(NEWCOMERS_MAX + 1):
         ring.note_newcomer(make_info(50), 0.0)
     assert len(ring.newcomers) == NEWCOMERS_MAX
+
+
+def test_neither_the_dead_nor_who_cannot_be_reached_get_into_the_table() -> None:
+    pastry = make_ring(10).nodes[make_info(10).id]
+    living, dead, hidden = make_info(50), make_info(100), make_info(150, is_dialable=False)
+    pastry.peer_dead(dead.id, 0.0)
+    pastry._ring.learn([living, dead, hidden], 0.0)
+    assert [info for info in (living, dead, hidden) if info.id in pastry._ring.table] == [living]
