@@ -7,9 +7,9 @@ import itertools
 import pytest
 
 from iris_overlay.ids import clockwise, position
-from iris_overlay.ring.events import HandoverWanted, PeerSilent
-from iris_overlay.ring.messages import LeafAck, LeafProbe, Routed, decode_ring_message, encode_ring_message
-from iris_overlay.ring.neighbours import HIDDEN_UNANSWERED_MAX, PROBES_MAX
+from iris_overlay.ring.events import HandoverWanted
+from iris_overlay.ring.messages import LeafAck, LeafProbe, decode_ring_message, encode_ring_message
+from iris_overlay.ring.neighbours import PROBES_MAX
 from tests.unit.overlay.rings import CONFIG, Wires, make_info, make_ring
 
 
@@ -104,24 +104,6 @@ def test_leaf_sets_are_compared_with_the_right_and_the_left_side_in_turn() -> No
     is_right = [distance < 1 << 127 for distance in asked]
     assert len(is_right) >= 5
     assert all(before is not after for before, after in itertools.pairwise(is_right))
-
-
-def test_a_hidden_leaf_is_silent_after_so_many_questions() -> None:
-    wires = make_ring(10)
-    for first in (100, 200):
-        wires.add(first, 10, is_dialable=False)
-    silent = wires.infos[200]
-    wires.advance(30.0)
-    wires.down.add(silent.id)
-    wires.sent.clear()
-    while not wires.of(100, PeerSilent):
-        wires.advance(0.1)
-    questions = {
-        message.number
-        for source, _, message in wires.sent
-        if source == wires.infos[100].id and isinstance(message, Routed) and message.key == silent.id
-    }
-    assert len(questions) == HIDDEN_UNANSWERED_MAX
 
 
 def test_a_probe_that_was_on_a_link_that_ended_is_sent_again() -> None:
