@@ -165,6 +165,7 @@ def test_the_span_of_a_leaf_set_ends_where_it_is_filled_the_long_way_round() -> 
     assert span(place[10], members, half=8) == (70, 80)
     assert span(place[10], members[:7], half=8) == (RING, RING)
     assert span(place[10], members[:8], half=8) == (0, 80)
+    assert span(place[0], place[1:9], half=8) == (80, 0)
 
 
 def test_who_is_kept_out_by_others_alone_is_admitted_without_them() -> None:

@@ -95,6 +95,14 @@ def test_who_loses_its_right_hand_neighbour_shows_all_leaves_who_is_left(dead: i
     assert ({info.id[0] for info in pastry.leaves()} <= set(probed(wires, 120))) is is_told_to_all
 
 
+def test_a_node_that_became_active_compares_leaf_sets_within_the_interval() -> None:
+    wires = make_ring(10, 100)
+    wires.sent.clear()
+    wires.advance(CONFIG.exchange_interval_s)
+    assert probed(wires, 10)
+    assert probed(wires, 100)
+
+
 def test_leaf_sets_are_compared_with_the_right_and_the_left_side_in_turn() -> None:
     wires = make_ring(*range(10, 250, 10))
     wires.advance(60.0)
