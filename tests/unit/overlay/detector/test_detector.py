@@ -532,6 +532,27 @@ def test_a_dead_contact_that_answers_is_alive_again() -> None:
     assert not [event for event in harness.events if type(event) is not Alive]
 
 
+def test_a_suspect_that_pings_is_alive_and_one_that_was_just_asked_is_measured_all_the_same() -> None:
+    harness = Harness()
+    peer = harness.neighbour
+    due = harness.detector.deadline()
+    assert due is not None
+    harness.now = due
+    harness.detector.handle_timeout(due)
+    (ping,) = [m for _, m in harness.take() if type(m) is Ping and m.target == peer.id]
+    harness.give(Ping(5, peer.id, LOCAL), STRANGER)
+    harness.now += 0.04
+    harness.give(Ack(ping.sequence, peer.id, 0))
+    harness.take()
+    assert [event.rtt_s for event in harness.events if type(event) is Alive] == [pytest.approx(0.04)]
+    harness.silent = {peer.id}
+    while Suspected(peer.id) not in harness.events:
+        harness.run_for(0.01)
+    harness.give(Ping(6, peer.id, LOCAL), STRANGER)
+    harness.take()
+    assert harness.verdicts() == [Suspected(peer.id), Alive(peer.id, None)]
+
+
 def test_a_dead_contact_that_pings_has_to_answer_first() -> None:
     harness = Harness()
     peer = harness.others[0]
