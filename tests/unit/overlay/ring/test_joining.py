@@ -133,3 +133,14 @@ def test_of_too_many_contacts_one_that_was_asked_already_is_forgotten() -> None:
         joiner.is_told(asked[-1], 0.0)
         asked += joiner.asked(0.0)
     assert asked == [20, *reversed(others)]
+
+
+def test_a_joiner_that_left_asks_nobody_any_more() -> None:
+    joiner = Joiner(10, 20)
+    assert joiner.asked(0.0) == [10]
+    joiner.pastry.leave(0.1)
+    joiner.pastry.messages_to_send()
+    joiner.is_told(10, 0.2)
+    assert joiner.asked(0.2) == []
+    joiner.pastry.handle_timeout(10.0)
+    assert joiner.asked(10.0) == []
