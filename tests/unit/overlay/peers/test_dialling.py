@@ -378,6 +378,41 @@ def test_when_few_are_dialled_at_once_one_is_a_retry_at_a_time() -> None:
         harness.dialler.dial_failed(address, 1.0)
 
 
+def test_where_one_is_dialled_at_a_time_that_may_be_a_retry() -> None:
+    harness = Harness(dials_max=1)
+    harness.dialler.add_peer(peer(1), 0.0, 0.0)
+    assert harness.take(0.0) == ["198.51.100.1:7000"]
+    harness.dialler.dial_failed("198.51.100.1:7000", 0.0)
+    assert harness.take(1.0) == ["198.51.100.1:7000"]
+
+
+def test_who_waits_for_a_dial_shares_one_to_its_address_that_is_under_way() -> None:
+    harness = Harness(dials_max=1)
+    harness.dialler.add_peer(peer(1, "a:1"), 0.0, 0.0)
+    harness.dialler.add_peer(peer(2, "b:1"), 0.0, 0.0)
+    harness.dialler.add_peer(peer(3, "a:1"), 0.0, 0.0)
+    assert harness.take(0.0) == ["a:1"]
+    harness.dialler.dial_succeeded("a:1", peer(3).id, 0.0)
+    assert harness.dialler.found == [peer(3).id]
+
+
+def test_the_deadline_is_that_of_a_wait_or_of_a_dial_whichever_is_first() -> None:
+    harness = Harness()
+    harness.dialler.add_peer(peer(1), 0.0, 0.0)
+    harness.take(0.0)
+    for waits_until in (5.0, 20.0):
+        harness.dialler.add_peer(peer(2), waits_until, 0.0)
+        assert harness.dialler.deadline() == min(waits_until, CONFIG.dial_timeout_s)
+        harness.dialler.forget(peer(2).id)
+
+
+def test_who_is_known_is_not_looked_for_by_its_beacon() -> None:
+    harness = Harness()
+    harness.known.add(peer(1).id)
+    harness.dialler.add_peer(peer(1), 0.0, 0.0)
+    assert len(harness.dialler) == 0
+
+
 def test_candidates_are_bounded_and_failures_make_room() -> None:
     harness = Harness(OverlayConfig(candidates_max=2))
     harness.dialler.add_address("seed:1", 0.0, is_seed=True)
