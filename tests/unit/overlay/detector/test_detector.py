@@ -389,6 +389,26 @@ def test_where_much_is_lost_nothing_is_saved() -> None:
     assert set(Counter(when for when, _ in sent).values()) == {3}
 
 
+def test_a_newcomer_saves_nothing_until_it_knows_how_much_is_lost() -> None:
+    harness = Harness(others=40)
+    far = harness.others[-1]
+    harness.silent = {far.id}
+    harness.detector.check(far, harness.now)
+    sent = [when for when, _, m in harness.run_for(1.0) if type(m) is PingRequest and m.target == far.id]
+    assert set(Counter(sent).values()) == {CONFIG.helpers}
+
+
+def test_each_answer_takes_back_one_doubt_of_oneself() -> None:
+    harness = Harness(others=0)
+    for incarnation in range(3):
+        harness.give(Ping(9, contact(9).id, LOCAL, incarnation))
+    health = [harness.detector.local_health]
+    for _ in range(4):
+        harness.run_for(CONFIG.period_s)
+        health.append(harness.detector.local_health)
+    assert health == [3, 2, 1, 0, 0]
+
+
 def test_who_asked_is_not_asked_in_the_same_pass() -> None:
     harness = Harness(others=4)
     asking = harness.others[1]
@@ -1112,6 +1132,7 @@ def test_a_late_timer_lets_the_owner_read_once_before_a_death() -> None:
             assert harness.detector.local_health >= 1
             break
     assert Dead(harness.neighbour.id) not in harness.events
+    assert (harness.detector.deadline() or 0.0) > harness.now
     harness.now += 0.3
     harness.detector.handle_timeout(harness.now)
     harness.take()

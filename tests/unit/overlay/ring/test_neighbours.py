@@ -40,6 +40,19 @@ def test_a_node_that_is_no_neighbour_is_acknowledged_without_a_handover() -> Non
     assert [to for to, _data in pastry.messages_to_send() if to == far]
 
 
+def test_who_is_no_leaf_is_told_of_nodes_that_are_near_to_it() -> None:
+    wires = make_ring(*range(5, 250, 5))
+    wires.advance(2 * CONFIG.exchange_interval_s)
+    pastry = wires.nodes[wires.infos[5].id]
+    for prober, is_leaf in ((wires.infos[10], True), (make_info(127), False)):
+        pastry.receive(prober.id, encode_ring_message(LeafProbe(prober, [], is_active=True)), wires.now)
+        answers = [decode_ring_message(data) for to, data in pastry.messages_to_send() if to == prober]
+        (ack,) = [answer for answer in answers if isinstance(answer, LeafAck)]
+        others = [info for info in ack.leaves if info not in pastry.leaves()]
+        assert bool(others) is not is_leaf
+        assert prober not in others
+
+
 def test_a_silent_node_with_a_link_is_not_looked_for_through_the_ring() -> None:
     wires = make_ring(10, 100)
     pastry, silent = wires.nodes[wires.infos[10].id], make_info(50)
