@@ -8,7 +8,7 @@ import pytest
 
 from iris_overlay.ids import clockwise, position
 from iris_overlay.ring.events import HandoverWanted
-from iris_overlay.ring.messages import LeafAck, LeafProbe, decode_ring_message, encode_ring_message
+from iris_overlay.ring.messages import LeafAck, LeafProbe, Routed, RoutedKind, decode_ring_message, encode_ring_message
 from iris_overlay.ring.neighbours import PROBES_MAX
 from tests.unit.overlay.rings import CONFIG, Wires, make_info, make_ring
 
@@ -29,6 +29,32 @@ def test_keys_are_handed_over_to_a_new_neighbour_once_before_its_probe_is_acknow
     pastry.receive(newcomer.id, probe, wires.now)
     assert not [event for event in pastry.events_received() if isinstance(event, HandoverWanted)], "it has them"
     assert [to for to, _data in pastry.messages_to_send() if to == newcomer], "and is answered at once"
+
+
+def test_a_handover_is_waited_for_as_long_as_it_may_take() -> None:
+    wires = make_ring(10, 100)
+    pastry, newcomer = wires.nodes[wires.infos[10].id], make_info(50)
+    pastry.receive(newcomer.id, encode_ring_message(LeafProbe(newcomer, [], is_active=False)), wires.now)
+    pastry.handle_timeout(wires.now + CONFIG.handover_timeout_s - 0.1)
+    assert not [to for to, _data in pastry.messages_to_send() if to == newcomer]
+    pastry.handle_timeout(wires.now + CONFIG.handover_timeout_s)
+    assert [to for to, _data in pastry.messages_to_send() if to == newcomer]
+
+
+@pytest.mark.parametrize("has_link", [True, False])
+def test_a_probe_through_the_ring_is_answered_that_way_too_unless_there_is_a_link(has_link: bool) -> None:
+    wires = make_ring(10, 100, 200)
+    pastry, local, other, prober = (wires.nodes[wires.infos[10].id], *(wires.infos[first] for first in (10, 100, 200)))
+    pastry.link_closed(prober.id, wires.now)
+    if has_link:
+        pastry.link_opened(prober, wires.now)
+    probe = encode_ring_message(LeafProbe(prober, [], is_active=True))
+    relayed = Routed(1, RoutedKind.RELAY, local.id, prober, 1000, (prober.id, other.id), False, probe)
+    pastry.receive(other.id, encode_ring_message(relayed), wires.now)
+    messages = [decode_ring_message(data) for _to, data in pastry.messages_to_send()]
+    answers = [message for message in messages if isinstance(message, Routed) and message.key == prober.id]
+    assert bool(answers) is not has_link
+    assert any(isinstance(message, LeafAck) for message in messages)
 
 
 def test_a_node_that_is_no_neighbour_is_acknowledged_without_a_handover() -> None:
