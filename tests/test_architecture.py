@@ -234,9 +234,8 @@ def test_users_of_the_library_in_this_repository_use_its_public_names() -> None:
 def test_the_spark_connector_uses_the_public_api_and_the_module_for_connectors() -> None:
     public = {"iris_py", "iris_py.sync", "iris_py.connector"}
     for module, others in imported_modules().items():
-        if module.startswith("spark_connector.") and not module.startswith(
-            "spark_connector.demo"
-        ):  # one program in two packages
+        # The demo is one program in two packages.
+        if module.startswith(("spark_connector", "pyspark_iris")) and not module.startswith("spark_connector.demo"):
             assert {other for other in others if other.startswith("iris_py")} <= public, module
 
 

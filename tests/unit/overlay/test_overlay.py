@@ -24,6 +24,7 @@ from iris_overlay.events import (
     Settled,
     ViewChanged,
 )
+from iris_overlay.groups.messages import Watch, encode_group_message
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo, decode_beacon, encode_beacon
 from iris_overlay.overlay import CONTACTS_ENOUGH, TO_MERGE_MAX
@@ -304,6 +305,21 @@ def test_a_violation_asks_for_the_end_of_the_link_once(data: bytes) -> None:
     overlay.link_opened(ONE, 0.2)
     overlay.receive_message(ONE.id, encode_ring_message(LeafProbe(ONE, [], True)), 0.2)
     assert overlay.counters.messages_unexpected == 1
+
+
+def test_what_groups_send_to_nobody_and_packets_to_nobody_are_counted_apart() -> None:
+    overlay, hidden = started(), make_info(50, is_dialable=False)
+    overlay.link_opened(hidden, 0.0)
+    overlay.receive_message(
+        hidden.id, encode_ring_message(Direct(hidden, encode_group_message(Watch(hidden, 1, [(GROUP, 0)])))), 0.0
+    )
+    assert overlay.watchers_of(GROUP) == [hidden.id]
+    overlay.link_lost(hidden.id, 0.1, is_closed=True)
+    overlay.join_group(GROUP, b"", 0.2)
+    overlay.handle_timeout(0.5)
+    assert (overlay.counters.messages_undeliverable, overlay.counters.packets_undeliverable) == (1, 0)
+    overlay.send(hidden, b"lost", 0.5)
+    assert (overlay.counters.messages_undeliverable, overlay.counters.packets_undeliverable) == (1, 1)
 
 
 def test_nobody_without_a_link_is_a_violator() -> None:

@@ -150,6 +150,7 @@ def test_the_last_counter_is_not_used() -> None:
     assert COUNTER_MAX == 2**64 - 2  # the one after it is the nonce of a rekey
     sealer._counter = opener._counter = COUNTER_MAX
     last = sealer.seal(b"last")
+    assert last == AESGCM(KEY).encrypt(COUNTER_MAX.to_bytes(12, "big"), b"last", None)  # No rekey was due.
     assert opener.open(last) == b"last"
     for _ in range(2):
         with pytest.raises(KeyExhaustedError):

@@ -371,6 +371,7 @@ def test_who_others_suspect_too_and_who_is_far_costs_fewer_requests() -> None:
     harness.detector.check(far, harness.now)
     sent = [(when, m) for when, _, m in harness.run_for(2.0) if type(m) is PingRequest and m.target == far.id]
     assert list(Counter(when for when, _ in sent).values()) == [1, 1]
+    assert [m.accused for _, m in sent] == [None, 0]  # Before the suspicion, and with its first round.
 
 
 def test_where_much_is_lost_nothing_is_saved() -> None:
@@ -386,6 +387,26 @@ def test_where_much_is_lost_nothing_is_saved() -> None:
     harness.detector.check(far, harness.now)
     sent = [(when, m) for when, _, m in harness.run_for(20.0) if type(m) is PingRequest and m.target == far.id]
     assert set(Counter(when for when, _ in sent).values()) == {3}
+
+
+def test_a_newcomer_saves_nothing_until_it_knows_how_much_is_lost() -> None:
+    harness = Harness(others=40)
+    far = harness.others[-1]
+    harness.silent = {far.id}
+    harness.detector.check(far, harness.now)
+    sent = [when for when, _, m in harness.run_for(1.0) if type(m) is PingRequest and m.target == far.id]
+    assert set(Counter(sent).values()) == {CONFIG.helpers}
+
+
+def test_each_answer_takes_back_one_doubt_of_oneself() -> None:
+    harness = Harness(others=0)
+    for incarnation in range(3):
+        harness.give(Ping(9, contact(9).id, LOCAL, incarnation))
+    health = [harness.detector.local_health]
+    for _ in range(4):
+        harness.run_for(CONFIG.period_s)
+        health.append(harness.detector.local_health)
+    assert health == [3, 2, 1, 0, 0]
 
 
 def test_who_asked_is_not_asked_in_the_same_pass() -> None:
@@ -497,6 +518,17 @@ def test_a_link_keeps_a_peer_alive_whose_datagrams_are_dropped_at_few_datagrams(
     assert harness.verdicts()[-1] == Dead(harness.neighbour.id)
 
 
+def test_helpers_are_not_bothered_any_more_for_one_that_only_a_link_speaks_for() -> None:
+    harness = Harness()
+    peer = harness.others[0]
+    harness.silent = {peer.id}
+    while Suspected(peer.id) not in harness.events:
+        harness.run_for(0.01)
+    harness.detector.heard_from(peer.id, harness.now)
+    sent = [m for _, _, m in harness.run_for(30.0) if isinstance(m, (Ping, PingRequest)) and m.target == peer.id]
+    assert {type(m) for m in sent} == {Ping}
+
+
 def test_a_sign_of_life_before_the_ping_is_none() -> None:
     harness = Harness()
     harness.run_for(3.0)
@@ -518,6 +550,27 @@ def test_a_dead_contact_that_answers_is_alive_again() -> None:
     harness.run_for(15.0)
     assert sum(event.peer == harness.others[3].id for event in harness.events) >= 1
     assert not [event for event in harness.events if type(event) is not Alive]
+
+
+def test_a_suspect_that_pings_is_alive_and_one_that_was_just_asked_is_measured_all_the_same() -> None:
+    harness = Harness()
+    peer = harness.neighbour
+    due = harness.detector.deadline()
+    assert due is not None
+    harness.now = due
+    harness.detector.handle_timeout(due)
+    (ping,) = [m for _, m in harness.take() if type(m) is Ping and m.target == peer.id]
+    harness.give(Ping(5, peer.id, LOCAL), STRANGER)
+    harness.now += 0.04
+    harness.give(Ack(ping.sequence, peer.id, 0))
+    harness.take()
+    assert [event.rtt_s for event in harness.events if type(event) is Alive] == [pytest.approx(0.04)]
+    harness.silent = {peer.id}
+    while Suspected(peer.id) not in harness.events:
+        harness.run_for(0.01)
+    harness.give(Ping(6, peer.id, LOCAL), STRANGER)
+    harness.take()
+    assert harness.verdicts() == [Suspected(peer.id), Alive(peer.id, None)]
 
 
 def test_a_dead_contact_that_pings_has_to_answer_first() -> None:
@@ -543,6 +596,38 @@ def test_a_dead_contact_that_is_heard_over_a_link_is_alive() -> None:
     harness.detector.heard_from(peer.id, harness.now)
     harness.take()
     assert harness.events == [Dead(peer.id), Alive(peer.id, None)]
+
+
+def test_a_dead_contact_that_something_came_from_is_asked_and_a_living_one_is_not() -> None:
+    harness = Harness()
+    peer, other = harness.others[:2]
+    harness.detector.refused(peer.id, harness.now)
+    harness.detector.returned(peer.id, harness.now)
+    harness.detector.returned(other.id, harness.now)
+    harness.detector.returned(harness.neighbour.id, harness.now)
+    ((address, ping),) = harness.take()
+    assert address == peer.address
+    harness.answer([(address, ping)])
+    harness.take()
+    assert harness.events == [Dead(peer.id), Alive(peer.id, 0.0)]
+
+
+def test_a_dead_contact_without_an_address_that_something_came_from_is_taken_for_alive() -> None:
+    hidden = contact(1, dialled=False)
+    harness = Harness(neighbour=hidden)
+    harness.detector.refused(hidden.id, harness.now)
+    harness.detector.returned(hidden.id, harness.now)
+    harness.detector.refused(hidden.id, harness.now)
+    assert harness.take() == []
+    assert harness.events == [Dead(hidden.id), Dead(hidden.id)]  # It died twice.
+    assert harness.detector.counters.deaths == 2
+
+
+def test_those_beside_one_that_fell_silent_are_asked_at_once() -> None:
+    harness = Harness()
+    witness, *beside = harness.others[:4]
+    harness.detector.look_at([other.id for other in (witness, *beside)] + [contact(500).id], witness.id, harness.now)
+    assert [(address, type(m)) for address, m in harness.take()] == [(other.address, Ping) for other in beside]
 
 
 def test_acks_of_others_late_and_repeated_ones_do_nothing() -> None:
@@ -691,6 +776,20 @@ def test_confirmations_belong_to_one_probe_and_are_bounded() -> None:
 def test_accusations_that_were_refuted_confirm_nothing() -> None:
     assert time_of_death(Harness(), [(b"a", 0), (b"b", 1)], incarnation=2) == pytest.approx(0.9, abs=0.02)
     assert time_of_death(Harness(), [(b"a", 2), (b"b", 3)], incarnation=2) < 0.7
+
+
+def test_an_accusation_that_a_contact_refuted_before_is_not_looked_into() -> None:
+    harness = Harness()
+    peer, witness = harness.others[:2]
+    harness.detector.check(peer, harness.now)
+    ((_, ping),) = harness.take()
+    assert type(ping) is Ping
+    harness.give(Ack(ping.sequence, peer.id, 1))
+    for accused, is_asked in ((0, False), (1, True)):
+        harness.take()
+        harness.give(PingRequest(1, witness.id, peer.id, *pack_address(peer.address), accused))
+        asked = [m for _, m in harness.take() if type(m) is Ping and m.accused is None]
+        assert bool(asked) is is_asked
 
 
 def test_accusations_of_the_dead_change_nothing() -> None:
@@ -885,6 +984,18 @@ def test_who_has_no_address_is_not_probed_until_it_pings() -> None:
     assert harness.verdicts()[-1] == Alive(hidden.id, None)
 
 
+def test_a_suspect_without_an_address_that_is_heard_over_a_link_is_not_probed_until_it_pings() -> None:
+    hidden = contact(1, dialled=False)
+    harness = Harness(neighbour=hidden)
+    harness.give(Ping(3, hidden.id, LOCAL), ("203.0.113.1", 40_000))
+    harness.silent = {hidden.id}
+    while Suspected(hidden.id) not in harness.events:
+        harness.run_for(0.01)
+    harness.detector.heard_from(hidden.id, harness.now)
+    assert not [m for _, _, m in harness.run_for(10.0) if type(m) is Ping and m.target == hidden.id]
+    assert harness.verdicts() == [Suspected(hidden.id), Alive(hidden.id, None)]
+
+
 def test_a_check_of_who_has_no_address_asks_others() -> None:
     hidden = contact(1, dialled=False)
     harness = Harness(neighbour=hidden)
@@ -1021,6 +1132,7 @@ def test_a_late_timer_lets_the_owner_read_once_before_a_death() -> None:
             assert harness.detector.local_health >= 1
             break
     assert Dead(harness.neighbour.id) not in harness.events
+    assert (harness.detector.deadline() or 0.0) > harness.now
     harness.now += 0.3
     harness.detector.handle_timeout(harness.now)
     harness.take()
@@ -1042,6 +1154,17 @@ def test_health_scales_the_times_and_recovers() -> None:
     harness.silent = set()
     harness.run_for(20.0)
     assert harness.detector.local_health == 0
+
+
+def test_who_doubts_itself_waits_longer_before_it_asks_helpers() -> None:
+    harness = Harness(neighbour=contact(1, dialled=False))
+    for incarnation in range(3):
+        harness.give(Ping(9, contact(99).id, LOCAL, incarnation))
+    harness.silent = {other.id for other in harness.others}
+    sent = [(when, m) for when, _, m in harness.run_for(6.0) if isinstance(m, (Ping, PingRequest))]
+    started_at, first = next((when, m) for when, m in sent if m.target in harness.silent)
+    requested_at = next(when for when, m in sent if type(m) is PingRequest and m.target == first.target)
+    assert requested_at - started_at == pytest.approx(4 * 2 * CONFIG.probe_timeout_s_max)
 
 
 def test_silence_of_everybody_is_first_of_all_our_own_failure() -> None:
@@ -1130,6 +1253,17 @@ def test_a_check_and_an_accusation_go_on_with_the_probe_that_is_under_way() -> N
             assert watch.sequence == sequence
             harness.run_for(CONFIG.indirect_timeout_s + CONFIG.suspicion_s)
             assert Dead(far.id) in harness.events
+
+
+def test_periods_that_were_missed_are_not_made_up_for() -> None:
+    harness = Harness(config=DetectorConfig(stall_s=10.0))
+    due = harness.detector.deadline()
+    assert due is not None
+    harness.detector.handle_timeout(due + 3.5)
+    assert harness.detector.deadline() is not None
+    harness.now = due + 3.5
+    harness.answer(harness.take())
+    assert harness.detector.deadline() == harness.now + CONFIG.period_s
 
 
 def test_an_early_call_is_harmless() -> None:

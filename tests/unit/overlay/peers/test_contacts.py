@@ -75,6 +75,8 @@ def test_who_could_not_be_reached_rests() -> None:
     contacts.dial_failed("10.0.0.1:1", 0.0)
     contacts.requests_to_dial()
     contacts.events_received()
+    assert contacts.deadline() == CONFIG.rest_s
+    contacts.handle_timeout(CONFIG.rest_s - 0.1)
     contacts.send(peer, b"2", CONFIG.rest_s - 0.1)
     assert contacts.events_received() == [ContactFailed(peer, [b"2"])]
     assert contacts.requests_to_dial() == []

@@ -49,8 +49,9 @@ class Harness:
             self.ring.receive(ONE.id, encode_ring_message(LeafProbe(ONE, [], True)), 0.0)
         self.sent()
 
-    def fail(self, info: NodeInfo, now: float, *, is_dead: bool = False) -> None:
-        self.reaching.contact_failed(ContactFailed(info, []), is_dead=is_dead, now=now)
+    def fail(self, info: NodeInfo, now: float, *undelivered: bytes, is_dead: bool = False, is_overflow: bool = False) -> None:
+        failure = ContactFailed(info, list(undelivered), is_overflow=is_overflow)
+        self.reaching.contact_failed(failure, is_dead=is_dead, now=now)
 
     def events(self) -> list[Event]:
         events, self.reaching.events = self.reaching.events, []
@@ -95,6 +96,23 @@ def test_whom_no_dial_reaches_is_asked_to_dial_back_once() -> None:
     assert harness.events() == [ConnectFailed(TWO.id)]
     harness.reaching.handle_timeout(100.0)
     assert harness.events() == []
+
+
+def test_a_dial_fails_with_the_messages_that_waited_for_it_too() -> None:
+    harness = Harness()
+    harness.reaching.connect(TWO, 0.0)
+    harness.fail(TWO, 0.1, b"waited for too long", is_overflow=True)
+    assert harness.sent() == []  # The dial goes on.
+    harness.fail(TWO, 0.2, b"waited for the dial")
+    assert harness.sent() == [(TWO.id, DIAL_BACK)]
+
+
+def test_a_link_that_there_is_no_room_to_dial_for_cannot_be_had() -> None:
+    harness = Harness()
+    harness.reaching.connect(TWO, 0.0)
+    harness.fail(TWO, 0.1, is_overflow=True)
+    assert harness.events() == [ConnectFailed(TWO.id)]
+    assert harness.sent() == []
 
 
 def test_whom_a_dial_does_not_reach_soon_is_asked_to_dial_back_meanwhile() -> None:
@@ -209,6 +227,13 @@ def test_who_is_asked_to_dial_back_does() -> None:
     harness.contacts.events_received()
     assert harness.reaching.received(NodeInfo(node(3).id, ()), DIAL_BACK, 0.0)  # That makes no sense, and no harm.
     assert harness.contacts.requests_to_dial() == []
+
+
+def test_what_follows_in_a_request_to_dial_back_is_ignored() -> None:
+    harness = Harness()
+    assert harness.reaching.received(TWO, DIAL_BACK + b"more", 0.0)
+    assert [request.address for request in harness.contacts.requests_to_dial()] == list(TWO.addresses)
+    assert harness.reaching.undeliverable(TWO.id, DIAL_BACK + b"more")
 
 
 def test_what_the_ring_gives_up() -> None:

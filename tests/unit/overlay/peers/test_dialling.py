@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from iris_overlay.config import OverlayConfig
@@ -80,6 +80,8 @@ def test_addresses(address: str, expected: tuple[str, int]) -> None:
         "a:+1",
         "a: 1",
         "::1:7",
+        "[::1:7",
+        "::1]:7",
         "[]:7",
         "a:" + "9" * 5000,
         "a:\u0661",
@@ -110,6 +112,8 @@ def test_our_own_addresses_are_never_dialled() -> None:
 
 
 @given(st.integers(1, 2000), st.integers())
+@example(1, 0)
+@example(4, 0)
 def test_delays_double_and_are_bounded(failures: int, seed: int) -> None:
     limit = min(CONFIG.redial_delay_s_max, CONFIG.redial_delay_s_min * 2 ** min(failures - 1, 20))
     assert limit / 2 <= redial_delay_s(failures, CONFIG, random.Random(seed)) <= limit
@@ -156,6 +160,7 @@ def test_a_silent_peer_is_dialled_for_a_while_and_then_forgotten() -> None:
     harness.dialler.look_for(peer(1), 100.0)
     times = harness.dial_times(100.0, 10_000.0)
     assert 100.05 <= times[0] <= 100.1
+    assert 0.1 <= times[1] - times[0] <= 0.2
     assert CONFIG.forget_s <= times[-1] - 100.0 <= CONFIG.forget_s + CONFIG.redial_delay_s_max
     # Doubling up to the limit, and then one every 7.5 to 15 s.
     assert CONFIG.forget_s / 15 <= len(times) <= CONFIG.forget_s / 7.5 + 20
@@ -306,6 +311,18 @@ def test_a_seed_that_does_not_answer_any_more_is_not_taken_for_its_old_peer() ->
     assert harness.take(21.0) == ["seed:1"]
 
 
+def test_a_seed_that_was_found_waits_as_after_its_first_failure_when_it_fails_again() -> None:
+    harness = Harness()
+    harness.dialler.add_address("seed:1", 0.0, is_seed=True)
+    now = harness.dial_times(0.0, 60.0)[-1] + CONFIG.redial_delay_s_max
+    assert harness.take(now) == ["seed:1"]
+    harness.dialler.dial_succeeded("seed:1", peer(1).id, now)
+    now += CONFIG.redial_delay_s_max
+    assert harness.take(now) == ["seed:1"]
+    harness.dialler.dial_failed("seed:1", now)
+    assert harness.take(now + CONFIG.redial_delay_s_min) == ["seed:1"]
+
+
 def test_what_nobody_tried_is_forgotten_when_a_ring_was_found() -> None:
     harness = Harness(dials_max=2)
     harness.dialler.add_address("seed:1", 0.0, is_seed=True)
@@ -348,6 +365,52 @@ def test_black_holes_leave_room_for_newcomers() -> None:
     assert len(harness.take(1.0)) == CONFIG.dials_max // 2
     harness.dialler.add_peer(peer(99), 1.0, 1.0)
     assert harness.take(1.0) == ["198.51.100.99:7000"]
+
+
+def test_when_few_are_dialled_at_once_one_is_a_retry_at_a_time() -> None:
+    harness = Harness(dials_max=3)
+    for number in (1, 2, 3):
+        harness.dialler.add_peer(peer(number), 0.0, 0.0)
+    for address in harness.take(0.0):
+        harness.dialler.dial_failed(address, 0.0)
+    for _ in range(3):
+        (address,) = harness.take(1.0)
+        harness.dialler.dial_failed(address, 1.0)
+
+
+def test_where_one_is_dialled_at_a_time_that_may_be_a_retry() -> None:
+    harness = Harness(dials_max=1)
+    harness.dialler.add_peer(peer(1), 0.0, 0.0)
+    assert harness.take(0.0) == ["198.51.100.1:7000"]
+    harness.dialler.dial_failed("198.51.100.1:7000", 0.0)
+    assert harness.take(1.0) == ["198.51.100.1:7000"]
+
+
+def test_who_waits_for_a_dial_shares_one_to_its_address_that_is_under_way() -> None:
+    harness = Harness(dials_max=1)
+    harness.dialler.add_peer(peer(1, "a:1"), 0.0, 0.0)
+    harness.dialler.add_peer(peer(2, "b:1"), 0.0, 0.0)
+    harness.dialler.add_peer(peer(3, "a:1"), 0.0, 0.0)
+    assert harness.take(0.0) == ["a:1"]
+    harness.dialler.dial_succeeded("a:1", peer(3).id, 0.0)
+    assert harness.dialler.found == [peer(3).id]
+
+
+def test_the_deadline_is_that_of_a_wait_or_of_a_dial_whichever_is_first() -> None:
+    harness = Harness()
+    harness.dialler.add_peer(peer(1), 0.0, 0.0)
+    harness.take(0.0)
+    for waits_until in (5.0, 20.0):
+        harness.dialler.add_peer(peer(2), waits_until, 0.0)
+        assert harness.dialler.deadline() == min(waits_until, CONFIG.dial_timeout_s)
+        harness.dialler.forget(peer(2).id)
+
+
+def test_who_is_known_is_not_looked_for_by_its_beacon() -> None:
+    harness = Harness()
+    harness.known.add(peer(1).id)
+    harness.dialler.add_peer(peer(1), 0.0, 0.0)
+    assert len(harness.dialler) == 0
 
 
 def test_candidates_are_bounded_and_failures_make_room() -> None:

@@ -232,6 +232,7 @@ def test_an_answer_is_dialled_at_once_by_who_is_alone_and_later_by_who_is_not() 
 def test_the_smaller_network_dials_first() -> None:
     smaller = Harness()
     smaller.hear(1, 0.0, peers=10, wants_answer=False, their_peers=50)
+    assert smaller.dials(0.25 * 0.25 * CONFIG.beacon_dial_jitter_s) == []  # One of its nodes is first.
     assert smaller.dials(0.25 * CONFIG.beacon_dial_jitter_s) == ["198.51.100.1:7000"]
 
 
@@ -365,3 +366,37 @@ def test_as_many_as_are_wanted_answer_at_once_and_more_take_their_time(peers: in
     harness.discovery._rng = Chance(0.0)
     harness.hear(1, 1.0, peers=peers)
     assert bool(harness.take()) is at_once
+
+
+def test_an_answer_that_waits_is_due_before_the_next_beacon() -> None:
+    harness = Harness()
+    harness.take()
+    harness.discovery.handle_timeout(1.0, 0)
+    harness.discovery._rng = Chance(0.0)
+    harness.hear(1, 1.0, peers=50)
+    due = harness.discovery.deadline()
+    assert due is not None
+    assert 1.0 <= due <= 1.0 + CONFIG.beacon_jitter_s
+
+
+@pytest.mark.parametrize(
+    ("chance", "peers", "is_dialled"), [(0.49, 1, True), (0.51, 1, False), (0.24, 3, True), (0.26, 3, False)]
+)
+def test_one_of_those_who_hear_a_stranger_dials_it_by_chance(chance: float, peers: int, is_dialled: bool) -> None:
+    harness = Harness()
+    harness.strangers[stranger(1).id] = Stranger.FAR
+    rng = harness.discovery._rng
+    harness.discovery._rng = Chance(chance)
+    harness.hear(1, 1.0, peers=peers, wants_answer=False)
+    harness.discovery._rng = rng
+    assert bool(harness.dials(1.0 + CONFIG.beacon_dial_jitter_s)) is is_dialled
+
+
+def test_a_question_that_is_left_to_others_is_neither_answered_nor_dialled() -> None:
+    harness = Harness()
+    harness.take()
+    harness.strangers[stranger(1).id] = Stranger.FAR
+    harness.discovery._rng = Chance(0.9)
+    harness.hear(1, 1.0, peers=99)
+    assert harness.discovery.answers_count == 0
+    assert harness.dials(1.0 + CONFIG.beacon_dial_jitter_s) == []

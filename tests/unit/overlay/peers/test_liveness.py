@@ -17,7 +17,7 @@ from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.contacts import Contacts
 from iris_overlay.peers.dialling import Dialler
 from iris_overlay.peers.liveness import BURIED_MAX, BURIED_S, Liveness, datagram_address, is_loopback
-from iris_overlay.ring.messages import LeafProbe, Leaving, decode_ring_message, encode_ring_message
+from iris_overlay.ring.messages import LeafProbe, Leaving, Routed, decode_ring_message, encode_ring_message
 from iris_overlay.ring.pastry import Pastry
 
 CONFIG = OverlayConfig()
@@ -66,6 +66,13 @@ class Harness:
                 return died
             now = due
             self.liveness.handle_timeout(now)
+
+    def next_hop(self, key: bytes) -> NodeInfo:
+        """Return whom a message for a key is given to."""
+        self.ring.messages_to_send()
+        self.ring.route(key, b"x", 0.0)
+        (to,) = [to for to, data in self.ring.messages_to_send() if isinstance(decode_ring_message(data), Routed)]
+        return to
 
     def dials(self) -> list[str]:
         self.dialler.handle_timeout(1000.0, 2)
@@ -202,6 +209,37 @@ def test_a_doubtful_peer_is_asked_over_its_link_and_routed_around() -> None:
     assert harness.take() == []
 
 
+@pytest.mark.parametrize("how", ["suspected", "link broke"])
+def test_a_doubtful_peer_is_routed_around_until_it_answers(how: str) -> None:
+    harness = Harness()
+    for distance in range(1, 2 * CONFIG.ring.leaf_half):
+        harness.add_leaf(node(500 - distance))
+        harness.add_leaf(node(500 + distance))
+    far, beside = node(0x8000), node(0x7F00)
+    harness.add_leaf(far)
+    harness.add_leaf(beside)
+    assert harness.next_hop(far.id) == far
+    if how == "suspected":
+        harness.liveness.handle_detector(Suspected(far.id), 1.0)
+    else:
+        harness.liveness.link_broke(far, 1.0)
+    assert harness.next_hop(far.id) == beside
+    harness.liveness.handle_detector(Alive(far.id, None), 1.1)
+    assert harness.next_hop(far.id) == far
+
+
+def test_a_link_is_wanted_to_who_fell_silent_but_not_to_who_is_surely_gone() -> None:
+    harness = Harness()
+    harness.liveness.bury(ONE, 10.0, is_silent=True)
+    harness.liveness.bury(TWO, 10.0, is_silent=False)
+    harness.take()
+    assert harness.liveness.wanted(ONE, 11.0)
+    assert harness.take() == []
+    assert not harness.liveness.wanted(TWO, 11.0)
+    assert harness.take() == [PeerDied(TWO.id)]
+    assert len(harness.run(11.0, 20.0)) == 1  # Nothing answers there.
+
+
 def test_when_one_falls_silent_the_other_leaves_are_asked_at_once() -> None:
     harness = Harness()
     for number in range(1, 9):
@@ -218,6 +256,7 @@ def test_what_is_remembered_is_bounded() -> None:
         harness.liveness.bury(node(number), 1.0, is_silent=True)
     assert harness.liveness.is_buried(node(BURIED_MAX + 99).id)
     assert not harness.liveness.is_buried(ONE.id)
+    assert sum(harness.liveness.is_buried(node(number).id) for number in range(1, BURIED_MAX + 100)) == BURIED_MAX
     assert len(harness.dialler) == CONFIG.lost_max
     broken = Harness()
     for number in range(1, CHECKS_MAX + 100):

@@ -9,7 +9,7 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.ring.config import PastryConfig
-from iris_overlay.ring.hops import HOP_TIMES_MAX, Hops, Pending
+from iris_overlay.ring.hops import HOP_TIMES_MAX, PENDING_MAX, Hops, Pending
 from iris_overlay.ring.messages import ACKNOWLEDGEMENTS_MAX, Got, Routed, RoutedKind, decode_ring_message
 from iris_overlay.ring.state import Ring, Timer
 
@@ -107,3 +107,14 @@ def test_acknowledgements_are_collected_until_their_time_or_until_they_are_many(
     assert decode_ring_message(data) == Got(list(range(ACKNOWLEDGEMENTS_MAX)))
     watcher.hops.flush()
     assert watcher.ring.take_messages() == []
+
+
+def test_of_too_many_messages_the_oldest_is_watched_over_no_more_and_counted() -> None:
+    watcher = Watcher()
+    sequences = [watcher.forward(0.0) for _ in range(PENDING_MAX)]
+    assert watcher.ring.counters.pending_dropped == 0
+    watcher.forward(0.0)
+    assert len(watcher.hops) == PENDING_MAX
+    assert watcher.ring.counters.pending_dropped == 1
+    assert watcher.hops.take(sequences[0]) is None
+    assert watcher.hops.take(sequences[1]) is not None

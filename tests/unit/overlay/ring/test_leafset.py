@@ -154,8 +154,14 @@ def test_neighbours_alternate() -> None:
     assert leaves.is_neighbour(1010)
     assert leaves.is_neighbour(990)
     assert not leaves.is_neighbour(1020)
-    assert leaves.is_edge(970)
-    assert not leaves.is_edge(980)
+    assert [place for place in places(leaves.members()) if leaves.is_edge(place)] == [1030, 970]
+
+
+def test_the_edges_are_the_farthest_members() -> None:
+    leaves = make_thick()
+    assert leaves.edge(is_right=True) == make_info(1030)
+    assert leaves.edge(is_right=False) == make_info(970)
+    assert LeafSet(1000, HALF).edge(is_right=True) is None
 
 
 def test_the_span_of_a_leaf_set_ends_where_it_is_filled_the_long_way_round() -> None:
@@ -165,6 +171,7 @@ def test_the_span_of_a_leaf_set_ends_where_it_is_filled_the_long_way_round() -> 
     assert span(place[10], members, half=8) == (70, 80)
     assert span(place[10], members[:7], half=8) == (RING, RING)
     assert span(place[10], members[:8], half=8) == (0, 80)
+    assert span(place[0], place[1:9], half=8) == (80, 0)
 
 
 def test_who_is_kept_out_by_others_alone_is_admitted_without_them() -> None:

@@ -709,6 +709,13 @@ def test_the_owner_is_told_what_it_did_wrong() -> None:
         Pastry(NodeInfo(NodeId(b"short"), ()), CONFIG, random.Random(1))
 
 
+def test_the_largest_payload_arrives() -> None:
+    wires = make_ring(10, 100)
+    wires.nodes[wires.infos[10].id].send(wires.infos[100], bytes(PAYLOAD_BYTES_MAX), wires.now)
+    wires.settle()
+    assert [event.payload for event in wires.of(100, Received)] == [bytes(PAYLOAD_BYTES_MAX)]
+
+
 def test_what_a_node_knows_of_others() -> None:
     wires = make_ring(10, 100, 200)
     pastry = wires.nodes[wires.infos[10].id]
@@ -740,6 +747,20 @@ def test_the_size_is_exact_while_leaf_sets_overlap_and_estimated_beyond() -> Non
         assert {pastry.size_estimate() for pastry in wires.nodes.values()} == {count}
     wires = make_ring(*range(0, 250, 5))
     assert all(40 <= pastry.size_estimate() <= 65 for pastry in wires.nodes.values())
+
+
+@pytest.mark.parametrize(
+    ("dead", "least", "most"),
+    [((*range(20, 80, 10), *range(170, 250, 10)), 20, 30), ((*range(10, 120, 10), *range(210, 250, 10)), 9, 9)],
+    ids=["half of the leaves are left", "one side is left"],
+)
+def test_the_size_is_estimated_from_what_is_left_of_a_damaged_leaf_set(dead: tuple[int, ...], least: int, most: int) -> None:
+    wires = make_ring(*range(10, 250, 10))
+    pastry = wires.nodes[wires.infos[120].id]
+    for first in dead:
+        pastry.peer_dead(wires.infos[first].id, wires.now)
+    assert len(pastry.leaves()) == 8
+    assert least <= pastry.size_estimate() <= most
 
 
 def test_neither_a_damaged_leaf_set_nor_a_crowd_makes_a_network_seem_endless() -> None:
@@ -806,6 +827,19 @@ def test_who_is_known_by_hearsay_is_asked_through_the_ring() -> None:
     pastry.ask(far, wires.now)
     wires.settle()
     assert PeerAnswered(far.id) in wires.of(10, PeerAnswered)
+
+
+def test_who_left_or_is_met_by_a_joiner_is_not_probed() -> None:
+    wires = make_ring(10, 100)
+    pastry, gone = wires.nodes[wires.infos[10].id], wires.infos[100]
+    pastry.receive(gone.id, encode_ring_message(Leaving()), wires.now)
+    pastry.meet(gone, wires.now)
+    assert pastry.messages_to_send() == []
+    pastry.meet(make_info(50), wires.now)
+    assert [to for to, _ in pastry.messages_to_send()] == [make_info(50)]
+    joining = Pastry(make_info(7), CONFIG, random.Random(1))
+    joining.meet(make_info(50), 0.0)
+    assert joining.messages_to_send() == []
 
 
 def test_who_stood_still_finds_out_that_it_was_buried() -> None:
