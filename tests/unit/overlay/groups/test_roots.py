@@ -8,8 +8,10 @@ import pytest
 
 from iris_overlay.groups.directory import accusation_of
 from iris_overlay.groups.messages import (
+    FANOUT_MAX,
     VIEW_MAX,
     Accuse,
+    Accused,
     Applied,
     CastTaken,
     CastUp,
@@ -27,11 +29,12 @@ from iris_overlay.groups.messages import (
     Unwatch,
     View,
     Watch,
+    encode_group_message,
 )
-from iris_overlay.groups.roots import RECHECK_S, REVIEW_S
+from iris_overlay.groups.roots import ACCUSED_S, RECHECK_S, REVIEW_S, WOKEN_S
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
-from tests.unit.overlay.groups.test_layer import OTHER, PEER, Fixture, G, register
+from tests.unit.overlay.groups.test_layer import LOCAL, OTHER, PEER, Fixture, G, register
 
 if TYPE_CHECKING:
     from iris_overlay.groups.layer import GroupLayer
@@ -227,7 +230,12 @@ def test_copies_are_refreshed_when_it_is_time_and_not_at_each_sweep() -> None:
     pass_time(fixture.layer, 55.0)
     assert of_type(Copy, fixture) == []
     pass_time(fixture.layer, 75.0)
-    assert {target for target, _ in of_type(Copy, fixture)} == {PEER}
+    ((target, copy),) = of_type(Copy, fixture)
+    assert target == PEER
+    assert isinstance(copy, Copy)
+    fixture.receive(Copied(G, copy.version), now=75.0)
+    pass_time(fixture.layer, 115.0)
+    assert of_type(Copy, fixture) == []
 
 
 def test_a_directory_with_nothing_in_it_is_forgotten_and_so_are_its_copies() -> None:
@@ -252,3 +260,116 @@ def test_what_is_known_of_the_dead_outlives_the_last_member() -> None:
     assert fixture.layer.table_sizes()["directories"] == 1
     fixture.receive(register(OTHER), OTHER, now=21.0)
     assert fixture.layer.directory_of(G) == {}, "an old registration does not bring it back"
+
+
+def test_a_node_is_told_at_once_of_all_the_groups_that_it_registered_in() -> None:
+    fixture = Fixture()
+    fixture.receive(Register(OTHER, [Registration(group, b"", 1) for group in (G, ANOTHER, FURTHER)]), OTHER)
+    assert fixture.sent() == [(OTHER, Applied(LOCAL, [(group, 1, 1, True) for group in (G, ANOTHER, FURTHER)]))]
+
+
+def test_each_registration_waits_no_longer_than_its_own_bound() -> None:
+    fixture = Fixture()
+    fixture.receive(Watch(PEER, 0, [(G, 0)]))  # is silent
+    fixture.receive(register(OTHER), OTHER, now=2.0)
+    fixture.receive(register(THIRD), THIRD, now=2.5)
+    pass_time(fixture.layer, 3.0)
+    assert [target for target, _ in of_type(Applied, fixture)] == [OTHER]
+    pass_time(fixture.layer, 3.5)
+    assert [target for target, _ in of_type(Applied, fixture)] == [THIRD]
+
+
+def test_links_to_the_children_of_a_root_are_kept_and_to_no_other_members() -> None:
+    fixture = Fixture()
+    members = infos(FANOUT_MAX + 3)
+    for info in members:
+        fixture.receive(register(info), info)
+    assert [fixture.layer.needs(info.id) for info in members] == [True] * FANOUT_MAX + [False] * 3
+    assert not fixture.layer.needs(PEER.id)
+
+
+def test_a_watcher_that_there_is_no_room_for_is_answered_the_way_that_it_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_overlay.groups.root.WATCHERS_MAX", 0)
+    fixture = Fixture()
+    fixture.layer.delivered(G, encode_group_message(Watch(PEER, 0, [(G, 0)])), PEER, (PEER.id, OTHER.id), 1.0)
+    fixture.receive(Watch(PEER, 0, [(G, 0)]))
+    views = of_type(View, fixture)
+    assert [target for target, _ in views] == [(PEER.id, OTHER.id), PEER]
+    assert all(isinstance(view, View) and not view.is_watched for _, view in views)
+
+
+def test_a_root_that_stood_still_gives_its_copies_some_time() -> None:
+    fixture = Fixture()
+    fixture.ring.neighbours = [PEER]
+    fixture.receive(register(OTHER), OTHER)
+    fixture.layer.resume(6.0)
+    fixture.receive(Watch(OTHER, 0, [(G, 0)]), OTHER, now=6.1)
+    pass_time(fixture.layer, 6.0 + WOKEN_S / 2)
+    assert of_type(View, fixture) == []
+
+
+def test_sweeps_come_a_period_after_one_another() -> None:
+    fixture = Fixture()
+    fixture.receive(register(OTHER), OTHER, now=50.0)
+    before, waits = 50.0, []
+    for _ in range(12):
+        deadline = fixture.layer.deadline()
+        assert deadline is not None
+        fixture.layer.handle_timeout(deadline)
+        waits.append(deadline - before)
+        before = deadline
+    assert all(9.0 <= wait <= 11.0 for wait in waits)
+
+
+def test_an_accused_node_is_told_so_for_a_while() -> None:
+    fixture = Fixture()
+    fixture.ring.foreign = {OTHER.id}
+    fixture.receive(register(OTHER), OTHER)
+    fixture.receive(Accuse(OTHER.id, 1, G))
+    fixture.sent()
+    pass_time(fixture.layer, 1.0 + ACCUSED_S)
+    assert {target for target, _ in of_type(Accused, fixture)} == {OTHER.id}
+    pass_time(fixture.layer, 4 * ACCUSED_S)
+    assert of_type(Accused, fixture) == []
+    assert fixture.layer.table_sizes()["directories"] == 1, "though it is still remembered"
+
+
+def handed_over(fixture: Fixture, to: NodeInfo, neighbours: list[NodeInfo]) -> Copied:
+    """Let the directory be on its way to another node, and return how that one acknowledges it."""
+    fixture.ring.is_mine = False
+    fixture.ring.neighbours = [to, *neighbours]
+    fixture.layer.leaves_changed([to], [], 2.0)
+    ((_, copy),) = [(target, copy) for target, copy in of_type(Copy, fixture) if target == to]
+    assert isinstance(copy, Copy)
+    return Copied(G, copy.version)
+
+
+def test_who_kept_copies_of_a_directory_that_was_handed_over_is_told_to_drop_them() -> None:
+    fixture = Fixture()
+    fixture.ring.neighbours = [PEER, THIRD]
+    fixture.receive(register(OTHER), OTHER)
+    fixture.sent()
+    fixture.receive(handed_over(fixture, THIRD, [PEER]), THIRD, now=2.1)
+    assert of_type(Drop, fixture) == [(PEER, Drop(G))], "the new root keeps what it has"
+
+
+def test_what_was_handed_over_is_kept_as_a_copy_until_it_expires() -> None:
+    fixture = Fixture()
+    fixture.receive(register(OTHER), OTHER)
+    fixture.receive(handed_over(fixture, THIRD, []), THIRD, now=2.1)
+    pass_time(fixture.layer, 100.0)
+    assert fixture.layer.table_sizes()["copied_members"] == 1
+    pass_time(fixture.layer, 250.0)
+    assert fixture.layer.table_sizes()["copied_members"] == 0
+
+
+def test_what_was_handed_over_is_added_to_the_copy_of_another_root_that_does_not_undo_it() -> None:
+    fixture = Fixture()
+    fixture.receive(register(OTHER), OTHER)
+    acknowledgement = handed_over(fixture, THIRD, [])
+    fixture.receive(Copy(G, 0, 9, True, True, [MemberRecord(PEER, b"", 1)], [], [], []))
+    assert fixture.layer.table_sizes()["copied_members"] == 1
+    fixture.receive(acknowledgement, THIRD, now=2.1)
+    assert fixture.layer.table_sizes()["copied_members"] == 2
+    fixture.receive(Drop(G))
+    assert fixture.layer.table_sizes()["copied_members"] == 2
