@@ -384,7 +384,7 @@ def test_an_answer_that_waits_is_due_before_the_next_beacon() -> None:
 )
 def test_one_of_those_who_hear_a_stranger_dials_it_by_chance(chance: float, peers: int, is_dialled: bool) -> None:
     harness = Harness()
-    harness.strangers[stranger(1).id] = Stranger.FAR
+    harness.strangers[stranger(1).id] = Familiarity.FAR
     rng = harness.discovery._rng
     harness.discovery._rng = Chance(chance)
     harness.hear(1, 1.0, peers=peers, wants_answer=False)
@@ -395,7 +395,7 @@ def test_one_of_those_who_hear_a_stranger_dials_it_by_chance(chance: float, peer
 def test_a_question_that_is_left_to_others_is_neither_answered_nor_dialled() -> None:
     harness = Harness()
     harness.take()
-    harness.strangers[stranger(1).id] = Stranger.FAR
+    harness.strangers[stranger(1).id] = Familiarity.FAR
     harness.discovery._rng = Chance(0.9)
     harness.hear(1, 1.0, peers=99)
     assert harness.discovery.answers_count == 0
