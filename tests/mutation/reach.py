@@ -37,6 +37,8 @@ UNMEASURED: Final = {
     "iris_py/cli/": ("integration/test_cli",),
     "iris_py/sync/": ("integration/test_sync_processes",),
     "iris_py/files/": ("integration/test_cli",),
+    "iris_py/api/runner": ("integration/test_stopping",),
+    "iris_py/api/stopping": ("integration/test_stopping",),
     "iris_py/": ("integration/test_processes",),
     "spark_connector/local/": ("spark/test_local", "spark/test_local_server"),
     "spark_connector/executors/": (

@@ -37,3 +37,11 @@ def test_the_result_and_the_error_of_the_program_come_through(monkeypatch: pytes
 
     with pytest.raises(ZeroDivisionError):
         iris.run(fail())
+
+
+def test_a_program_that_cancels_itself_ends_with_that() -> None:
+    async def main() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        iris.run(main())
