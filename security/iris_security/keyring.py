@@ -7,15 +7,14 @@ salt.
 Rotation: the primary secret seals; older accepted secrets still open. A key id, in clear on the wire, names the secret in use.
 
 Python cannot wipe memory: a secret lives until its last reference goes. What this module can do is to keep secrets out of every
-`repr`, so that neither a log nor a traceback shows one.
+`repr`, pickle and list of fields: no log, traceback, message to another process or dump of settings has one by accident.
 """
 
 import base64
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NoReturn, Self
 
 from iris_security.errors import SecretFormatError
 from iris_security.hkdf import hkdf
@@ -61,16 +60,71 @@ def encode_name(name: str) -> bytes:
     return encoded
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Secret:
-    """The 32 bytes from which all keys of a network, or of one cluster, derive."""
+class _KeyMaterial:
+    """An object with keys: it does not change, is no dataclass whose fields `asdict` would show, and is not pickled."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Compare all that is in it."""
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    def __hash__(self) -> int:
+        """Hash as equality demands."""
+        return hash((type(self), *(getattr(self, name) for name in self.__slots__)))
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Refuse to change.
+
+        Raises:
+            AttributeError: Always.
+        """
+        raise AttributeError(f"{type(self).__name__} cannot be changed")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        """Refuse to change, as `__setattr__` does."""
+        raise AttributeError(f"{type(self).__name__} cannot be changed")
+
+    def __copy__(self) -> Self:
+        """Return the very same, for it does not change."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the very same, for it does not change."""
+        return self
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse to be pickled: a pickle is bytes that travel and are stored, and nobody would know that keys are in them.
+
+        Raises:
+            TypeError: Always.
+        """
+        kind = type(self).__name__
+        raise TypeError(
+            f"{kind} holds secret keys and is not pickled. Give the other process the secret itself, best as a file."
+        )
+
+
+class Secret(_KeyMaterial):
+    """The 32 bytes from which all keys of a network, or of one cluster, derive.
+
+    Args:
+        value: The bytes.
+
+    Raises:
+        ValueError: It has another size.
+    """
+
+    __slots__ = ("value",)
 
     value: bytes
 
-    def __post_init__(self) -> None:
-        """Refuse a value of another size."""
-        if len(self.value) != SECRET_BYTES:
-            raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(self.value)}")
+    def __init__(self, value: bytes) -> None:
+        if len(value) != SECRET_BYTES:
+            raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(value)}")
+        object.__setattr__(self, "value", value)
 
     @classmethod
     def generate(cls, entropy: Entropy) -> "Secret":
@@ -137,17 +191,26 @@ class Secret:
         return "Secret(<hidden>)"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class NetworkKeys:
-    """The keys of one generation of the network secret, for links and datagrams."""
+class NetworkKeys(_KeyMaterial):
+    """The keys of one generation of the network secret, for links and datagrams.
+
+    Attributes:
+        network: The name of the network.
+        key_id: Public: it travels in clear and names the secret (docs/design.md 2.2).
+        link_psk: The pre-shared key of the Noise handshake (docs/design.md 3.1).
+        datagram_key: The root of the senders' datagram keys (datagram.py).
+    """
+
+    __slots__ = ("datagram_key", "key_id", "link_psk", "network")
 
     network: str
-    # Public: it travels in clear and names the secret (docs/design.md 2.2).
     key_id: bytes
-    # The pre-shared key of the Noise handshake (docs/design.md 3.1).
     link_psk: bytes
-    # The root of the senders' datagram keys (datagram.py).
     datagram_key: bytes
+
+    def __init__(self, network: str, key_id: bytes, link_psk: bytes, datagram_key: bytes) -> None:
+        for name, value in (("network", network), ("key_id", key_id), ("link_psk", link_psk), ("datagram_key", datagram_key)):
+            object.__setattr__(self, name, value)
 
     @classmethod
     def derive(cls, secret: Secret, network: str) -> "NetworkKeys":
@@ -165,13 +228,22 @@ class NetworkKeys:
         return f"NetworkKeys(network={self.network!r}, key_id={self.key_id.hex()}, <hidden>)"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class GroupKeys:
-    """The keys of a group, for its members: to name it, to seal for it, to prove membership."""
+class GroupKeys(_KeyMaterial):
+    """The keys of a group, for its members: to name it, to seal for it, to prove membership.
 
-    # Public inside the network: nodes that lack the key still route by it.
+    Attributes:
+        group_id: Public inside the network: nodes that lack the key still route by it.
+        key: From which the keys of senders derive.
+    """
+
+    __slots__ = ("group_id", "key")
+
     group_id: bytes
     key: bytes
+
+    def __init__(self, group_id: bytes, key: bytes) -> None:
+        object.__setattr__(self, "group_id", group_id)
+        object.__setattr__(self, "key", key)
 
     def proof(self, node_id: bytes, statement: bytes = b"") -> bytes:
         """Return the proof that a node holds the key of this group (docs/design.md 2.4).
@@ -203,7 +275,7 @@ class GroupKeys:
 
 
 class Keyring:
-    """All secrets of a node in one network, and what derives from them."""
+    """All secrets of a node in one network, and what derives from them. It is not pickled, for the secrets are not."""
 
     def __init__(
         self,

@@ -4,9 +4,13 @@ The hex strings are the wire format: a change that alters one of them cuts off e
 """
 
 import base64
+import copy
+import dataclasses
 import hashlib
 import hmac
+import pickle
 import traceback
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -132,7 +136,7 @@ class TestSecret:
 
     def test_it_cannot_be_changed(self) -> None:
         with pytest.raises(AttributeError):
-            SECRET.value = OTHER.value  # type: ignore[misc]
+            SECRET.value = OTHER.value
 
     def test_it_hides_in_every_text(self) -> None:
         assert repr(SECRET) == str(SECRET) == f"{SECRET}" == "Secret(<hidden>)"
@@ -308,3 +312,41 @@ class TestProof:
         with pytest.raises(ValueError, match="16 bytes"):
             self.KEYS.proof(b"short")
         assert not self.KEYS.verify_proof(b"short", bytes(16))
+
+
+RING = Keyring(SECRET, network="lab", accepted=(Secret(bytes(32)),))
+
+
+@pytest.mark.parametrize("held", [SECRET, RING, RING.primary, RING.cluster("a")], ids=lambda held: type(held).__name__)
+class TestKeysStayInTheProcess:
+    def test_they_are_not_pickled(self, held: object) -> None:
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            with pytest.raises(TypeError, match="is not pickled"):
+                pickle.dumps(held, protocol)
+            with pytest.raises(TypeError, match="is not pickled"):
+                pickle.dumps({"settings": [held]}, protocol)
+
+    def test_they_are_not_listed_field_by_field(self, held: object) -> None:
+        with pytest.raises(TypeError):
+            dataclasses.asdict(held)  # type: ignore[call-overload]
+
+    def test_settings_that_hold_them_are_shown_without_them(self, held: object) -> None:
+        @dataclasses.dataclass
+        class Settings:
+            held: object
+
+        shown = dataclasses.asdict(Settings(held))
+        assert type(shown["held"]) is type(held)
+        assert SECRET.value.hex() not in str(shown)
+        assert repr(SECRET.value) not in str(shown)
+
+
+@pytest.mark.parametrize("held", [SECRET, RING.primary, RING.cluster("a")], ids=lambda held: type(held).__name__)
+def test_keys_do_not_change_and_a_copy_is_the_same(held: Any) -> None:
+    assert copy.copy(held) is held
+    assert copy.deepcopy([held])[0] is held
+    for name in type(held).__slots__:
+        with pytest.raises(AttributeError):
+            setattr(held, name, b"")
+        with pytest.raises(AttributeError):
+            delattr(held, name)
