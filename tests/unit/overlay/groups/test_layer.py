@@ -26,12 +26,15 @@ from iris_overlay.groups.messages import (
     Copied,
     Copy,
     Doubt,
+    Entrust,
     Forgotten,
     GroupMessage,
     MemberRecord,
     Register,
     Registration,
     Told,
+    Unregister,
+    Unwatch,
     View,
     Watch,
     decode_group_message,
@@ -46,7 +49,8 @@ from tests.unit.overlay.stub_ring import StubRing
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
 PEER = NodeInfo(NodeId(b"peer".ljust(16)), ("192.0.2.2:1",))
 OTHER = NodeInfo(NodeId(b"other".ljust(16)), ("192.0.2.3:1",))
-G = GroupId(b"g" * 16)
+THIRD = NodeInfo(NodeId(b"third".ljust(16)), ("192.0.2.4:1",))
+G, H = GroupId(b"g" * 16), GroupId(b"h" * 16)
 
 
 class Fixture:
@@ -677,3 +681,127 @@ def test_those_who_do_not_renew_are_taken_out_of_the_tree_and_the_samples() -> N
         node = NodeId(number.to_bytes(16, "big"))
         assert node not in root.tree
         assert all(node not in (watcher.sample or ()) for watcher in root.followers.members[0].values())
+
+
+# What the parts tell each other
+
+
+def joined(*groups: GroupId, neighbours: tuple[NodeInfo, ...] = ()) -> Fixture:
+    """A member of groups whose root is the peer."""
+    fixture = Fixture()
+    fixture.ring.is_mine = False
+    fixture.ring.neighbours = list(neighbours)
+    for group in groups:
+        fixture.layer.join_group(group, b"", 0.0)
+    fixture.receive(Applied(PEER, [(group, stamp, 1, True) for stamp, group in enumerate(groups, 1)]))
+    fixture.layer.events_received()
+    fixture.sent()
+    return fixture
+
+
+def test_neighbours_are_entrusted_when_there_is_a_ring() -> None:
+    ring = StubRing()
+    ring.is_mine = False
+    ring.neighbours = [PEER]
+    layer = GroupLayer(LOCAL, GroupConfig(), random.Random(1), ring, Counters())
+    layer.join_group(G, b"", 0.0)
+    layer.resume(0.5)
+    assert layer.outputs_to_send() == []
+    layer.activated(1.0)
+    assert SendTo(PEER, encode_group_message(Entrust(1, True, True, [G], []))) in layer.outputs_to_send()
+
+
+def test_neighbours_hear_which_groups_a_node_joins_and_leaves() -> None:
+    fixture = joined(G, neighbours=(OTHER,))
+    fixture.layer.join_group(H, b"", 1.0)
+    assert [message for target, message in fixture.sent() if target == OTHER] == [Entrust(2, True, False, [H], [])]
+    fixture.layer.leave_group(G, 1.0)
+    assert [message for target, message in fixture.sent() if target == OTHER] == [Entrust(3, True, False, [], [G])]
+    fixture.layer.leave_group(G, 1.0)
+    assert [message for target, message in fixture.sent() if target == OTHER] == []
+
+
+def test_who_only_watches_entrusts_its_neighbours_too() -> None:
+    fixture = joined(neighbours=(OTHER,))
+    fixture.layer.watch_group(G, 1.0)
+    assert (OTHER, Entrust(0, True, True, [], [])) in fixture.sent()
+
+
+def test_a_node_that_was_declared_dead_says_everything_again_once() -> None:
+    fixture = joined(G, neighbours=(OTHER,))
+    fixture.layer.watch_group(G, 1.0)
+    fixture.receive(View(PEER, G, 5, 1, True, [MemberRecord(LOCAL, b"", 1)]))
+    fixture.sent()
+    accused = Accused(LOCAL.id, (1 << 32) - 1)
+    fixture.receive(accused, OTHER, now=2.0)
+    stamp = (1 << 32) + 1
+    assert fixture.sent() == [
+        (PEER, register(LOCAL, stamp)),
+        (OTHER, Entrust(stamp, True, True, [G], [])),
+        (PEER, Watch(LOCAL, stamp, [(G, 5)])),
+    ]
+    fixture.receive(accused, OTHER, now=2.1)
+    assert fixture.sent() == []
+
+
+def test_a_node_that_leaves_tells_all_roots_and_waits_for_them() -> None:
+    fixture = joined(G)
+    fixture.layer.watch_group(H, 1.0)
+    fixture.receive(View(OTHER, H, 5, 0, True, []), OTHER)
+    fixture.layer.events_received()
+    fixture.sent()
+    fixture.layer.leave(2.0)
+    assert fixture.sent() == [(OTHER, Unwatch(LOCAL.id, [H])), (PEER, Unregister(LOCAL, [(G, 2)]))]
+    assert fixture.layer.events_received() == []
+    fixture.receive(Applied(PEER, [(G, 2, 0, False)]), now=2.1)
+    assert fixture.layer.events_received() == [GroupLeft(G), Departed()]
+
+
+def test_a_member_that_left_is_no_part_of_the_tree() -> None:
+    fixture = joined(G)
+    fixture.receive(CastDown(G, THIRD.id, 0, False, 0, b"payload"), OTHER)
+    fixture.receive(Applied(PEER, [(G, 1, 1, True)]))
+    assert fixture.layer.needs(OTHER.id), "it passes casts on to this node"
+    fixture.layer.leave_group(G, 2.0)
+    fixture.receive(Applied(PEER, [(G, 2, 0, False)]), now=2.1)
+    assert not fixture.layer.needs(OTHER.id)
+
+
+def test_casts_go_directly_to_a_root_that_is_known() -> None:
+    fixture = joined(G)
+    fixture.layer.watch_group(H, 1.0)
+    fixture.receive(View(OTHER, H, 5, 0, True, []), OTHER)
+    fixture.sent()
+    for group in (G, H):
+        fixture.layer.cast(group, b"payload", 2.0)
+    assert [target for target, message in fixture.sent() if isinstance(message, CastUp)] == [PEER, OTHER]
+
+
+def test_a_link_is_kept_to_the_root_of_a_group_that_the_node_is_in() -> None:
+    fixture = joined(G)
+    assert fixture.layer.needs(PEER.id)
+    assert not fixture.layer.needs(OTHER.id)
+
+
+def test_the_watchers_of_a_group_can_be_asked_for() -> None:
+    fixture = Fixture()
+    fixture.receive(Watch(PEER, 0, [(G, 0)]))
+    assert fixture.layer.watchers_of(G) == [PEER.id]
+    assert fixture.layer.watchers_of(H) == []
+
+
+def test_a_member_that_was_the_root_knows_whom_it_handed_the_directory_to() -> None:
+    fixture = Fixture()
+    fixture.layer.join_group(G, b"", 1.0)
+    fixture.ring.is_mine = False
+    fixture.ring.neighbours = [PEER]
+    fixture.layer.leaves_changed([PEER], [], 2.0)
+    (copy,) = [message for _, message in fixture.sent() if isinstance(message, Copy)]
+    fixture.receive(Copied(G, copy.version), now=2.1)
+    assert fixture.layer.roots() == [PEER]
+
+
+def test_what_the_ring_could_not_deliver_is_counted() -> None:
+    fixture = Fixture()
+    fixture.layer.undeliverable(G, b"", 1.0)
+    assert fixture.counters.messages_undeliverable == 1

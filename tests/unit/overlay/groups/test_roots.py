@@ -34,12 +34,11 @@ from iris_overlay.groups.messages import (
 from iris_overlay.groups.roots import ACCUSED_S, RECHECK_S, REVIEW_S, WOKEN_S
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
-from tests.unit.overlay.groups.test_layer import LOCAL, OTHER, PEER, Fixture, G, register
+from tests.unit.overlay.groups.test_layer import LOCAL, OTHER, PEER, THIRD, Fixture, G, register
 
 if TYPE_CHECKING:
     from iris_overlay.groups.layer import GroupLayer
 
-THIRD = NodeInfo(NodeId(b"third".ljust(16)), ("192.0.2.4:1",))
 ANOTHER, FURTHER = GroupId(b"a" * 16), GroupId(b"f" * 16)
 
 
