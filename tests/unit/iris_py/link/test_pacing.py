@@ -8,6 +8,7 @@ import pytest
 
 from iris_py.link.pacing import (
     PROBE_BYTES_MAX,
+    RATE_PERIOD_S,
     ROUND_TRIP_PERIOD_S,
     UNDER_WAY_BYTES_CALM,
     UNDER_WAY_BYTES_MAX,
@@ -103,3 +104,20 @@ def test_a_first_chunk_may_always_go() -> None:
     assert pace.has_room
     pace.send(UNDER_WAY_BYTES_MIN, 0, 1.0)
     assert not pace.has_room
+
+
+def exchange(pace: Pace, size: int, now: float) -> int:
+    """Send something that is read a tenth of a second later; returns how much may be under way then."""
+    pace.send(size, 0, now)
+    assert pace.acknowledge(pace.sent, now + 0.1)
+    return pace.limit
+
+
+def test_the_best_rate_counts_until_it_was_not_seen_for_long() -> None:
+    pace = Pace()
+    exchange(pace, 1000, 10.0)
+    fast = exchange(pace, 1_000_000, 10.2)
+    assert fast > UNDER_WAY_BYTES_CALM
+    assert exchange(pace, 1000, 10.4) == fast, "what follows was little, and says nothing of the way"
+    assert exchange(pace, 1000, 10.5 + RATE_PERIOD_S) == fast
+    assert exchange(pace, 1000, 10.7 + 2 * RATE_PERIOD_S) < fast

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from iris_py.net.busy_poll import BUSY_POLL_S, SKIPPED_MAX, BusyPoll
+from iris_py.net.busy_poll import BUSY_POLL_S, SKIPPED_MAX, BusyPoll, is_useful
 
 if TYPE_CHECKING:
     import asyncio
@@ -109,3 +109,15 @@ def test_the_next_request_may_come_before_the_end_of_the_last_was_noticed(loop: 
     Reply().look(poll)
     assert loop.turns_until_it_sleeps() == TURNS
     assert not loop.turn()
+
+
+@pytest.mark.parametrize(("processors", "is_useful_there"), [(1, False), (2, True), (None, False)])
+def test_it_is_useful_where_there_is_another_processor(
+    monkeypatch: pytest.MonkeyPatch, processors: int | None, is_useful_there: bool
+) -> None:
+    if processors is not None:
+        monkeypatch.setattr("os.sched_getaffinity", lambda _pid: set(range(processors)))
+        assert is_useful() is is_useful_there
+    monkeypatch.delattr("os.sched_getaffinity")
+    monkeypatch.setattr("os.cpu_count", lambda: processors)
+    assert is_useful() is is_useful_there
