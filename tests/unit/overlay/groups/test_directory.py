@@ -49,6 +49,7 @@ def test_who_left_stays_away_until_it_registers_anew() -> None:
     directory = directory_of(record(1, 5))
     assert directory.remove(info(1).id, 6, 100.0)
     assert directory.register(record(1, 5), 100.0) is Outcome.OUTDATED
+    assert directory.register(record(1, 6), 100.0) is Outcome.OUTDATED, "that is the stamp of the leave itself"
     assert directory.register(record(1, 7), 100.0) is Outcome.CHANGED
     assert not directory.remove(info(1).id, 6, 100.0)
 

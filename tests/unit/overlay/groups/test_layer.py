@@ -805,3 +805,17 @@ def test_what_the_ring_could_not_deliver_is_counted() -> None:
     fixture = Fixture()
     fixture.layer.undeliverable(G, b"", 1.0)
     assert fixture.counters.messages_undeliverable == 1
+
+
+def test_the_neighbours_that_report_a_death_hear_of_each_leave_once() -> None:
+    fixture = Fixture()
+    fixture.ring.is_mine = False
+    fixture.ring.neighbours = [PEER, OTHER]
+    fixture.layer.join_group(G, b"x", 0.0)
+    entrusted = {target: message for target, message in fixture.sent() if isinstance(message, Entrust)}
+    assert set(entrusted) == {PEER, OTHER}
+    fixture.layer.leave_group(G, 1.0)
+    again = [target for target, message in fixture.sent() if isinstance(message, Entrust)]
+    assert set(again) == {PEER, OTHER}
+    fixture.layer.leave_group(G, 2.0)
+    assert not [message for _, message in fixture.sent() if isinstance(message, Entrust)]
