@@ -155,3 +155,10 @@ def test_memberships_are_checked_at_home() -> None:
         messages.check_membership(GroupId(b"g" * 15))
     with pytest.raises(InfoError):
         messages.check_membership(GroupId(b"g" * 16), b"a" * 257)
+
+
+def test_a_beacon_may_fill_a_datagram_and_no_more() -> None:
+    with pytest.raises(MessageError, match="no valid beacon"):
+        messages.decode_beacon(bytes(messages.DATAGRAM_BYTES_MAX))
+    with pytest.raises(MessageError, match="exceeds"):
+        messages.decode_beacon(bytes(messages.DATAGRAM_BYTES_MAX + 1))

@@ -63,3 +63,10 @@ def test_maps_keep_their_entries_and_their_nulls() -> None:
     values = [[("a", 1), ("b", None)], None, []]
     column: Any = fit(pa.array(values, pa.map_(pa.string(), pa.int32())), pa.map_(pa.string(), pa.int64()), "UTC")
     assert column.to_pylist() == values
+
+
+def test_a_number_that_would_become_zero_is_refused_and_zero_is_not() -> None:
+    small = pa.array([0.0, 1.0, 1e-300])
+    with pytest.raises(ValueError, match="1e-300 is out of the range of a float"):
+        fit(small, pa.float32(), "UTC")
+    assert fit(pa.array([0.0, -0.0, 1.0]), pa.float32(), "UTC").to_pylist() == [0.0, -0.0, 1.0]
