@@ -472,3 +472,35 @@ def test_the_hash_seed_of_python_does_not_matter() -> None:
     ]
     assert len(hashes[0].strip()) == 64
     assert len(set(hashes)) == 1
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+@pytest.mark.parametrize(
+    ("how", "messages_max"),
+    [
+        # The rest of what a death costs are datagrams: probes of those that are not sure.
+        ("crash", 480),
+        ("stop", 780),
+        ("leave", 400),
+    ],
+)
+def test_a_repair_costs_each_node_a_few_messages_and_leaves_nothing_to_do(how: str, messages_max: int, seed: int) -> None:
+    """30 members watch one another; one goes. That is at most 16 messages for each, 26 where it stands still and is doubted."""
+    simulation = OverlaySimulation(seed=seed)
+    indices = start_members(simulation, 30)
+    simulation.run_for(130.0)
+
+    def messages_in(seconds: float) -> int:
+        before = sum(node.messages for node in simulation.nodes.values())
+        simulation.run_for(seconds)
+        return sum(node.messages for node in simulation.nodes.values()) - before
+
+    quiet = messages_in(30.0)
+    getattr(simulation, how)(indices[7])
+    assert messages_in(30.0) - quiet <= messages_max
+    assert simulation.is_converged()
+    for node in simulation.live_nodes():
+        sizes = node.overlay.table_sizes()
+        assert (sizes["wanted"], sizes["waited_for"]) == (0, 0)
+        # What stands still is looked for again and again, for it may go on.
+        assert sizes["dials"] <= (how == "stop")
