@@ -307,6 +307,15 @@ def test_an_accusation_that_does_not_reach_the_accused_waits_for_it() -> None:
     assert len(reporters) == 1
 
 
+def test_who_may_come_back_is_forgotten_after_a_while() -> None:
+    reporters = DeathReports(Outbox())
+    for peer, now in zip(PEERS, (1.0, ACCUSED_S), strict=False):
+        reporters.keep_accusation(Accused(peer.id, (1 << 32) - 1), now)
+    assert len(reporters) == 2
+    reporters.keep_accusation(Accused(PEERS[2].id, (1 << 32) - 1), 2.0 + ACCUSED_S)
+    assert len(reporters) == 2
+
+
 def test_who_needs_nothing_is_not_accused() -> None:
     outbox = Outbox()
     reporters = DeathReports(outbox)

@@ -102,6 +102,7 @@ def test_an_accusation_makes_no_directory() -> None:
 @pytest.mark.parametrize(
     ("watching", "is_told"),
     [
+        pytest.param(0, True, id="an incarnation that is not known"),
         pytest.param(1, False, id="the incarnation that is accused"),
         pytest.param(accusation_of(1), False, id="the last word of that incarnation"),
         pytest.param(accusation_of(1) + 1, True, id="a later incarnation"),
