@@ -46,9 +46,10 @@ def test_who_has_another_version_than_it_was_sent_is_told_everything(version: in
 def test_a_registration_waits_until_its_version_is_known() -> None:
     followers, _ = following(wants=7, sent=7)
     early, late = Pending(INFO, 1, {KEY: 6}, 9.0), Pending(INFO, 2, {KEY: 7}, 9.0)
-    followers.pendings = [early, late]
+    other = Pending(INFO, 3, {(FollowerKind.COPY, INFO.id): 6}, 9.0)
+    followers.pendings = [early, late, other]
     followers.acknowledge(FollowerKind.WATCHER, INFO.id, 6)
-    assert (early.waiting, late.waiting) == ({}, {KEY: 7})
+    assert (early.waiting, late.waiting, len(other.waiting)) == ({}, {KEY: 7}, 1)
     assert followers.due != {}, "the rest of it is on its way"
 
 
