@@ -166,3 +166,30 @@ def test_who_is_no_member_receives_nothing_but_passes_on() -> None:
     assert fixture.payloads() == []
     fixture.casts.forget(G)
     assert len(fixture.casts) == 0
+
+
+def test_what_a_root_took_is_not_repeated_and_the_rest_is_repeated_as_if_it_were_new() -> None:
+    fixture = Fixture()
+    for payload in (b"0", b"1", b"2"):
+        fixture.casts.cast(G, payload, None, 0.0)
+    assert fixture.sent() == [(G, up(0, 0, b"0")), (G, up(1, 0, b"1")), (G, up(2, 0, b"2"))]
+    for now in (1.5, 3.0):
+        fixture.casts.handle_timeout(now)
+    fixture.casts.taken(CastTaken(G, 0))
+    fixture.sent()
+    sent = []
+    while (deadline := fixture.casts.deadline()) is not None:
+        fixture.casts.handle_timeout(deadline)
+        sent += fixture.sent()
+    assert sent == [(G, up(1, 0, b"1")), (G, up(2, 0, b"2"))] * ATTEMPTS_MAX
+    assert fixture.counters.casts_lost == 2
+
+
+def test_repetitions_leave_the_root_some_time() -> None:
+    fixture = Fixture()
+    fixture.casts.cast(G, b"0", None, 0.0)
+    times = []
+    while (deadline := fixture.casts.deadline()) is not None:
+        times.append(deadline)
+        fixture.casts.handle_timeout(deadline)
+    assert times == [1.5, 3.0, 6.0, 12.0, 24.0]

@@ -187,3 +187,25 @@ def test_copies_of_more_groups_than_there_is_room_for_are_refused(monkeypatch: p
     assert copies.receive(OWNER, first, 1.0)[0] == 5 + 1
     assert copies.receive(OWNER, other, 1.0) == (0, False)
     assert list(copies.held) == [GROUP]
+
+
+def test_watchers_that_went_are_taken_out_of_a_copy() -> None:
+    copies = Copies(100.0)
+    watching = [longest(number) for number in (1, 2)]
+    (whole,) = copy_parts(Directory(GROUP, 5), watching)
+    copies.receive(OWNER, whole, 0.0)
+    assert copies.receive(OWNER, Copy(GROUP, 5, 6, True, True, [], [], [], [longest(1).id]), 1.0) == (6, False)
+    assert list(copies.held[GROUP].watchers) == [longest(2).id]
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_an_owner_goes_on_from_its_own_latest_version(is_same: bool) -> None:
+    """One that comes late does not put a copy back; the versions of another owner do not count for it."""
+    copies = Copies(100.0)
+    (late,), (newer,) = copy_parts(Directory(GROUP, 5), ()), copy_parts(Directory(GROUP, 9), ())
+    sender = OWNER if is_same else NodeId(b"p" * 16)
+    copies.receive(OWNER, newer, 0.0)
+    assert copies.receive(sender, late, 1.0) == (5, False)
+    version = 9 if is_same else 5
+    change = Copy(GROUP, version, 10, True, True, [], [], [], [])
+    assert copies.receive(sender, change, 2.0) == (10, False)

@@ -184,3 +184,27 @@ def test_copies_expire_and_are_dropped_by_their_owner() -> None:
     copies.held[GROUP] = HeldCopy(directory_of(), {}, OWNER, 1000.0)
     copies.drop(GROUP, OWNER)
     assert len(copies) == 0
+
+
+def test_as_many_changes_are_known_as_are_remembered() -> None:
+    directory = directory_of()
+    version = directory.version
+    for number in range(LOG_MAX):
+        directory.register(record(number, 1), 100.0)
+    assert set(directory.changed_since(version) or ()) == {info(number).id for number in range(LOG_MAX)}
+    directory.register(record(LOG_MAX, 1), 100.0)
+    assert directory.changed_since(version) is None
+    assert len(directory.changed_since(version + 1) or ()) == LOG_MAX
+
+
+def test_what_is_said_again_of_who_left_is_not_remembered_for_longer() -> None:
+    """Else neighbours that tell each other would remember it for ever."""
+    directory = directory_of()
+    for expires in (100.0, 200.0):
+        directory.remove(info(1).id, 1, expires)
+    directory.expire(100.0)
+    assert directory.tombstones == {}
+    directory.remove(info(1).id, 1, 100.0)
+    directory.remove(info(1).id, 2, 200.0)
+    directory.expire(100.0)
+    assert directory.tombstones == {info(1).id: (2, 200.0)}

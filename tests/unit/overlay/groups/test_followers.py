@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_overlay.groups.followers import Follower, FollowerKind, Followers, Pending
+from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, Follower, FollowerKind, Followers, Pending
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 
@@ -46,9 +46,10 @@ def test_who_has_another_version_than_it_was_sent_is_told_everything(version: in
 def test_a_registration_waits_until_its_version_is_known() -> None:
     followers, _ = following(wants=7, sent=7)
     early, late = Pending(INFO, 1, {KEY: 6}, 9.0), Pending(INFO, 2, {KEY: 7}, 9.0)
-    followers.pendings = [early, late]
+    other = Pending(INFO, 3, {(FollowerKind.COPY, INFO.id): 6}, 9.0)
+    followers.pendings = [early, late, other]
     followers.acknowledge(FollowerKind.WATCHER, INFO.id, 6)
-    assert (early.waiting, late.waiting) == ({}, {KEY: 7})
+    assert (early.waiting, late.waiting, len(other.waiting)) == ({}, {KEY: 7}, 1)
     assert followers.due != {}, "the rest of it is on its way"
 
 
@@ -56,3 +57,24 @@ def test_who_does_not_follow_is_told_nothing() -> None:
     followers, _ = following(wants=1, sent=1)
     assert followers.acknowledge(FollowerKind.WATCHER, NodeId(b"x" * 16), 1) is None
     assert followers.acknowledge(FollowerKind.COPY, INFO.id, 1) is None
+
+
+def test_nobody_waits_for_who_has_the_version_or_is_silent() -> None:
+    followers, follower = following(wants=7, sent=7)
+    followers.acknowledge(FollowerKind.WATCHER, INFO.id, 6)
+    for stamp, version in enumerate((6, 7)):
+        followers.wait(INFO, stamp, version, 9.0)
+    done, late = followers.completed(1.0)
+    assert ([pending.stamp for pending in done], late) == ([0], 0)
+    follower.attempts = ATTEMPTS_WAITED_MAX
+    followers.wait(INFO, 2, 7, 9.0)
+    done, late = followers.completed(1.0)
+    assert ([pending.stamp for pending in done], late) == ([2], 0)
+
+
+def test_who_is_told_again_what_it_has_is_not_waited_for() -> None:
+    followers, follower = following(wants=5, sent=5)
+    followers.acknowledge(FollowerKind.WATCHER, INFO.id, 5)
+    followers.touch(FollowerKind.WATCHER, follower, 5)
+    assert followers.due == {KEY: follower}
+    assert not followers.is_awaited

@@ -11,7 +11,7 @@ from iris_overlay.events import GroupJoined, GroupLeft
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.death_reports import ACCUSED_S, ENTRUSTED_MAX, REPEAT_S, DeathReports
 from iris_overlay.groups.io import Outbox
-from iris_overlay.groups.memberships import COMMANDS_MAX, HIDDEN_ASKED_S, Memberships
+from iris_overlay.groups.memberships import COMMANDS_MAX, HIDDEN_ASKED_S, ROUTED_MAX, Memberships
 from iris_overlay.groups.messages import (
     VIEW_MAX,
     Accuse,
@@ -228,6 +228,8 @@ def test_a_hidden_member_of_a_hidden_root_registers_again_and_again() -> None:
         fixture.members.join(A, b"", 0.0)
         fixture.members.applied(Applied(at, [(A, 1, 1, True)]), 1.0)
         fixture.sent()
+        fixture.members.handle_timeout(1.0 + HIDDEN_ASKED_S / 2)
+        assert fixture.sent() == []
         fixture.members.handle_timeout(1.0 + HIDDEN_ASKED_S)
         expected = [(A, Register(local, [Registration(A, b"", 1)]))]
         assert fixture.sent() == (expected if is_again else [])
@@ -305,6 +307,15 @@ def test_an_accusation_that_does_not_reach_the_accused_waits_for_it() -> None:
     assert len(reporters) == 1
 
 
+def test_who_may_come_back_is_forgotten_after_a_while() -> None:
+    reporters = DeathReports(Outbox())
+    for peer, now in zip(PEERS, (1.0, ACCUSED_S), strict=False):
+        reporters.keep_accusation(Accused(peer.id, (1 << 32) - 1), now)
+    assert len(reporters) == 2
+    reporters.keep_accusation(Accused(PEERS[2].id, (1 << 32) - 1), 2.0 + ACCUSED_S)
+    assert len(reporters) == 2
+
+
 def test_who_needs_nothing_is_not_accused() -> None:
     outbox = Outbox()
     reporters = DeathReports(outbox)
@@ -354,3 +365,81 @@ def test_nobody_is_needed_for_a_group_whose_root_is_unknown() -> None:
     fixture = Fixture()
     fixture.members.join(A, b"", 0.0)
     assert not fixture.members.needs(ROOT.id)
+
+
+def test_each_command_waits_for_its_own_group() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.join(B, b"", 0.0)
+    fixture.members.applied(Applied(ROOT, [(B, 2, 1, True)]), 0.1)
+    assert fixture.completed() == [GroupJoined(B)]
+    assert fixture.members.is_busy
+    fixture.members.applied(Applied(ROOT, [(A, 1, 1, True)]), 0.2)
+    assert fixture.completed() == [GroupJoined(A)]
+    assert not fixture.members.is_busy
+
+
+@pytest.mark.parametrize("how", ["renewed", "missed in a view", "stood still", "left"])
+def test_what_was_answered_once_is_repeated_as_often_as_at_first_if_it_is_not_answered_again(how: str) -> None:
+    fixture = Fixture()
+    members = fixture.members
+    members.join(A, b"", 0.0)
+    members.handle_timeout(1.5)
+    members.handle_timeout(3.0)  # has become patient
+    members.applied(Applied(ROOT, [(A, 1, 1, True)]), 4.0)
+    members.register_all(5.0)
+    if how != "renewed":
+        members.handle_timeout(6.5)  # twice without an answer
+        members.handle_timeout(8.0)
+    now = 5.0 if how == "renewed" else 9.0
+    if how == "missed in a view":
+        members.missed(A, now)
+    elif how == "stood still":
+        members.forget_roots()
+        members.register_all(now)
+    elif how == "left":
+        members.leave(A, now)
+    fixture.sent()
+    times: list[float] = []
+    while len(times) < 3:
+        deadline = members.deadline()
+        assert deadline is not None
+        members.handle_timeout(deadline)
+        times += [deadline - now] * len(fixture.sent())
+    assert times == [1.5, 3.0, 6.0]
+
+
+@pytest.mark.parametrize(("count", "is_forgotten"), [(ROUTED_MAX, True), (ROUTED_MAX + 1, False)])
+def test_the_roots_of_few_groups_are_forgotten_by_a_node_that_stood_still(count: int, is_forgotten: bool) -> None:
+    fixture = Fixture()
+    groups = [GroupId(number.to_bytes(16, "big")) for number in range(count)]
+    for group in groups:
+        fixture.members.join(group, b"", 0.0)
+    fixture.members.applied(Applied(ROOT, [(group, stamp, 1, True) for stamp, group in enumerate(groups, 1)]), 0.1)
+    fixture.members.forget_roots()
+    assert bool(fixture.members.roots()) is not is_forgotten
+
+
+def test_only_the_end_of_the_link_to_the_root_makes_it_register_again() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.applied(Applied(ROOT, [(A, 1, 1, True)]), 0.1)
+    fixture.members.register_all(1.0)
+    fixture.sent()
+    fixture.members.link_lost(PEERS[0].id, 1.1)
+    fixture.members.handle_timeout(1.1)
+    assert fixture.sent() == []
+    fixture.members.link_lost(ROOT.id, 1.2)
+    fixture.members.handle_timeout(1.2)
+    assert fixture.sent() == [(A, register(A, 1))]
+    fixture.members.applied(Applied(ROOT, [(A, 1, 1, True)]), 1.3)
+    fixture.members.link_lost(ROOT.id, 1.4)
+    assert fixture.members.root_of(A) == ROOT, "nothing was under way"
+
+
+def test_members_of_a_small_group_are_to_register_at_the_moment_that_its_root_dies() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.applied(Applied(ROOT, [(A, 1, VIEW_MAX, True)]), 0.1)
+    fixture.members.lose_root(ROOT.id, 5.0)
+    assert fixture.members.deadline() == 5.0

@@ -500,3 +500,14 @@ def test_a_copy_gets_as_many_changes_in_one_message_as_that_holds_and_else_every
     assert len(copies) == messages
     assert [copy.base for copy in copies] == ([before] if messages == 1 else [0, 0])
     assert (copies[0].is_first, copies[-1].is_last) == (True, True)
+
+
+def test_a_watcher_of_a_sample_that_does_not_answer_is_sent_all_of_it_again() -> None:
+    group = Group(members=VIEW_MAX + 1)
+    group.watch()
+    view = group.told()
+    assert group.root.note_silence(WATCHER, OTHER.id)
+    again = group.told()
+    assert isinstance(view, View)
+    assert isinstance(again, View)
+    assert len(again.members) == VIEW_MAX

@@ -102,6 +102,7 @@ def test_an_accusation_makes_no_directory() -> None:
 @pytest.mark.parametrize(
     ("watching", "is_told"),
     [
+        pytest.param(0, True, id="an incarnation that is not known"),
         pytest.param(1, False, id="the incarnation that is accused"),
         pytest.param(accusation_of(1), False, id="the last word of that incarnation"),
         pytest.param(accusation_of(1) + 1, True, id="a later incarnation"),
@@ -372,3 +373,15 @@ def test_what_was_handed_over_is_added_to_the_copy_of_another_root_that_does_not
     assert fixture.layer.table_sizes()["copied_members"] == 2
     fixture.receive(Drop(G))
     assert fixture.layer.table_sizes()["copied_members"] == 2
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_watcher_that_was_taken_over_watches_on_if_it_is_accused_as_a_member(is_known: bool) -> None:
+    """Which of its incarnations watches only the dead root knew."""
+    fixture = Fixture()
+    if is_known:
+        fixture.receive(register(THIRD), THIRD)
+    take_over(fixture, [OTHER], [OTHER])
+    fixture.receive(Accuse(OTHER.id, 1, G), now=3.0)
+    assert OTHER.id not in (fixture.layer.directory_of(G) or {})
+    assert fixture.layer.watchers_of(G) == [OTHER.id]

@@ -93,7 +93,10 @@ def test_skipped_casts_are_counted() -> None:
     sequences.accept(KEY, 2, "2", 0.0)
     assert sequences.expired(1.0) == [(KEY, ["2"])]
     assert sequences.skipped == 1
-    sequences.forget_idle(0.5)
+    sequences.accept(KEY, 6, "6", 1.0)
+    assert sequences.expired(2.0) == [(KEY, ["6"])]
+    assert sequences.skipped == 4
+    sequences.forget_idle(1.5)
     assert len(sequences) == 0
 
 

@@ -422,3 +422,38 @@ def test_the_size_of_a_sample_counts_no_dead_members() -> None:
     fixture.watches.peer_dead(record(1).info.id, 1.0)
     (event,) = fixture.watches.views_changed()
     assert (len(event.members), event.size) == (VIEW_MAX - 1, 99)
+
+
+def test_nothing_is_lacking_in_a_view_before_the_first_one() -> None:
+    fixture = Fixture()
+    fixture.watches.watch(A, 0.0)
+    assert not fixture.watches.lacks(A, LOCAL.id)
+    fixture.watches.view(view(1, record(1)), 0.1)
+    assert fixture.watches.lacks(A, LOCAL.id)
+    assert not fixture.watches.lacks(A, record(1).info.id)
+    assert not fixture.watches.lacks(B, LOCAL.id)
+
+
+def test_a_new_size_alone_is_reported() -> None:
+    fixture = watching(*(record(number) for number in range(1, VIEW_MAX + 1)), size=100)
+    fixture.watches.change(ROOT, Change(A, 5, 6, 101, [], []), 1.0)
+    assert [event.size for event in fixture.watches.views_changed()] == [101]
+    fixture.watches.change(ROOT, Change(A, 6, 7, 101, [], []), 1.0)
+    assert fixture.watches.views_changed() == []
+
+
+def test_all_watches_of_a_root_are_renewed_in_one_message() -> None:
+    fixture = watching()
+    fixture.watches.watch(B, 0.2)
+    fixture.watches.view(View(ROOT, B, 7, 0, True, []), 0.3)
+    fixture.sent()
+    fixture.watches.ask_all(1.0)
+    assert fixture.sent() == [(ROOT, Watch(LOCAL, 0, [(A, 5), (B, 7)]))]
+
+
+@pytest.mark.parametrize(("size", "is_believed"), [(2, True), (1, False)])
+def test_another_root_is_believed_at_once_unless_it_knows_less_than_half(size: int, is_believed: bool) -> None:
+    fixture = watching(*(record(number) for number in range(1, 4)))
+    fixture.watches.lose_root(ROOT.id, 1.0)
+    fixture.watches.view(view(6, *(record(number) for number in range(1, size + 1)), root=HEIR), 1.1)
+    assert fixture.seen() == ([set(range(1, size + 1))] if is_believed else [])
