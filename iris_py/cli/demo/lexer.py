@@ -19,18 +19,20 @@ from typing import Final
 
 __all__ = ["Totals", "count"]
 
+# Within a possessive repeat everything with a choice is atomic: before Python 3.11.5 such repeats forget where they were when a
+# choice inside of them is tried again (gh-106052).
 _STRING: Final = r"""
     [rRbBuUfF]{0,2}+
-    (?: \"\"\" (?: [^"\\]++ | \\. | "(?!"") )*+ (?: \"\"\" | \\?\Z )
-      | '''    (?: [^'\\]++ | \\. | '(?!'') )*+ (?: ''' | \\?\Z )
-      | "      (?: [^"\\\n]++ | \\. )*+ "?
-      | '      (?: [^'\\\n]++ | \\. )*+ '?
+    (?: \"\"\" (?: (?> [^"\\]++ | \\. | "(?!"") ) )*+ (?: \"\"\" | \\?\Z )
+      | '''    (?: (?> [^'\\]++ | \\. | '(?!'') ) )*+ (?: ''' | \\?\Z )
+      | "      (?: (?> [^"\\\n]++ | \\. ) )*+ "?
+      | '      (?: (?> [^'\\\n]++ | \\. ) )*+ '?
     )
 """
-_DIGITS: Final = r"[0-9](?:_?[0-9])*+"
+_DIGITS: Final = r"[0-9](?:(?>_?[0-9]))*+"
 _NUMBER: Final = rf"""
-    0[xX](?:_?[0-9a-fA-F])++ | 0[bB](?:_?[01])++ | 0[oO](?:_?[0-7])++
-  | (?: {_DIGITS} (?: \.(?:{_DIGITS})?+ )?+ | \.{_DIGITS} ) (?: [eE][-+]?{_DIGITS} )?+ [jJ]?
+    0[xX](?:(?>_?[0-9a-fA-F]))++ | 0[bB](?:(?>_?[01]))++ | 0[oO](?:(?>_?[0-7]))++
+  | (?: {_DIGITS} (?: (?> \.(?:{_DIGITS})?+ ) )?+ | \.{_DIGITS} ) (?: (?> [eE][-+]?{_DIGITS} ) )?+ [jJ]?
 """
 _OPERATOR: Final = r"""
     [()\[\]{},;~] | :=? | \.\.\. | \.(?![0-9]) | -> | \*\*=? | //=? | >>=? | <<=? | [-+*/%@&|^=<>]=? | !=
