@@ -31,7 +31,6 @@ class Membership(Closable):
         self._server = server
         self._leave = leave
         self._leaving: asyncio.Task[None] | None = None
-        self._drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def cluster(self) -> str:

@@ -203,7 +203,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
             raise ConfigurationError(f"weight={weight!r} must be from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}; 1 is the usual.")
         check_window("tunnel_window_bytes", tunnel_window_bytes)
-        registration = Registration(self._group(cluster), None, concurrency, queue_messages, queue_bytes, weight)
+        registration = Registration(self._group(cluster), concurrency, queue_messages, queue_bytes, weight)
         registration.tunnels = tunnels if serves_tunnels(handler) else 0
         registration.window_bytes = tunnel_window_bytes
         return Opening(self._join(registration, handler, inline))
@@ -345,7 +345,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             tracing=self._tracing,
         )
         membership = self._memberships[registration] = Membership(registration, server, self._leave)
-        registration.token = membership
+        registration.server = server
         try:
             is_told_later = self._core.join(registration, self._loop.time())
             group_id = registration.group.id
@@ -369,7 +369,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         self._core.close_registration(registration, self._loop.time())
         self._driver.wake()
         broadcasts = asyncio.ensure_future(server.finish_broadcasts())
-        running: set[asyncio.Future[None]] = {membership._drained, broadcasts}
+        running: set[asyncio.Future[None]] = {server.drained, broadcasts}
         _done, waiting = await asyncio.wait(running, timeout=min(timeout, LEAVING_TOLD_S))
         if waiting and timeout > LEAVING_TOLD_S:
             logger.warning(
@@ -439,14 +439,14 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
     def _make_reactions(self) -> dict[type, Callable[[Any], None]]:
         """Return what this node does with each kind of event; with the others nothing."""
         return {
-            RequestsStarted: lambda event: self._membership(event.registration)._server.start(event.executions),
-            RequestCancelled: lambda event: self._membership(event.execution.registration)._server.cancel(event.execution),
-            BroadcastReceived: lambda event: self._membership(event.registration)._server.receive_broadcast(event),
-            RegistrationDrained: lambda event: _resolve([self._membership(event.registration)._drained]),
+            RequestsStarted: lambda event: event.registration.server.start(event.executions),
+            RequestCancelled: lambda event: event.execution.registration.server.cancel(event.execution),
+            BroadcastReceived: lambda event: event.registration.server.receive_broadcast(event),
+            RegistrationDrained: lambda event: event.registration.server.handle_drained(),
             SurveyAsked: self._handle_survey,
             SurveyAnswered: self._handle_survey,
             SurveyEnded: self._handle_survey,
-            TunnelStarted: lambda event: self._membership(event.end.registration)._server.start_tunnel(event.end),
+            TunnelStarted: lambda event: event.end.registration.server.start_tunnel(event.end),
             TunnelOpened: self._handle_tunnel_opened,
             TunnelChanged: self._handle_tunnel_changed,
             SubscriptionReady: lambda event: self._handle_ready(event.queue),
@@ -467,11 +467,6 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         if isinstance(event, SurveyEnded) and isinstance(event.error, NoMembers):
             self._explain(event.error)
         event.token.handle_event(event)
-
-    def _membership(self, registration: Registration) -> Membership:
-        membership = registration.token
-        assert isinstance(membership, Membership)
-        return membership
 
     def _explain(self, error: NoMembers) -> None:
         error._add_surroundings(self._seeds.unreached, self._core.other_networks.hosts(self._loop.time()))

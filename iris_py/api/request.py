@@ -17,8 +17,7 @@ from iris_py.wire.headers import NO_HEADERS, encode_headers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iris_py.peers.member import Placement
-    from iris_py.wire.headers import Headers, HeaderValue
+    from iris_py.wire.headers import HeaderValue
 
 
 #: What becomes of a request when every member is full.
@@ -88,58 +87,58 @@ class Requesting(NodeBase):
             placement = (check_zone(prefer, "prefer"), check_zone(require, "require"))
         if on_full != "wait":
             check_on_full(on_full)
-        content, sent = packets.as_bytes(payload), NO_HEADERS if headers is None else encode_headers(headers)
-        if self._tracing is None:
-            return await self._request(cluster, content, timeout, idempotent, key, placement, sent, on_full, retry_failed)
-        with self._tracing.call("request", cluster, sent) as sent:
-            return await self._request(cluster, content, timeout, idempotent, key, placement, sent, on_full, retry_failed)
-
-    async def _request(
-        self,
-        cluster: str,
-        payload: bytes,
-        timeout: float,
-        idempotent: bool,
-        key: str | bytes | None,
-        placement: Placement | None,
-        headers: Headers,
-        on_full: OnFull,
-        retry_failed: bool,
-    ) -> bytes:
+        content = payload if type(payload) is bytes else packets.as_bytes(payload)
+        sent = NO_HEADERS if headers is None else encode_headers(headers)
+        call = None
+        if self._tracing is not None:
+            call = self._tracing.call("request", cluster, sent)
+            sent = call.headers
         future: asyncio.Future[bytes] = self._loop.create_future()
-        request_id = self._core.request(
-            cluster,
-            payload,
-            timeout,
-            idempotent,
-            future,
-            self._loop.time(),
-            key,
-            placement,
-            headers,
-            waits=on_full == "wait",
-            retries_failed=retry_failed,
-        )
-        if self._core.requester.is_alone:
-            self._driver.transmit_now()
-            if self._busy_poll is not None and not future.done():
-                self._busy_poll.look_for(future)
-        else:
-            self._driver.wake()
+        request_id = 0
         try:
+            request_id = self._core.request(
+                cluster,
+                content,
+                timeout,
+                idempotent,
+                future,
+                self._loop.time(),
+                key,
+                placement,
+                sent,
+                waits=on_full == "wait",
+                retries_failed=retry_failed,
+            )
+            if self._core.requester.is_alone:
+                self._driver.transmit_now()
+                if self._busy_poll is not None and not future.done():
+                    self._busy_poll.look_for(future)
+            else:
+                self._driver.wake()
             if future.done():  # Who asks again and again for what this node refuses itself must not keep the loop to itself.
                 await asyncio.sleep(0)
-            return await future
-        except (Overloaded, RequestTimeout) as exc:
-            if handled_cluster.get() == cluster:
+            reply = await future
+        except asyncio.CancelledError as exc:
+            self._cancel_request(request_id, future)
+            if call is not None:
+                call.end(exc)
+            raise
+        except BaseException as exc:
+            if isinstance(exc, Overloaded | RequestTimeout) and handled_cluster.get() == cluster:
                 exc._note_own_place()
+            if call is not None:
+                call.end(exc)
             raise
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
-                future.exception()  # both happened in one turn; asyncio would log an error that nobody took
-            self._core.requester.cancel(request_id)
-            self._driver.wake()
-            raise
+        if call is not None:
+            call.end()
+        return reply
+
+    def _cancel_request(self, request_id: int, future: asyncio.Future[bytes]) -> None:
+        """Forget a request whose caller waits no more."""
+        if future.done() and not future.cancelled():
+            future.exception()  # both happened in one turn; asyncio would log an error that nobody took
+        self._core.requester.cancel(request_id)
+        self._driver.wake()
 
 
 def check_on_full(on_full: str) -> None:

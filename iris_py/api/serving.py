@@ -56,6 +56,9 @@ class Server:
         inline: Whether a plain function runs in the event loop, and not in threads.
         wait_for_room: Waits until some congested link has room.
         tracing: The spans of the node, if it has some.
+
+    Attributes:
+        drained: Done once the closed registration has answered everything.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class Server:
         self._on_requests = handler.on_requests if isinstance(handler, Handler) and answers_together(handler) else None
         self._together: dict[asyncio.Task[None], set[Execution]] = {}  # of a call with several: those somebody waits for
         self._in_threads: dict[Execution, asyncio.Future[object]] = {}
+        self.drained: asyncio.Future[None] = self._loop.create_future()
 
     def start(self, executions: Sequence[Execution]) -> None:
         """Run the handler for each of these."""
@@ -141,6 +145,11 @@ class Server:
         tunnel = Tunnel(end, self._core.info.id.hex(), self._driver.wake)
         task = self._tasks[end] = self._loop.create_task(self._run_tunnel(tunnel))
         task.add_done_callback(lambda done: self._handle_tunnel_done(tunnel, end, done))
+
+    def handle_drained(self) -> None:
+        """The registration has answered everything, and gets nothing more."""
+        if not self.drained.done():
+            self.drained.set_result(None)
 
     async def close(self) -> None:
         """Cancel whatever still runs, and give it ``CANCEL_TIMEOUT_S`` to end."""

@@ -61,7 +61,7 @@ class Tunnel(Closable):
         self._pieces_bytes = 0
         self._is_skipping = False  # the rest of a message that was given up
         self._is_ended_here = self._is_closed = False
-        end.token = self
+        end.on_changed = self._handle_changed
 
     # -- what it is
 
@@ -275,7 +275,7 @@ class Tunnel(Closable):
             self._is_closed = True
             self._break_by(exc)
 
-    # -- for the node
+    # -- for the core
 
     def _handle_changed(self) -> None:
         """Something arrived, there is credit, or it ended: wake who waits for that."""

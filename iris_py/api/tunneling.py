@@ -95,9 +95,8 @@ class Tunneling(NodeBase):
             event.token.set_result(tunnel)
 
     def _handle_tunnel_changed(self, event: TunnelChanged) -> None:
-        tunnel = event.end.token
-        if isinstance(tunnel, Tunnel):
-            tunnel._handle_changed()
+        if event.end.on_changed is not None:
+            event.end.on_changed()
 
 
 def check_window(name: str, window_bytes: int) -> None:

@@ -32,6 +32,7 @@ from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
 from iris_py.node.inbound import Inbound
 from iris_py.node.other_networks import OtherNetworks
 from iris_py.node.refusals import refusals
+from iris_py.patterns.broadcast import Broadcaster
 from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.service import Service
@@ -117,11 +118,13 @@ class NodeCore:
         self._outbound = Outbound(self._local, self.count_drop)
         self.pubsub = PubSub(self.groups, self.overlay, self._outbound, self._local, self.count_drop, self._forget_idle_group)
         self.pubsub.publisher.max_message_bytes = max_message_bytes
+        self._broadcaster = Broadcaster(self._outbound, self.service, self._local, self.count_drop)
         self._inbound = Inbound(
             self.groups.by_id,
             self.requester,
             self.surveyor,
             self.service,
+            self._broadcaster,
             self.pubsub,
             self.tunnels,
             self._receive_control,
@@ -181,10 +184,20 @@ class NodeCore:
                 identity = identity_of_key(cluster, key)
         elif idempotent:
             identity = identity_of_request(self.info.id, self.requester.sent)
-        group = self._group_to_ask(cluster, payload, now)
-        is_anchored = key is not None
-        question = (group, payload, timeout_s, idempotent, token, now, identity, placement, headers)
-        return self.requester.request(*question, is_anchored=is_anchored, waits=waits, retries_failed=retries_failed)
+        return self.requester.request(
+            self._group_to_ask(cluster, payload, now),
+            payload,
+            timeout_s,
+            idempotent,
+            token,
+            now,
+            identity,
+            placement,
+            headers,
+            is_anchored=key is not None,
+            waits=waits,
+            retries_failed=retries_failed,
+        )
 
     def request_many(
         self, cluster: str, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float
@@ -240,7 +253,8 @@ class NodeCore:
         return self.requester.open_tunnel(group, offer, timeout_s, token, now, waits=waits)
 
     def _group_to_ask(self, cluster: str, payload: bytes, now: float) -> Group:
-        packets.check_size(payload, self.max_message_bytes)
+        if len(payload) > self.max_message_bytes:
+            packets.check_size(payload, self.max_message_bytes)
         group = self.group(cluster, now)
         if not group.is_watched:
             self.overlay.use_group(group.id, now)
@@ -248,35 +262,15 @@ class NodeCore:
         return group
 
     def broadcast(self, cluster: str, payload: bytes, now: float, headers: Headers = NO_HEADERS) -> int | None:
-        """Send a message to every member; returns how many that is. Sealed once, however many they are.
-
-        A few members get it from this node, those of a large group down the tree of the group. Returns None, and sends
-        nothing, while there is no room on the way to one of them or the view is not yet known: after :class:`RoomMade` or
-        :class:`ViewKnown` it may go.
+        """Send a message to every member; see :meth:`~iris_py.patterns.broadcast.Broadcaster.broadcast`.
 
         Raises:
             MessageTooLarge: The payload is over ``max_message_bytes``.
             ConfigurationError: As of :meth:`group`.
         """
-        packets.check_size(payload, self.max_message_bytes)
-        group = self.group(cluster, now)
-        members = group.members
-        if members is None:
-            return None
-        is_cast = group.is_cast(now)
-        if self._outbound.is_control_full() if is_cast else any(member.peer.is_congested for member in members):
-            return None
-        count = group.size if is_cast else len(members)
-        if not count:
-            return 0
-        group.sequence += 1
-        if self.service.serves(group):
-            self.service.receive_broadcast(group, self._local, group.sequence, payload, headers)
-        if count > 1 or not members or members[0].peer is not self._local:
-            head = headers.encoded
-            start = packets.MESSAGE.pack(packets.BROADCAST, 0, len(head), len(payload), group.sequence, 0) + head
-            self._outbound.add_broadcast(group, start, payload, now)
-        return count
+        if len(payload) > self.max_message_bytes:
+            packets.check_size(payload, self.max_message_bytes)
+        return self._broadcaster.broadcast(self.group(cluster, now), payload, now, headers)
 
     def join(self, registration: Registration, now: float) -> bool:
         """Take part in a cluster; returns whether ``GroupJoined`` will follow (not for a further registration of the same).

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.ids import GroupId, NodeId
     from iris_py.link.link import Link, Packet
+    from iris_py.patterns.broadcast import Broadcaster
     from iris_py.patterns.request.requester import Requester
     from iris_py.patterns.request.service import Service
     from iris_py.patterns.survey import Surveyor
@@ -39,7 +40,8 @@ class Inbound:
         groups: The groups in use, by id; the owner changes it.
         requester: Who gets answers to requests.
         surveyor: Who gets answers to surveys.
-        service: Who gets requests, surveys and broadcasts.
+        service: Who gets requests and surveys.
+        broadcaster: Who gets broadcasts.
         pubsub: Who gets publications.
         tunnels: Who gets what belongs to tunnels.
         receive_control: Takes a message of the overlay: (peer, message, now).
@@ -55,6 +57,7 @@ class Inbound:
         requester: Requester,
         surveyor: Surveyor,
         service: Service,
+        broadcaster: Broadcaster,
         pubsub: PubSub,
         tunnels: Tunnels,
         receive_control: Callable[[NodeId, bytes, float], None],
@@ -76,7 +79,7 @@ class Inbound:
         self.receivers[packets.FAILURE] = self._receive_failure
         self.receivers[packets.REJECTION] = self._receive_rejection
         self.receivers[packets.CANCEL] = self._receive_cancel
-        self.receivers[packets.BROADCAST] = self._receive_broadcast
+        self.receivers[packets.BROADCAST] = broadcaster.receive
         self.receivers[packets.SURVEY] = self._receive_survey
         self.receivers[packets.DECLINE] = self._receive_answer
         self.receivers[packets.PAUSE] = self._receive_pause
@@ -98,7 +101,7 @@ class Inbound:
         self._receivers_unsure[packets.CANCEL] = self._cancel_standing
         # Only broadcasts and surveys are for everybody.
         self._receivers_cast: list[Receiver] = [self._receive_unknown] * packets.KINDS
-        self._receivers_cast[packets.BROADCAST] = self._receive_broadcast
+        self._receivers_cast[packets.BROADCAST] = broadcaster.receive
         self._receivers_cast[packets.SURVEY] = self._receive_survey
         self._receivers_cast[packets.CANCEL] = self._receive_cancel
 
@@ -199,7 +202,7 @@ class Inbound:
     def _receive_body(self, receivers: list[Receiver], group: Group, peer: Peer, body: bytes, now: float) -> None:
         offset, end, unpack = 0, len(body), packets.MESSAGE.unpack_from
         is_usual = receivers is self.receivers
-        # Of the two kinds that come in hundreds, those that follow one another; nothing else passes them.
+        # Of the kinds that come in hundreds, those that follow one another; nothing else passes them.
         requests: list[tuple[int, int, bytes, bytes, Headers]] = []
         replies: list[tuple[int, bytes]] = []
         while end - offset >= packets.MESSAGE_BYTES:
@@ -221,12 +224,14 @@ class Inbound:
                 headers = decode_headers(body[start - head_bytes : start])
             if headers is None:
                 self._count_drop("malformed_headers")
+            elif kind == packets.REQUEST and is_usual:
+                requests.append((message_id, argument, b"", body[start:offset], headers))
             elif kind == packets.REQUEST_ONCE and is_usual and length >= packets.IDENTITY_BYTES:
                 payload_at = start + packets.IDENTITY_BYTES
                 requests.append((message_id, argument, body[start:payload_at], body[payload_at:offset], headers))
             elif kind < packets.KINDS:
                 if requests:
-                    self._service.receive_requests_once(group, peer, requests, now)
+                    self._service.receive_requests(group, peer, requests, now)
                     requests = []
                 if replies:
                     self._requester.receive_replies(peer, replies, now)
@@ -235,7 +240,7 @@ class Inbound:
             else:
                 self._count_drop("unknown_kind")
         if requests:
-            self._service.receive_requests_once(group, peer, requests, now)
+            self._service.receive_requests(group, peer, requests, now)
         if replies:
             self._requester.receive_replies(peer, replies, now)
         if offset != end:
@@ -323,15 +328,6 @@ class Inbound:
     def _receive_cancel(self, message: PeerMessage, now: float) -> None:
         if not self._tunnels.receive_cancel(message.peer, message.id):
             self._service.receive_cancel(message.peer, message.id)
-
-    def _receive_broadcast(self, message: PeerMessage, now: float) -> None:
-        group, peer = message.group, message.peer
-        if not self._service.serves(group):
-            self._count_drop("broadcast_to_no_member")
-        elif group.is_late(peer.id, message.id):
-            self._count_drop("late_broadcast")
-        else:
-            self._service.receive_broadcast(group, peer, message.id, message.payload, message.headers)
 
     def _receive_pause(self, message: PeerMessage, now: float) -> None:
         if message.group.is_topic:

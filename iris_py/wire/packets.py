@@ -30,6 +30,7 @@ FAILURE_TEXT_MAX = 4096
 
 #: Time left is a 32-bit number of milliseconds; longer time-outs (49 days) travel as this.
 TIME_LEFT_MS_MAX = 0xFFFF_FFFF
+_TIME_LEFT_S_MAX = float(TIME_LEFT_MS_MAX // 1000)
 
 #: Largest packet that goes through the ring instead of over a link.
 ROUTED_BYTES_MAX = PACKET_BYTES_MAX
@@ -157,7 +158,9 @@ def decode_routed(payload: bytes) -> tuple[int, bytes, bytes, bytes] | None:
 
 def encode_time_left(time_left_s: float) -> int:
     """Turn the time that is left (seconds) into the argument of a REQUEST or SURVEY: milliseconds, rounded up, at least 1."""
-    return max(1, int(min(TIME_LEFT_MS_MAX - 1, time_left_s * 1000)) + 1)
+    if time_left_s <= 0.0:
+        return 1
+    return int(time_left_s * 1000) + 1 if time_left_s < _TIME_LEFT_S_MAX else TIME_LEFT_MS_MAX
 
 
 def encode_run(head: bytes, payloads: list[bytes], sequence: int, ordinal: int) -> list[bytes]:

@@ -54,7 +54,7 @@ class DeduplicationMachine(RuleBasedStateMachine):
 
     @initialize(count=st.integers(1, 2))
     def register(self, count: int) -> None:
-        self.registrations = [Registration(self.group, None, 1, 2), Registration(self.group, None, 2, 1)][-count:]
+        self.registrations = [Registration(self.group, 1, 2), Registration(self.group, 2, 1)][-count:]
         for registration in self.registrations:
             self.service.register(registration)
 
@@ -66,7 +66,7 @@ class DeduplicationMachine(RuleBasedStateMachine):
             self.last_id += 1
             self.waiting[peer, self.last_id] = identity
             requests.append((self.last_id, 5000, identity, b"", NO_HEADERS))
-        self.service.receive_requests_once(self.group, peer, requests, self.now)
+        self.service.receive_requests(self.group, peer, requests, self.now)
 
     @rule(index=INDEX, identity=st.sampled_from(IDENTITIES), time_left_ms=st.sampled_from((1, 5000, 1_000_000)))
     def ask(self, index: int, identity: bytes, time_left_ms: int) -> None:

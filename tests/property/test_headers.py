@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,11 +57,12 @@ class Receiver:
             setattr(pattern, f"receive_{name}", self._note)
         for name in ("open", "accept", "pause", "resume", "cancel"):
             setattr(pattern, f"receive_{name}", self._note)
-        pattern.serves = lambda group: True
+        pattern.receive_requests = lambda _group, _peer, requests, _now: self._note(*chain(*requests))
+        pattern.receive = lambda message, _now: self._note(message.headers)
         pattern.publisher = pattern
         pattern.deliveries = SimpleNamespace(receive=lambda *args: None)
         self.inbound = Inbound(
-            {}, pattern, pattern, pattern, pattern, pattern, lambda peer_id, message, now: None, self._count_drop
+            {}, pattern, pattern, pattern, pattern, pattern, pattern, lambda peer_id, message, now: None, self._count_drop
         )
 
     def receive(self, body: bytes) -> None:

@@ -40,7 +40,7 @@ class ServiceMachine(RuleBasedStateMachine):
 
     @rule(concurrency=st.integers(1, 3), queue_messages=st.integers(0, 3), queue_bytes=st.integers(0, 30))
     def register(self, concurrency: int, queue_messages: int, queue_bytes: int) -> None:
-        registration = Registration(self.group, None, concurrency, queue_messages, queue_bytes)
+        registration = Registration(self.group, concurrency, queue_messages, queue_bytes)
         self.every.append(registration)
         self.service.register(registration)
 

@@ -56,6 +56,8 @@ class Pending(msgspec.Struct, eq=False):
         idempotent: Whether it may be given to another member though one may have executed it.
         placement: Which zones it prefers and requires; None for the usual.
         headers: What travels beside the payload.
+        waits: Whether it waits for a place where every member is full; otherwise that ends it.
+        retries_failed: Whether another member is asked when a handler has failed it.
         anchor: Chooses the member; empty: the balancer does.
         together: Those with which it shares its deadline; None if it has its own.
         offer: It asks for a tunnel, with this.
@@ -70,9 +72,7 @@ class Pending(msgspec.Struct, eq=False):
         rejected: The last :class:`~iris_py.wire.packets.Rejection`, 0 for none.
         also: Who has it besides ``member``, since when, in that order: they have not answered. None if it has no member.
         probed_at: When its member was last asked for a sign of life; 0.0 if never.
-        retries_failed: Whether another member is asked when a handler has failed it.
-        failure: What the last of these said.
-        waits: Whether it waits for a place where every member is full; otherwise that ends it.
+        failure: What the last handler that failed it said, while another member is asked.
         room: Where it waits for a place; None if it does not.
     """
 
@@ -85,6 +85,8 @@ class Pending(msgspec.Struct, eq=False):
     idempotent: bool
     placement: Placement | None
     headers: Headers
+    waits: bool = False
+    retries_failed: bool = False
     anchor: bytes = b""
     together: Together | None = None
     offer: Offer | None = None
@@ -99,9 +101,7 @@ class Pending(msgspec.Struct, eq=False):
     rejected: int = 0
     also: list[tuple[Member, float]] | None = None
     probed_at: float = 0.0
-    retries_failed: bool = False
     failure: RemoteError | None = None
-    waits: bool = False
     room: Room | None = None
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,7 +20,7 @@ class Registration:
 
     Attributes:
         group: The cluster.
-        token: The owner's handler.
+        server: The owner's, which runs the handler: set before the registration serves, and looked at by the owner alone.
         weight: How much of the load its node is to get, beside other nodes.
         queued_bytes: The payload and headers of what waits. Invariant: the sum over ``queue``, and at most ``queue_bytes``.
         running: Requests handed out and not answered. Invariant: 0 <= running <= concurrency.
@@ -41,24 +41,24 @@ class Registration:
         "queue_messages",
         "queued_bytes",
         "running",
-        "token",
+        "server",
         "tunnels",
         "tunnels_open",
         "weight",
         "window_bytes",
     )
 
+    server: Any
+
     def __init__(
         self,
         group: Group,
-        token: object,
         concurrency: int,
         queue_messages: int,
         queue_bytes: int = HANDLER_QUEUE_BYTES,
         weight: float = 1.0,
     ) -> None:
         self.group = group
-        self.token = token
         self.concurrency = concurrency
         self.queue_messages = queue_messages
         self.queue_bytes = queue_bytes

@@ -141,11 +141,8 @@ class Requester:
         kind = packets.REQUEST
         if identity:
             kind, payload = packets.REQUEST_ONCE, identity + payload
-        anchor = identity if is_anchored else b""
-        pending = Pending(token, group, kind, payload, timeout_s, deadline, idempotent, placement, headers, anchor)
-        pending.waits = waits
-        pending.retries_failed = retries_failed
-        return self._begin(request_id, pending, now)
+        how = (idempotent, placement, headers, waits, retries_failed, identity if is_anchored else b"")
+        return self._begin(request_id, Pending(token, group, kind, payload, timeout_s, deadline, *how), now)
 
     def request_many(
         self, group: Group, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float
@@ -179,11 +176,11 @@ class Requester:
         self._deadlines.set(together, deadline)
         kind, pending_by_id, out, who_has = packets.REQUEST_ONCE, self._pending, self.out, group.keyed.usual
         is_sent = False
-        is_full = bool(self._rooms) and (group, None, False) in self._rooms
+        is_full = self._rooms.requests > 0 and (group, None, False) in self._rooms
         for request_id, identity, (token, _key, payload) in zip(ids, identities, asked, strict=True):
             content = identity + payload
-            pending = Pending(token, group, kind, content, timeout_s, deadline, True, None, NO_HEADERS, identity, together)
-            pending.waits = True
+            how = (None, NO_HEADERS, True, False, identity, together)
+            pending = Pending(token, group, kind, content, timeout_s, deadline, True, *how)
             pending_by_id[request_id] = pending
             if is_full:
                 self._enter_room(request_id, pending, now)  # behind those that came before
@@ -209,9 +206,8 @@ class Requester:
         """Ask for a tunnel: an outcome comes only if there can be none. Returns the id, for :meth:`cancel`."""
         self._last_id = request_id = self._last_id + 1
         deadline = now + min(timeout_s, TIMEOUT_S_MAX)
-        pending = Pending(token, group, packets.TUNNEL_OPEN, b"", timeout_s, deadline, False, None, offer.headers)
+        pending = Pending(token, group, packets.TUNNEL_OPEN, b"", timeout_s, deadline, False, None, offer.headers, waits)
         pending.offer = offer
-        pending.waits = waits
         return self._begin(request_id, pending, now)
 
     def _begin(self, request_id: int, pending: Pending, now: float) -> int:
@@ -219,7 +215,7 @@ class Requester:
         self._deadlines.set(request_id, pending.deadline)
         if pending.deadline < self._earliest:
             self.has_new_deadline = True
-        if self._rooms and pending.waits and room_key_of(pending) in self._rooms:
+        if self._rooms.requests and pending.waits and room_key_of(pending) in self._rooms:
             self._enter_room(request_id, pending, now)  # behind those that came before
         else:
             self._dispatch(request_id, pending, now)
@@ -239,7 +235,7 @@ class Requester:
         assert pending is not None
         assert pending.member is not None
         pending.member.observe(now - pending.sent_at)
-        if self._rooms and (room := self._rooms.get(room_key_of(pending))) is not None:
+        if self._rooms.requests and (room := self._rooms.get(room_key_of(pending))) is not None:
             self._try_first(room, now)
         return pending.token
 
@@ -276,12 +272,12 @@ class Requester:
             if type(pending.token) is Ticket:
                 pending.token.member = peer.id
             self.outcomes.append((pending.token, payload))
-            if self._rooms:
+            if self._rooms.requests:
                 self._place_freed(pending.group, pending.member, now)
 
     def receive_replies(self, peer: Peer, replies: Sequence[tuple[int, bytes]], now: float) -> None:
         """A member answered several, as :meth:`receive_reply`: (id, payload) of each."""
-        pending_by_id, ended, forget_deadline = self._pending, self.outcomes, self._forget_deadline
+        pending_by_id, ended, deadlines, rooms = self._pending, self.outcomes, self._deadlines, self._rooms
         for request_id, payload in replies:
             pending = pending_by_id.get(request_id)
             member = None if pending is None else pending.member
@@ -289,17 +285,21 @@ class Requester:
                 self.receive_reply(peer, request_id, payload, now)
                 continue
             del pending_by_id[request_id]
-            forget_deadline(request_id, pending.together)
+            if pending.together is None:
+                deadlines.cancel(request_id)
+            else:
+                self._forget_deadline(request_id, pending.together)
             member.in_flight -= 1
             peer.awaited -= 1
             duration_s = now - pending.sent_at
             member.observe(duration_s)
-            pending.group.hedging.observe(duration_s)
+            if pending.kind == packets.REQUEST_ONCE:
+                pending.group.hedging.observe(duration_s)
             self.replied += 1
             if type(pending.token) is Ticket:
                 pending.token.member = peer.id
             ended.append((pending.token, payload))
-            if self._rooms:
+            if rooms.requests:
                 self._place_freed(pending.group, member, now)
 
     def receive_failure(self, peer: Peer, request_id: int, payload: bytes, now: float) -> None:
@@ -319,7 +319,7 @@ class Requester:
             member.observe_failure()
             self.failed += 1
             self.outcomes.append((pending.token, outcomes.of_failure(pending, peer, payload)))
-        if self._rooms:
+        if self._rooms.requests:
             self._place_freed(pending.group, member, now)
 
     def _retry_failed(self, peer: Peer, request_id: int, pending: Pending, payload: bytes, now: float) -> None:
@@ -332,7 +332,7 @@ class Requester:
         member.observe_failure()
         pending.failure = outcomes.of_failure(pending, peer, payload)
         self._try_another(request_id, pending, now)
-        if self._rooms:
+        if self._rooms.requests:
             self._place_freed(pending.group, member, now)
 
     def receive_rejection(self, peer: Peer, request_id: int, reason: int, now: float) -> None:
@@ -350,7 +350,7 @@ class Requester:
         member = pending.member
         if reason in (packets.Rejection.OVERLOADED, packets.Rejection.NOT_A_MEMBER):
             member.limit = member.in_flight - 1
-            if self._rooms and pending.may_wait and room_key_of(pending) in self._rooms:
+            if self._rooms.requests and pending.may_wait and room_key_of(pending) in self._rooms:
                 self._take_from_member(request_id, pending)
                 self._enter_room(request_id, pending, now)
                 return
@@ -456,7 +456,7 @@ class Requester:
                 self._try_another(request_id, pending, now)
             else:
                 self._dispatch(request_id, pending, now)
-        if self._rooms:
+        if self._rooms.requests:
             self._try_rooms(now)
         if self._hedge_times:
             self._hedge(now)

@@ -124,15 +124,18 @@ class Service:
 
     def reply(self, execution: Execution, payload: bytes, now: float) -> None:
         """Answer a started request."""
-        registration = execution.registration
-        if not execution.identity:
+        if execution.surveyed:
             self._finish(execution, packets.REPLY, payload, now)
             return
-        # The hot path of idempotent requests: as _finish, but a reply needs less.
+        # The hot path: as _finish, but the reply to a request needs less.
+        registration = execution.registration
         registration.running -= 1
         group = registration.group
-        for peer, request_id in self.repetitions.finish(execution.identity, payload, now):
-            self.out.append(PeerMessage(group, peer, packets.REPLY, request_id, 0, payload))
+        if execution.identity:
+            for peer, request_id in self.repetitions.finish(execution.identity, payload, now):
+                self.out.append(PeerMessage(group, peer, packets.REPLY, request_id, 0, payload))
+        elif self._executions.pop((execution.peer, execution.id), None) is not None:
+            self.out.append(PeerMessage(group, execution.peer, packets.REPLY, execution.id, 0, payload))
         if registration.queue or registration.closed:
             self._start_waiting(registration, now)
 
@@ -232,32 +235,39 @@ class Service:
         else:
             self._reject(group, peer, request_id, packets.Rejection.OVERLOADED)
 
-    def receive_requests_once(
+    def receive_requests(
         self, group: Group, peer: Peer, requests: Sequence[tuple[int, int, bytes, bytes, Headers]], now: float
     ) -> None:
-        """Take idempotent requests that came together: (id, time left, identity, payload, headers) of each.
+        """Take requests that came together: (id, time left, identity, payload, headers) of each; plain ones have no identity.
 
-        As :meth:`receive_request_once` does; what is the same for all of them is worked out once.
+        As :meth:`receive_request` and :meth:`receive_request_once` do; what is the same for all of them is worked out once.
         """
         registrations = self._registrations.get(group, ())
-        if len(registrations) != 1:  # each goes to the one that is the least loaded then
-            for request_id, time_left_ms, identity, payload, headers in requests:
-                self.receive_request_once(group, peer, request_id, time_left_ms, identity, payload, now, headers)
-            return
-        (registration,) = registrations
+        registration = registrations[0] if len(registrations) == 1 else None  # of several, each goes to the least loaded then
         group_id, repetitions, early_cancels = group.id, self.repetitions, self._early_cancels
         started: list[Execution] = []
         for request_id, time_left_ms, identity, payload, headers in requests:
             caller = peer, request_id
-            if time_left_ms and registration.running < registration.concurrency and caller not in early_cancels:
-                key = group_id + identity
+            if (
+                registration is not None
+                and time_left_ms
+                and registration.running < registration.concurrency
+                and caller not in early_cancels
+            ):
+                key = group_id + identity if identity else b""
                 execution = Execution(registration, peer, request_id, payload, now + time_left_ms / 1000, 0, key, headers)
-                if repetitions.begin(key, execution, caller):
+                if not identity:
+                    self._executions[caller] = execution
+                if not identity or repetitions.begin(key, execution, caller):
                     registration.running += 1
                     started.append(execution)
                     continue
-            self.receive_request_once(group, peer, request_id, time_left_ms, identity, payload, now, headers)
+            if identity:
+                self.receive_request_once(group, peer, request_id, time_left_ms, identity, payload, now, headers)
+            else:
+                self.receive_request(group, peer, request_id, time_left_ms, payload, now, headers)
         if started:
+            assert registration is not None
             self.executed += len(started)
             self.events.append(RequestsStarted(registration, started))
 

@@ -25,6 +25,8 @@ from iris_py.wire.headers import NO_HEADERS
 from iris_security import RecordOpener, RecordSealer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from iris_py.patterns.request.registration import Registration
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
@@ -99,7 +101,7 @@ class TunnelEnd:
         headers: What the caller gave when it opened it.
 
     Attributes:
-        token: The owner's.
+        on_changed: Is called when something changed that the application may wait for; None before somebody may.
         credit: What may still be written. Invariant: 0 <= credit <= the peer's window.
         written: What was written so far, in bytes and charges, as the peer counts it.
         is_ready: Whether :meth:`next_chunk` would return something.
@@ -126,7 +128,7 @@ class TunnelEnd:
         registration: Registration | None = None,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        self.token: object = None
+        self.on_changed: Callable[[], None] | None = None
         self.id = id
         self.group = group
         self.peer = peer

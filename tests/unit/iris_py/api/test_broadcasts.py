@@ -50,7 +50,7 @@ class World:
         self.queue = BroadcastQueue(cast("NodeCore", self.counter), handle, self.pause, self.paused.remove, FailureLog("it"))
         keys = Keyring(Secret.from_bytes(bytes(32))).cluster("name")
         group = Group("name", keys, NodeId(bytes(16)), 1)
-        self.registration = Registration(group, None, 1, 1)
+        self.registration = Registration(group, 1, 1)
 
     def pause(self, link: Link) -> None:
         self.paused.append(link)

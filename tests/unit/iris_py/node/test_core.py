@@ -367,7 +367,7 @@ def test_broadcasts_before_a_change_of_the_view_go_to_those_who_were_there() -> 
     net.join(member)
     group = net.watch(sender)
     net.watch(newcomer)
-    newcomer.join(Registration(newcomer.group("cluster", net.now), None, 1, 1), net.now)
+    newcomer.join(Registration(newcomer.group("cluster", net.now), 1, 1), net.now)
     sender.broadcast("cluster", b"before", net.now)
     assert group.broadcast_parts
     for _ in range(10):  # in the same turn the sender hears of the newcomer
@@ -490,7 +490,7 @@ def test_to_join_while_the_last_registration_leaves() -> None:
     one, caller = net.cores.nodes.values()
     first = net.join(one)
     assert one.leave(first, net.now)
-    second = Registration(one.group("cluster", net.now), None, 10, 10)
+    second = Registration(one.group("cluster", net.now), 10, 10)
     assert one.join(second, net.now)
     net.cores.drive()
     one.service.close(first)
@@ -526,7 +526,7 @@ def test_depart_and_close(monkeypatch: pytest.MonkeyPatch) -> None:
     net.cores.drive()
     assert isinstance(net.outcome(others[0]), NoMembers)
     with pytest.raises(ConfigurationError):
-        one.join(Registration(one.group("another", net.now), None, 1, 1), net.now)
+        one.join(Registration(one.group("another", net.now), 1, 1), net.now)
     assert not one.service.serves(one.group("another", net.now))
 
 
@@ -1006,7 +1006,7 @@ def test_a_registration_whose_group_was_forgotten_joins_the_one_in_use(monkeypat
     monkeypatch.setattr(groups_module, "GROUPS_MAX", 1)
     net = Net(2)
     one, caller = net.cores.nodes.values()
-    registration = Registration(one.group("cluster", net.now), None, 1, 1)
+    registration = Registration(one.group("cluster", net.now), 1, 1)
     one.group("another", net.now)
     one.join(registration, net.now)
     net.cores.drive()

@@ -33,7 +33,7 @@ class Tunnelled:
         self.net = Net(3)
         self.member, self.between, self.caller = self.net.cores.nodes.values()
         net = self.net
-        registration = Registration(self.member.group("cluster", net.now), None, 1, 0)
+        registration = Registration(self.member.group("cluster", net.now), 1, 0)
         registration.tunnels, registration.window_bytes = 2, WINDOW_BYTES
         self.registration = registration
         self.member.join(registration, net.now)

@@ -19,7 +19,7 @@ PEER = Peer(NodeInfo(NodeId(b"p" * 16), ()), None)
 def make(
     concurrency: int = 1, queue_messages: int = 10, *, running: int = 0, waiting: int = 0, tunnels: int = 0
 ) -> Registration:
-    registration = Registration(GROUP, None, concurrency, queue_messages)
+    registration = Registration(GROUP, concurrency, queue_messages)
     registration.running = running
     registration.tunnels_open = tunnels
     for number in range(waiting):

@@ -35,7 +35,7 @@ class Member:
         self.service = Service()
         self.group = Group("cluster", KEYRING.cluster("cluster"), LOCAL, 1)
         self.peer = Peer(NodeInfo(NodeId(b"p" * 16), ()), None)
-        self.registrations = [Registration(self.group, number, *limit) for number, limit in enumerate(limits)]
+        self.registrations = [Registration(self.group, *limit) for limit in limits]
         for registration in self.registrations:
             self.service.register(registration)
         self.last_id = 0
@@ -352,7 +352,7 @@ def test_close_drains_when_the_last_queued_goes_without_an_answer(by: str) -> No
 
 def test_the_first_begins_and_the_last_ends_the_membership() -> None:
     member = Member()
-    first, second = (Registration(member.group, number, 1, 0) for number in range(2))
+    first, second = (Registration(member.group, 1, 0) for _ in range(2))
     assert member.service.register(first)
     assert not member.service.register(second)
     assert not member.service.leave(first)
@@ -367,7 +367,7 @@ def test_the_first_begins_and_the_last_ends_the_membership() -> None:
 
 def test_who_joins_while_the_last_leaves_begins_a_membership() -> None:
     member = Member()
-    first, second = (Registration(member.group, number, 1, 0) for number in range(2))
+    first, second = (Registration(member.group, 1, 0) for _ in range(2))
     member.service.register(first)
     assert member.service.leave(first)
     assert member.service.register(second)
@@ -379,7 +379,7 @@ def test_who_joins_while_the_last_leaves_begins_a_membership() -> None:
 def test_the_weight_of_a_membership_is_that_of_who_stays() -> None:
     member = Member()
     assert member.service.weight_of(member.group) is None
-    first, second = (Registration(member.group, None, 1, 0, weight=weight) for weight in (2.0, 3.0))
+    first, second = (Registration(member.group, 1, 0, weight=weight) for weight in (2.0, 3.0))
     member.service.register(first)
     member.service.register(second)
     assert member.service.weight_of(member.group) == 2.0
@@ -430,7 +430,7 @@ def test_a_broadcast_to_nobody() -> None:
 
 def test_an_unregistered_registration_can_be_closed() -> None:
     member = Member()
-    registration = Registration(member.group, None, 1, 0)
+    registration = Registration(member.group, 1, 0)
     member.service.close(registration)
     assert only(member.service.events_received()) == RegistrationDrained(registration)
 
@@ -534,7 +534,7 @@ def test_what_was_executed_is_answered_again() -> None:
 def test_clusters_do_not_share_identities() -> None:
     member = Member((2, 0))
     other = Group("other", KEYRING.cluster("other"), LOCAL, 1)
-    member.service.register(Registration(other, None, 1, 0))
+    member.service.register(Registration(other, 1, 0))
     member.request_once()
     member.service.receive_request_once(other, member.peer, 77, 1000, b"i" * 16, b"", 0.0)
     assert len(member.started()) == 2
@@ -780,7 +780,7 @@ def test_of_those_that_come_together_each_has_its_own_fate() -> None:
         (7, 1000, b"7" * 16, b"waits", NO_HEADERS),
         (8, 1000, b"8" * 16, b"too many", NO_HEADERS),
     ]
-    member.service.receive_requests_once(member.group, member.peer, together, 0.0)
+    member.service.receive_requests(member.group, member.peer, together, 0.0)
     running = member.started()
     assert [execution.payload for execution in running] == [b"first", b"second", b"third"]
     assert not any(execution.surveyed for execution in running)
@@ -795,10 +795,32 @@ def test_of_those_that_come_together_each_has_its_own_fate() -> None:
     member.check_idle()
 
 
+def test_plain_requests_come_together_in_the_same_way() -> None:
+    """One was cancelled before it came, one has no time left, two find no place; one is given up while it runs."""
+    member = Member((3, 1))
+    member.service.receive_cancel(member.peer, 2)
+    times = {1: 1000, 2: 1000, 3: 0, 4: 1000, 5: 1000, 6: 1000, 7: 1000}
+    together = [(number, time_left_ms, b"", b"%d" % number, NO_HEADERS) for number, time_left_ms in times.items()]
+    together[3:3] = [(8, 1000, b"8" * 16, b"once", NO_HEADERS)]
+    member.service.receive_requests(member.group, member.peer, together, 0.0)
+    running = member.started()
+    assert [(execution.id, execution.payload) for execution in running] == [(1, b"1"), (8, b"once"), (4, b"4")]
+    rejected = [(REJECTION, 3, Rejection.EXPIRED), (REJECTION, 6, Rejection.OVERLOADED), (REJECTION, 7, Rejection.OVERLOADED)]
+    assert member.sent() == rejected
+    member.service.receive_cancel(member.peer, 4)
+    assert member.service.events_received() == [RequestCancelled(running[2])]
+    for execution in running:
+        member.service.reply(execution, b"", 0.0)
+    (waited,) = member.started()
+    member.service.reply(waited, b"", 0.0)
+    assert member.sent() == [(REPLY, 1, 0), (REPLY, 8, 0), (REPLY, 5, 0)]
+    member.check_idle()
+
+
 def test_those_that_come_together_are_shared_among_the_registrations() -> None:
     member = Member((1, 0), (1, 0))
     together = [(number, 1000, bytes((number,)) * 16, b"", NO_HEADERS) for number in range(1, 4)]
-    member.service.receive_requests_once(member.group, member.peer, together, 0.0)
+    member.service.receive_requests(member.group, member.peer, together, 0.0)
     assert [execution.registration for execution in member.started()] == member.registrations
     assert member.sent() == [(REJECTION, 3, Rejection.OVERLOADED)]
 
@@ -840,7 +862,7 @@ def test_executions_know_until_when_their_caller_waits() -> None:
     member.request(now=10.0, time_left_ms=2500)
     member.request_once(now=10.0, time_left_ms=1500)
     member.survey(now=10.0, time_left_ms=500)
-    member.service.receive_requests_once(member.group, member.peer, [(9, 3500, b"9" * 16, b"", NO_HEADERS)], 10.0)
+    member.service.receive_requests(member.group, member.peer, [(9, 3500, b"9" * 16, b"", NO_HEADERS)], 10.0)
     assert [execution.deadline for execution in member.started()] == [12.5, 11.5, 10.5, 13.5]
 
 

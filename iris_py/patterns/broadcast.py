@@ -1,0 +1,74 @@
+"""Broadcasts: one message to every member of a cluster, sealed once (docs/design.md section 7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_py.wire import packets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_py.patterns.request.service import Service
+    from iris_py.peers.group import Group
+    from iris_py.peers.message import PeerMessage
+    from iris_py.peers.outbound import Outbound
+    from iris_py.peers.peer import Peer
+    from iris_py.wire.headers import Headers
+
+
+class Broadcaster:
+    """The broadcasts of one node, in both directions.
+
+    Args:
+        outbound: Carries them to other members.
+        service: Has the handlers here.
+        local: The node itself.
+        count_drop: Counts what is dropped, by reason.
+    """
+
+    def __init__(self, outbound: Outbound, service: Service, local: Peer, count_drop: Callable[[str], object]) -> None:
+        self._outbound = outbound
+        self._service = service
+        self._local = local
+        self._count_drop = count_drop
+
+    def broadcast(self, group: Group, payload: bytes, now: float, headers: Headers) -> int | None:
+        """Send a message to every member; returns how many that is. It is sealed once, however many they are.
+
+        A few members get it from this node, those of a large group down the tree of the group. Returns None, and sends
+        nothing, while there is no room on the way to one of them or the view is not yet known: after ``RoomMade`` or
+        ``ViewKnown`` it may go.
+        """
+        members = group.members
+        if members is None:
+            return None
+        if group.is_cast(now):
+            count = group.size
+            if self._outbound.is_control_full():
+                return None
+        else:
+            count = len(members)
+            for member in members:
+                if member.peer.is_congested:
+                    return None
+        if not count:
+            return 0
+        group.sequence += 1
+        if self._service.serves(group):
+            self._service.receive_broadcast(group, self._local, group.sequence, payload, headers)
+        if count > 1 or not members or members[0].peer is not self._local:
+            head = headers.encoded
+            start = packets.MESSAGE.pack(packets.BROADCAST, 0, len(head), len(payload), group.sequence, 0) + head
+            self._outbound.add_broadcast(group, start, payload, now)
+        return count
+
+    def receive(self, message: PeerMessage, _now: float) -> None:
+        """Take a broadcast of another node: hand it to the handlers, unless a later one of that node was here before."""
+        group, peer = message.group, message.peer
+        if not self._service.serves(group):
+            self._count_drop("broadcast_to_no_member")
+        elif group.is_late(peer.id, message.id):
+            self._count_drop("late_broadcast")
+        else:
+            self._service.receive_broadcast(group, peer, message.id, message.payload, message.headers)
