@@ -6,8 +6,9 @@ Names are imported when they are first used: a process that only passes an error
 of another process, needs none of the rest, and that is a quarter of a second.
 """
 
-import importlib
 import typing
+
+from iris_py.lazy import lazily as _lazily
 
 if typing.TYPE_CHECKING:
     from iris_py.api.connect import connect
@@ -108,13 +109,8 @@ _MODULES = {
     "until_stopped": "api.stopping",
 }
 
-if not typing.TYPE_CHECKING:  # or every wrong name would be an object, and no error
-
-    def __getattr__(name: str) -> object:
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-        return value
+if not typing.TYPE_CHECKING:
+    __getattr__ = _lazily(globals(), _MODULES)
 
 
 def __dir__() -> list[str]:

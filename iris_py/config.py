@@ -72,6 +72,8 @@ _VARIABLES: Final = (*(f"IRIS_{key.upper()}" for key in _ENVIRONMENT), "IRIS_CON
 #: Those that somebody was warned of. The environment is one for the process, and so is this.
 _warned: Final[set[str]] = set()
 _FILE_KEYS: Final = (*_ENVIRONMENT, "clusters")
+#: What :func:`iris_py.connect` takes.
+_ARGUMENTS: Final = (*(key for key in _ENVIRONMENT if key != "secret_file"), "keyring")
 _KEYS_CHOICE: Final = ("keyring", "secret", "secret_file")  # one of these answers "which keys"
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
@@ -136,52 +138,23 @@ class _Layer:
 
 
 def load_config(
-    *,
-    network: str | None = None,
-    secret: SecretLike | None = None,
-    keyring: Keyring | None = None,
-    listen: str | None = None,
-    seeds: Sequence[str] | None = None,
-    zone: str | None = None,
-    discovery: bool | None = None,
-    max_message_bytes: int | None = None,
-    tracing: TracingSetting = None,
-    busy_poll: bool | None = None,
-    config: Path | str | Config | None = None,
-    environ: Mapping[str, str] = os.environ,
+    *, config: Path | str | Config | None = None, environ: Mapping[str, str] = os.environ, **arguments: object
 ) -> Config:
     """Settle every setting: arguments before ``IRIS_*`` variables before the file before defaults.
 
     Args:
-        network: Name of the network.
-        secret: The network secret: a `Secret`, the line of text that shows it, or its 32 bytes.
-        keyring: Keys in place of a secret.
-        listen: ``host:port`` to listen on.
-        seeds: ``host:port`` of nodes to dial at the start.
-        zone: Where the node is.
-        discovery: Whether to send and hear beacons and to remember peers.
-        max_message_bytes: The largest payload that the node sends.
-        tracing: Whether to make spans, or what with.
-        busy_poll: Whether to look for quick replies before sleeping.
         config: Path of the file, or a `Config` that replaces environment and file.
         environ: The environment.
+        arguments: Settings by name, as :func:`iris_py.connect` takes them; None says nothing of one.
 
     Raises:
         ConfigurationError: A setting is wrong; the text says which, from where, and what to do.
+        TypeError: There is no setting of that name.
     """
-    given = {
-        "network": network,
-        "secret": secret,
-        "keyring": keyring,
-        "listen": listen,
-        "seeds": seeds,
-        "zone": zone,
-        "discovery": discovery,
-        "max_message_bytes": max_message_bytes,
-        "tracing": tracing,
-        "busy_poll": busy_poll,
-    }
-    layers = [_Layer({key: value for key, value in given.items() if value is not None})]
+    for key in arguments:
+        if key not in _ARGUMENTS:
+            raise TypeError(f"there is no setting {key!r}. {_nearest(key, _ARGUMENTS)}")
+    layers = [_Layer({key: value for key, value in arguments.items() if value is not None})]
     if isinstance(config, Config):
         known = {one.name: getattr(config, one.name) for one in fields(config)}
         layers.append(_Layer({key: value for key, value in known.items() if value is not None}, prefix="Config."))

@@ -9,11 +9,13 @@ with the connectors of this repository: programs use :mod:`iris_py`. Names are i
   in a thread that they run beside: :class:`Background`, :func:`background`, :class:`DaemonThreads`.
 * Settings: the defaults of the public methods, so that a connector states none of its own; the types :data:`OnFull` and
   :data:`HeaderValue`; :class:`Opening`, what can be awaited and entered; :func:`read_secret_file`.
-* :class:`Fingerprinter`, by which two contents are told apart; :func:`install_command`, the advice for what is not installed.
+* :class:`Fingerprinter`, by which two contents are told apart; :func:`install_command`, the advice for what is not installed;
+  :func:`lazily`, the ``__getattr__`` of a module whose names are imported when they are first used.
 """
 
-import importlib
 import typing
+
+from iris_py.lazy import lazily
 
 if typing.TYPE_CHECKING:
     from iris_py.api.bulk import Asked, Asker
@@ -61,6 +63,7 @@ __all__ = [
     "background",
     "default_concurrency",
     "install_command",
+    "lazily",
     "read_secret_file",
 ]
 
@@ -90,10 +93,5 @@ _MODULES = {
     "read_secret_file": "files.secrets",
 }
 
-if not typing.TYPE_CHECKING:  # or every wrong name would be an object, and no error
-
-    def __getattr__(name: str) -> object:
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(importlib.import_module(f"iris_py.{_MODULES[name]}"), name)
-        return value
+if not typing.TYPE_CHECKING:
+    __getattr__ = lazily(globals(), _MODULES)

@@ -4,7 +4,8 @@ Names are imported when they are first used: the agent of an executor needs litt
 """
 
 import typing
-from importlib import import_module
+
+from iris_py.connector import lazily as _lazily
 
 if typing.TYPE_CHECKING:
     from spark_connector.dataframes.arrow import ArrowHandler, decode_batch, encode_batch
@@ -78,13 +79,8 @@ _MODULES = {
     "source_metrics": "topics.metrics",
 }
 
-if not typing.TYPE_CHECKING:  # or every wrong name would be an object, and no error
-
-    def __getattr__(name: str) -> object:
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-        return value
+if not typing.TYPE_CHECKING:
+    __getattr__ = _lazily(globals(), _MODULES)
 
 
 def __dir__() -> list[str]:

@@ -46,6 +46,7 @@ IMPURE = {
 #: a module beside the folders. `__init__` has the public names and stands above what it exports.
 FLOORS = {
     "iris_py": (
+        "lazy",
         "errors",
         "defaults",
         "extras",
@@ -79,7 +80,7 @@ FLOORS = {
     ),
 }
 #: The floors of iris_py that do no input and output. The overlay and security do none anywhere.
-PURE = ("errors", "defaults", "wire", "link", "peers", "patterns", "node")
+PURE = ("lazy", "errors", "defaults", "wire", "link", "peers", "patterns", "node")
 
 #: The folders that touch sockets: of the network, and between the processes of one executor of Spark.
 SOCKET_FOLDERS = ("iris_py/net", "spark_connector/local", "spark_connector/executors")

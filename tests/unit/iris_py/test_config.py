@@ -445,3 +445,10 @@ def test_no_addresses(text: str) -> None:
 def test_loopback() -> None:
     assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "localhost", "LocalHost"]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "localhost.example.org"]))
+
+
+def test_an_argument_that_is_no_setting() -> None:
+    with pytest.raises(TypeError, match=r"there is no setting 'zoen'\. Did you mean 'zone'\?"):
+        load_config(zoen="eu")
+    with pytest.raises(TypeError, match="'secret_file'"):  # a path is for the environment and the file
+        load_config(secret_file="secret")

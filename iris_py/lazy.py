@@ -1,0 +1,28 @@
+"""Public names that are imported when they are first used (PEP 562)."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def lazily(namespace: dict[str, Any], modules: Mapping[str, str]) -> Callable[[str], object]:
+    """Return the ``__getattr__`` of a module that exports what other modules define.
+
+    Type checkers are not to see it, or every wrong name would be an object, and no error.
+
+    Args:
+        namespace: ``globals()`` of the module.
+        modules: Where each name is defined, below the package of the module.
+    """
+
+    def find(name: str) -> object:
+        if name not in modules:
+            raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}")
+        value = namespace[name] = getattr(import_module(f"{namespace['__package__']}.{modules[name]}"), name)
+        return value
+
+    return find
