@@ -65,7 +65,7 @@ class Lanes:
 
     def has_frames(self) -> bool:
         """Tell whether something is queued."""
-        return bool(self._parts or self._control or self._full or self._bulk or self._chunks or self._pong is not None)
+        return bool(self.queued_bytes or self._control or self._chunks or self._pong is not None)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -116,7 +116,17 @@ class Lanes:
 
     def take_record(self) -> Parts:
         """Take the frames of one record; empty when there is nothing."""
-        frames: Parts = []
+        if not (self._control or self._full or self._bulk or self._chunks or self._pong is not None):
+            # The usual case: packets that fit one record.
+            frames, self._parts = self._parts, []
+            if frames:
+                self.queued_bytes -= self._parts_bytes
+                self._parts_bytes = 0
+                self.interactive_sent += 1
+                self._interactive_since_bulk += 1
+                self.is_unanswered = True
+            return frames
+        frames = []
         size = 0
         if self._control or self._pong is not None:
             frames, size = self._take_control()

@@ -188,23 +188,23 @@ class Link:
             self._silent_since, self._heard_bytes = self._last_received, 0
         self._last_received = now
         self._lanes.is_unanswered = False
-        offset, end = 0, len(data)
+        offset, end, opener = 0, len(data), self._opener
         try:
             while True:
-                opener = self._opener
                 if opener is None:
                     used = self._receive_handshake(data[offset:])
                     if used == 0:
                         break
                     offset += used
+                    opener = self._opener
                     continue
-                if self.state is LinkState.CLOSED or self._peer_closed:
-                    return end
                 if end - offset < 4:
                     break
+                if self.state is LinkState.CLOSED or self._peer_closed:
+                    return end
                 (length,) = _LENGTH.unpack_from(data, offset)
                 # Before its first record opens, a responder has read nothing that could not have been replayed.
-                if length > (HANDSHAKE_BYTES_MAX if self.state is LinkState.HANDSHAKE else RECORD_BYTES_MAX):
+                if length > HANDSHAKE_BYTES_MAX and (self.state is LinkState.HANDSHAKE or length > RECORD_BYTES_MAX):
                     raise ProtocolError("a record over the limit")
                 stop = offset + 4 + length
                 if stop > end:

@@ -389,33 +389,33 @@ class Driver:
         if core is None or self._is_closed:
             return
         self._is_transmitting = True
+        now = self.loop.time()
         try:
-            self._transmit(core)
+            for _round in range(TRANSMIT_ROUNDS_MAX):
+                if core.has_events():
+                    outcomes, events = core.outcomes_received(), core.events_received()
+                    if outcomes:
+                        self._owner.handle_outcomes(outcomes)
+                    if events:
+                        self._handle_events(events)
+                if core.has_output():
+                    core.flush(now)  # with what a handler that runs inline has answered
+                    if not core.has_events() and not self._write_links(core, now):
+                        break
+                elif not core.has_events():
+                    break
+            else:
+                self.wake()
+            if self._timer is None or core.has_new_deadline():
+                self._send_datagrams(core)
+                self._arm_timer(core, now)
         finally:
             self._is_transmitting = False
 
-    def _transmit(self, core: NodeCore) -> None:
-        now = self.loop.time()
-        for _round in range(TRANSMIT_ROUNDS_MAX):
-            if core.has_events():
-                outcomes, events = core.outcomes_received(), core.events_received()
-                if outcomes:
-                    self._owner.handle_outcomes(outcomes)
-                if events:
-                    self._handle_events(events)
-            if core.has_output():
-                core.flush(now)  # with what a handler that runs inline has answered
-                if not core.has_events() and not self._write_links(core, now):
-                    break
-            elif not core.has_events():
-                break
-        else:
-            self.wake()
-        if self._timer is None or core.has_new_deadline():
-            if self._datagrams is not None:
-                for destination, data in core.datagrams_to_send():
-                    self._datagrams.send(data, destination)
-            self._arm_timer(core, now)
+    def _send_datagrams(self, core: NodeCore) -> None:
+        if self._datagrams is not None:
+            for destination, data in core.datagrams_to_send():
+                self._datagrams.send(data, destination)
 
     def _write_links(self, core: NodeCore, now: float) -> bool:
         """Write what the links have; returns whether that made something happen."""
