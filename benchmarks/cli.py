@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class What(enum.Enum):
-    """What to measure."""
+    """The sections to measure."""
 
     LATENCY = "latency"
     THROUGHPUT = "throughput"

@@ -1,4 +1,4 @@
-"""What was measured, in numbers that can be compared: medians, spreads, and ratios within each run."""
+"""Measurements in numbers that can be compared: medians, spreads, and ratios within each run."""
 
 from __future__ import annotations
 

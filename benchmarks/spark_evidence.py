@@ -1,4 +1,4 @@
-"""What is executed when everything fails.
+"""The executions of a dispatch while everything fails.
 
 One Spark job asks a cluster of three members about each of its rows, on a standalone Spark with two workers, which look like
 two hosts (127.0.0.1 and 127.0.0.2, for speculation starts no copy on the same host). On its way
@@ -59,7 +59,7 @@ _NETWORK: Final = "evidence"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was found.
+    """The findings of one run.
 
     What has to hold: ``missing``, ``twice_by_one`` and ``twice_by_the_living`` are 0, and ``result_rows`` with
     ``result_right`` are all ``rows``: each row is executed by a member, none twice by members that lived, and each is in the

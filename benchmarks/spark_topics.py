@@ -1,4 +1,4 @@
-"""What topics as a data source of Spark carry: rows of 1 KB in and out, beside sources and sinks of Spark that do nothing.
+"""The speed of topics as a data source of Spark: rows of 1 KB in and out, beside sources and sinks of Spark that do nothing.
 
 Everything is on this machine, so publisher and subscriber take their share of its processors. The publisher is faster than the
 query, and the buffer holds everything: what is measured is the query.

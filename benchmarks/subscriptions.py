@@ -1,4 +1,4 @@
-"""What very many subscriptions of a node cost those who publish to it: the same node with ten, and with a hundred thousand.
+"""The cost of very many subscriptions of a node to its publishers: the same node with ten, and with a hundred thousand.
 
 One process publishes, in turns, to a topic under ``few``, where one node has ten subscriptions, and to one under ``many``,
 where another has a hundred thousand. Each message matches one of them. The cost is the processor time of the publisher.

@@ -133,7 +133,7 @@ class _Layer:
     directory: Path | None = None  # relative paths in `values` start here
 
     def origin(self, key: str) -> str:
-        """What to call a setting of this layer in an error."""
+        """Return the name of a setting of this layer, for errors."""
         return self.prefix + (key.upper() if self.upper else key)
 
 

@@ -111,7 +111,7 @@ class NoMembers(IrisError):
 
     @property
     def surroundings(self) -> str:
-        """What may be the reason: seeds where nobody answers, and nodes of other networks; empty if nothing is known."""
+        """The possible reasons: seeds where nobody answers, and nodes of other networks; empty if nothing is known."""
         texts = []
         if self.seeds:
             seeds = "; ".join(f"{address} {reason}" for address, reason in self.seeds.items())

@@ -6,6 +6,7 @@ The lint enforces the same, but its exceptions are per file; these hold for ever
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -251,6 +252,15 @@ def test_every_module_says_what_it_is_and_is_not_too_long(path: Path) -> None:
         if isinstance(node, ast.Module | ast.ClassDef) and (docstring := ast.get_docstring(node)):
             assert docstring.split()[0] not in RIDDLES, f"name what it is about: {docstring.splitlines()[0]}"
     assert len(text.splitlines()) <= LINES_MAX
+
+
+def test_no_docstring_leaves_out_its_actor() -> None:
+    """Of modules, classes, functions and fields, here and in the tests (CONTRIBUTING.md)."""
+    riddle = re.compile(r'^\s*r?"""(Who|What|Whose|Whom)\b.*', re.MULTILINE)
+    folders = [*PACKAGES, "benchmarks", "examples", "tests"]
+    paths = [path for folder in folders for path in (HOMES.get(folder, ROOT) / folder).rglob("*.py")]
+    assert len(paths) > 500
+    assert {relative(path): found[0] for path in paths if (found := riddle.search(path.read_text()))} == {}
 
 
 def test_every_source_file_belongs_to_a_package_that_is_installed() -> None:

@@ -33,7 +33,7 @@ class Asked(Protocol):
 
     @property
     def key(self) -> str | bytes:
-        """What the request is, for members that have executed it, as for :meth:`iris_py.Node.request`."""
+        """The key of the request, for members that have executed it, as for :meth:`iris_py.Node.request`."""
         ...
 
     @property

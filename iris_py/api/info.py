@@ -42,7 +42,7 @@ class Statistics:
     rejected: Mapping[str, int]
     """Requests that this node refused, by reason."""
     drops: Mapping[str, int]
-    """What was dropped, by reason. Late replies are among them."""
+    """The messages that were dropped, by reason. Late replies are among them."""
     repeated: int = 0
     """Requests that handlers of this node were not given, for they had executed them, or still do: repeated idempotent ones."""
     failed: int = 0

@@ -355,7 +355,7 @@ class Server:
             in_thread.add_done_callback(lambda done: self._handle_thread_done(execution, done))
 
     def _handle_thread_done(self, execution: Execution, done: asyncio.Future[object]) -> None:
-        """What could not be stopped has ended. An idempotent request may have a reply for whoever asks again."""
+        """A thread that could not be stopped has ended. An idempotent request may have a reply for whoever asks again."""
         try:
             result = done.result()
             if inspect.iscoroutine(result):

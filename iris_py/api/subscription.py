@@ -70,7 +70,7 @@ class Subscription(Closable):
 
     @property
     def policy(self) -> str:
-        """What happens when more arrives than is taken."""
+        """The policy for more messages than are taken."""
         return self._queue.policy
 
     @property

@@ -38,7 +38,7 @@ class SurveyReply:
     payload: bytes
     """The reply."""
     member: Member
-    """Who sent it."""
+    """The member that sent it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class SurveyFailure:
     """A member whose handler raised."""
 
     member: Member
-    """Whose handler it was."""
+    """The member whose handler it was."""
     type: str
     """The name of the exception's class there."""
     text: str
@@ -67,7 +67,7 @@ class Answers(Sequence[SurveyReply]):
     missing_count: int
     """How many of them have not answered, or not for all of their handlers."""
     missing: tuple[Member, ...]
-    """Who these are. Empty for a cluster of more than 32 members: a node knows how many they are, and not all of them by
+    """The members. Empty for a cluster of more than 32: a node knows how many they are, and not all of them by
     name."""
     failed: tuple[SurveyFailure, ...]
     """Members whose handler raised."""
@@ -131,7 +131,7 @@ class Survey:
 
     @property
     def answers(self) -> Answers:
-        """What is known so far: the replies that no loop has taken, and what became of everybody else."""
+        """The answers so far: the replies that no loop has taken, and what became of everybody else."""
         return Answers(
             tuple(self._replies),
             self._expected,

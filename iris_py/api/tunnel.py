@@ -67,7 +67,7 @@ class Tunnel(Closable):
 
     @property
     def id(self) -> str:
-        """What both sides call it, to find it in their logs."""
+        """The name that both sides have for it, to find it in their logs."""
         return f"{self.source[:8]}-{self._core.id & ~FROM_MEMBER:x}"
 
     @property
@@ -87,7 +87,7 @@ class Tunnel(Closable):
 
     @property
     def headers(self) -> Mapping[str, HeaderValue]:
-        """What the caller gave when it opened it: values by name, which cannot be changed. Empty if it gave none."""
+        """The headers that the caller gave when it opened it: values by name, which cannot be changed. Empty if it gave none."""
         return self._core.headers
 
     def __repr__(self) -> str:

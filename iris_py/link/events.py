@@ -22,7 +22,7 @@ class PeerIdentified:
     """The peer is authentic. The owner now calls :meth:`Link.confirm` or :meth:`Link.close`."""
 
     hello: bytes
-    """What the peer says of itself, encoded by its node."""
+    """The peer's description of itself, encoded by its node."""
     replaces: bytes
     """The id of the last open link that the initiator lost to us, or ``NO_LINK``."""
 

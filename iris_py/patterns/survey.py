@@ -243,7 +243,7 @@ class Surveyor:
                     self._lose(survey_id, survey, peer)
 
     def give_back(self, survey_id: int, peer: Peer) -> None:
-        """What was for a peer could not be sent to it. Harmless if the survey has ended."""
+        """Messages for a peer could not be sent to it. Harmless if the survey has ended."""
         survey = self._surveys.get(survey_id)
         if survey is not None and peer in survey.open:
             self._lose(survey_id, survey, peer)

@@ -365,7 +365,7 @@ class MemoryDatagrams(ReceivedDatagrams):
 
     @property
     def _interface(self) -> str:
-        """What the group is reached through."""
+        """The interface that the group is reached through."""
         return LOOPBACK if self._address[0] == LOOPBACK else self._host.name
 
     def _send_to(self, data: bytes, destination: Address) -> None:

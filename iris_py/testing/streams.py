@@ -49,7 +49,7 @@ class Path:
     bandwidth_bytes_s: float | None
     blocked: bool = False
     held: list[Callable[[], object]] = field(default_factory=list)
-    """What to call when the path opens again."""
+    """Functions to call when the path opens again."""
     last_datagram_s: float = 0.0
     """When the last datagram arrives. Timers of one instant fire in any order, so no two datagrams share one."""
 

@@ -18,7 +18,7 @@ class GroupMember(msgspec.Struct, frozen=True):
     info: NodeInfo
     """The member."""
     attributes: bytes
-    """What it passed to `join_group`. Not verified here."""
+    """The attributes that it passed to `join_group`. Not verified here."""
 
 
 class DialRequested(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class DialRequested(msgspec.Struct, frozen=True):
     address: str
     """``host:port``."""
     peer: NodeId | None
-    """Who should be there, if that is known. Another node may answer: that is no error, report whom you found."""
+    """The node that should be there, if that is known. Another one may answer: that is no error, report whom you found."""
 
 
 class ConnectFailed(msgspec.Struct, frozen=True):
@@ -69,9 +69,9 @@ class PacketReceived(msgspec.Struct, frozen=True):
     """Report what a node sent to this one through the ring, by `Overlay.send`."""
 
     source: NodeInfo
-    """Who sent it."""
+    """The sender."""
     payload: bytes
-    """What was sent."""
+    """The packet."""
 
 
 class GroupJoined(msgspec.Struct, frozen=True):
@@ -109,9 +109,9 @@ class Cast(msgspec.Struct, frozen=True):
     group: GroupId
     """The group."""
     source: NodeId
-    """Who cast it, perhaps the local node."""
+    """The node that cast it, perhaps the local one."""
     payload: bytes
-    """What was cast."""
+    """The message."""
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -135,7 +135,7 @@ class ProtocolViolated(msgspec.Struct, frozen=True):
     peer: NodeId
     """The peer."""
     reason: str
-    """What it did, for the log."""
+    """The violation, for the log."""
 
 
 Event: TypeAlias = (

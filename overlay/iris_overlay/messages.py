@@ -59,7 +59,7 @@ class NodeInfo(msgspec.Struct, frozen=True, array_like=True):
     """Describe a node to others."""
 
     id: _NodeId
-    """Who it is."""
+    """The node id."""
     addresses: Annotated[tuple[_Address, ...], Meta(max_length=ADDRESSES_MAX)]
     """Where it listens: ``host:port`` or ``[host]:port``, the most reachable first. May be empty: it can only dial."""
     zone: _Zone = ""
@@ -79,7 +79,7 @@ class Beacon(msgspec.Struct, frozen=True, array_like=True, tag=64):
     """Tell unknown nodes that the sender exists."""
 
     info: NodeInfo
-    """Who it is and where it listens."""
+    """The sender, and where it listens."""
     wants_answer: bool
     """Whether some of those who hear it should answer. An answer never wants an answer."""
     peers: _Sequence

@@ -51,7 +51,7 @@ class DispatchMetrics:
 
     @property
     def counts(self) -> DispatchCounts:
-        """What was counted so far."""
+        """The counts so far."""
         return self._accumulator.value
 
     def listener(

@@ -29,7 +29,7 @@ class Plan:
     """The work of the tasks of one dispatch."""
 
     cluster: str
-    """Whom they ask."""
+    """The cluster that they ask."""
     network: Network
     """In which network."""
     reply_schema: pa.Schema
@@ -49,11 +49,11 @@ class Plan:
     retries: int
     on_error: str
     name: str
-    """What this dispatch is called in its keys."""
+    """The name of this dispatch in its keys."""
     token: str = field(repr=False)
     """In place of the id of the application where tasks are not told that."""
     metrics: Accumulator[DispatchCounts] | None = field(default=None, repr=False)
-    """What tasks add their counts to; None if nobody wants to know."""
+    """The accumulator that tasks add their counts to; None if nobody wants to know."""
     wait_for_members: float = 5.0
     """For how many seconds nobody may serve the cluster."""
     id: tuple[str, ...] = ()

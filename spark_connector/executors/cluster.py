@@ -78,7 +78,7 @@ class Executor:
     """An executor with an agent."""
 
     id: str
-    """What Spark calls it; ``driver`` in local mode."""
+    """The name that Spark has for it; ``driver`` in local mode."""
     host: str
     """The name of its machine."""
     pid: int

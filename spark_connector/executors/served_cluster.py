@@ -55,7 +55,7 @@ class Switch(Handler):
 
     @property
     def handler(self) -> object:
-        """Who does the work: a :class:`Handler`, or a function for requests."""
+        """The handler: a :class:`Handler`, or a function for requests."""
         return self._handler
 
     @handler.setter

@@ -92,7 +92,7 @@ class Launch:
     directory: Path
     """Its directory."""
     executor: ExecutorProcess
-    """Whose agent it is."""
+    """The application of the agent."""
     token: bytes | None
     """Of the application: who knows it may give orders. None until a task adopts an agent that was started ahead."""
 

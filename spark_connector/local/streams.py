@@ -257,7 +257,7 @@ class LocalSurvey:
 
     @property
     def answers(self) -> Answers:
-        """What is known so far: the replies that no loop has taken, and what became of everybody else."""
+        """The answers so far: the replies that no loop has taken, and what became of everybody else."""
         if self._stream is not None and not self._is_over:
             reply = self._stream.look()
             if isinstance(reply, Taken) and reply.answers is not None:

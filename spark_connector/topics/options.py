@@ -70,7 +70,7 @@ class ReadOptions:
     partitions: int
     """How many tasks read a micro-batch."""
     policy: str
-    """What happens when more arrives than has room: ``drop_oldest``, or ``block`` to slow down the publishers."""
+    """The policy for more messages than have room: ``drop_oldest``, or ``block`` to slow down the publishers."""
     fails_on_data_loss: bool
     """Whether the query fails when it has not got a message."""
 

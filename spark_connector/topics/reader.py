@@ -63,7 +63,7 @@ class TopicRange(InputPartition):
     """The messages that one task reads."""
 
     cluster: str
-    """Who has the rows."""
+    """The executor that has the rows."""
     start: int
     """The position of the first row."""
     end: int

@@ -1,4 +1,4 @@
-"""What tests on real sockets share: a home of their own, member processes, event loops that must be left clean, a proxy."""
+"""Fixtures on real sockets: a home of their own, member processes, event loops that must be left clean, a proxy."""
 
 from __future__ import annotations
 

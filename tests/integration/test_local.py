@@ -1,4 +1,4 @@
-"""What one program sees of its nodes, on real sockets and both event loops."""
+"""Nodes of one program, on real sockets and both event loops."""
 
 from __future__ import annotations
 

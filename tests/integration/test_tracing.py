@@ -45,7 +45,7 @@ def traced_member(home: Path) -> Iterator[None]:
 
 
 class Caller:
-    """What this process traces."""
+    """The spans that this process makes."""
 
     def __init__(self) -> None:
         self.exporter = InMemorySpanExporter()

@@ -1,4 +1,4 @@
-"""What others on the machine can do to a network: look at its bytes, change them, knock at its door."""
+"""Others on the machine attack a network: they look at its bytes, change them, knock at its door."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ TRIAL_S_MAX: Final = 900
 
 
 class Verdict(enum.Enum):
-    """What became of a mutant."""
+    """The outcome of one mutant."""
 
     NOTICED = "noticed"
     SURVIVED = "survived"

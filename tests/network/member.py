@@ -31,7 +31,7 @@ def tell(event: str, **values: object) -> None:
 
 
 class Commands:
-    """What a member can be told to do. Each command runs as a task of its own."""
+    """The commands that a member can be given. Each runs as a task of its own."""
 
     def __init__(self, node: iris.Node) -> None:
         self._node = node

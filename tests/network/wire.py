@@ -33,7 +33,7 @@ _WAITING_BYTES_MAX = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What the line does to packets, in both directions alike."""
+    """A line does this to packets, in both directions alike."""
 
     delay_s: float = 0.0
     "How long a packet is on its way."

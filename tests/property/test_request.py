@@ -31,7 +31,7 @@ INDEX = st.integers(0, 9)
 
 
 class Asked:
-    """What the model knows of one request."""
+    """The model's knowledge of one request."""
 
     def __init__(self, deadline: float, idempotent: bool, waits: bool) -> None:
         self.deadline = deadline

@@ -45,7 +45,7 @@ def matches(pattern: str, topic: str) -> bool:
 
 
 class Model:
-    """What one subscription has to get."""
+    """The messages that one subscription has to get."""
 
     def __init__(self, subscription: Subscription, bound: int) -> None:
         self.subscription = subscription

@@ -30,7 +30,7 @@ INDEX = st.integers(0, 9)
 
 
 class Asked:
-    """What the model knows of one survey."""
+    """The model's knowledge of one survey."""
 
     def __init__(self, deadline: float, stop_after: int | None) -> None:
         self.deadline = deadline
@@ -203,7 +203,7 @@ class SurveyorMachine(RuleBasedStateMachine):
                 self.check_sent(asked_now, peer)
 
     def check_sent(self, asked: Asked, peer: Peer) -> None:
-        """Who is asked has room, is in the view that was, and holds the question at most once."""
+        """A peer that is asked has room, is in the view that was, and holds the question at most once."""
         assert peer not in asked.sent
         assert peer in asked.open
         asked.sent.add(peer)
@@ -218,7 +218,7 @@ class SurveyorMachine(RuleBasedStateMachine):
         assert is_answered or is_enough or asked.deadline <= self.now
 
     def check_cancelled(self, asked: Asked, survey_id: int) -> None:
-        """Who holds the question and has not answered is told, and nobody else."""
+        """A peer that holds the question and has not answered is told, and nobody else."""
         told = {message.peer for message in self.surveyor._out if message.kind == CANCEL and message.id == survey_id}
         assert told == asked.open & asked.sent
 

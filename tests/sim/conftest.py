@@ -1,4 +1,4 @@
-"""What every simulation has to keep, whatever it is about."""
+"""Checks after every simulation, whatever it is about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom complete nodes ask: members that are full, silent or failing, on the simulated network."""
+"""The choice of complete nodes among members that are full, silent or failing, on the simulated network."""
 
 from __future__ import annotations
 

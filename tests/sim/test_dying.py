@@ -59,7 +59,7 @@ def test_a_member_is_gone_at_once_however_the_first_dial_after_its_end_fails(
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("count", "killed", "after_s"), [(2, 1, 1.5), (3, 2, 0.0), (3, 1, 0.3), (6, 3, 0.01)])
 def test_closing_does_not_wait_for_the_killed(seed: int, count: int, killed: int, after_s: float) -> None:
-    """Who takes over from a root that was killed does not wait for what watched there and died with it."""
+    """A node that takes over from a killed root does not wait for watchers that died with that root."""
 
     async def main() -> float:
         async with NodeSimulation(seed) as simulation:

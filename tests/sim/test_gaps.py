@@ -1,4 +1,4 @@
-"""What is published and not heard is counted: received and missed together are what was published, whatever stood still."""
+"""Messages that are not heard are counted: received and missed together are what was published, whatever stood still."""
 
 from __future__ import annotations
 

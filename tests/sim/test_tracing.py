@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Traces:
-    """What two nodes trace, each with a provider of its own."""
+    """Two traced nodes, each with a provider of its own."""
 
     def __init__(self) -> None:
         self.exporters = {"caller": InMemorySpanExporter(), "member": InMemorySpanExporter()}

@@ -23,7 +23,7 @@ SECRET = Secret.generate(os.urandom).text
 
 
 class Services(Handler):
-    """What the node serves.
+    """The handlers of the node.
 
     Attributes:
         asked: The requests of ``hold``, as they came.

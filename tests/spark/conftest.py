@@ -1,4 +1,4 @@
-"""What the tests with Spark share: one session on this machine alone, and a network with services in this process.
+"""Fixtures with Spark: one session on this machine alone, and a network with services in this process.
 
 Those that use the session are one group for pytest-xdist, ``spark``, so that it is started once. Those with a Spark of their
 own in other processes are another one, ``spark-processes``: several at a time would be too many Javas. All others run anywhere.

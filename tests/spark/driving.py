@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class State:
-    """What a driver keeps from one call to the next."""
+    """The state that a driver keeps from one call to the next."""
 
     spark: SparkSession
     cluster: ExecutorCluster

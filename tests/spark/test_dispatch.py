@@ -96,7 +96,7 @@ def test_what_is_asked_may_be_a_function_of_the_row(spark: SparkSession, service
 
 
 def test_types_of_columns_pass_unchanged(spark: SparkSession, service: Service) -> None:
-    """What goes through Arrow comes out as it went in, also in the column of the reply."""
+    """Values that go through Arrow come out as they went in, also in the column of the reply."""
     service.serve("echo", lambda payload: payload)
     made = spark.sql(
         "select 1Y a, 2S b, 3 c, 1.5F d, cast(2.25 as decimal(10, 2)) e, date '2026-01-02' f,"

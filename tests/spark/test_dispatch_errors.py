@@ -1,4 +1,4 @@
-"""What a user reads when rows have no reply, as the driver shows it."""
+"""Errors as a user reads them when rows have no reply, as the driver shows them."""
 
 from __future__ import annotations
 

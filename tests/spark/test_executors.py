@@ -34,7 +34,7 @@ LOOK_S = 0.05
 
 
 class Worker(iris.Handler):
-    """What the executors do: all patterns."""
+    """The handlers of the executors: all patterns."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []

@@ -1,4 +1,4 @@
-"""What can be seen of a dispatch: counts of its tasks in an accumulator, a listener that tells them, and the plan."""
+"""Metrics of a dispatch: counts of its tasks in an accumulator, a listener that tells them, and the plan."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class SparkOutcome:
 
     @property
     def failures(self) -> list[str]:
-        """What was not as it should be."""
+        """The findings that are not as they should be."""
         found = []
         if self.totals != self.plain:
             found.append("the totals that Spark published differ from the plain count")

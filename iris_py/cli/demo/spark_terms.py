@@ -33,7 +33,7 @@ class Job:
     seed: str
     """``host:port`` of the demo's node."""
     paths: list[str]
-    """What to count."""
+    """The files to count."""
     directory: str
     """For everything that it and its processes write."""
     is_kill: bool

@@ -106,7 +106,7 @@ class Plan:
 
     @property
     def title(self) -> str:
-        """What is simulated, in a line."""
+        """The plan in a line."""
         if self.layer == "groups":
             words = [f"{self.members:,} members, {self.subscribers:,} subscribers, {self.requesters:,} requesters"]
         else:

@@ -33,7 +33,7 @@ class Check:
     name: str
     is_met: bool
     found: str
-    """What was found and what was demanded."""
+    """The figures that were found, beside those that were demanded."""
 
 
 @dataclass(slots=True)

@@ -257,12 +257,12 @@ class TunnelEnd:
 
     @property
     def buffered_bytes(self) -> int:
-        """What has arrived and was not taken, as credits count it. Invariant: at most the window."""
+        """The bytes that arrived and were not taken, as credits count them. Invariant: at most the window."""
         return self._received - self._taken if not self._is_done else 0
 
     @property
     def queued_bytes(self) -> int:
-        """What was written and is not in a chunk yet. Invariant: at most the peer's window and some headers."""
+        """The bytes that were written and are not in a chunk yet. Invariant: at most the peer's window and some headers."""
         return self._parts_bytes + sum(len(part) for parts in self._full for part in parts)
 
     @property

@@ -81,7 +81,7 @@ class Simulation(Protocol):
 
     @property
     def wires(self) -> Wires:
-        """What connects the nodes."""
+        """The wires that connect the nodes."""
 
     def live_nodes(self) -> list[SimulatedNode]:
         """Return the nodes that run."""

@@ -15,7 +15,7 @@ class Contact(msgspec.Struct, frozen=True, gc=False):
     """Name a node to watch. Detectors keep what they are given: in a simulation of many nodes, share it among them."""
 
     id: NodeId
-    """Who it is."""
+    """The node id."""
     address: Address | None
     """Where datagrams reach it: a numeric host, so that helpers can be told, and a port. None when it cannot be dialled."""
 

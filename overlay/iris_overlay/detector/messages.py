@@ -52,9 +52,9 @@ class Ping(msgspec.Struct, frozen=True, array_like=True, tag=65, gc=False):
     sequence: _Sequence
     """Repeated in the Ack."""
     sender: _NodeId
-    """Who asks: it lives, too."""
+    """The node that asks: it lives, too."""
     target: _NodeId
-    """Who is asked. Another process may have its address by now, and must not answer for it."""
+    """The node that is asked. Another process may have its address by now, and must not answer for it."""
     accused: _Incarnation | None = None
     """The buddy system of Lifeguard (section 4.3): who is suspected is told first, and can refute."""
 
@@ -65,7 +65,7 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, tag=66, gc=False):
     sequence: _Sequence
     """That of the Ping or of the PingRequest."""
     responder: _NodeId
-    """Who lives."""
+    """The node that lives."""
     incarnation: _Incarnation
     """Its own, higher than any that it knows to be suspected."""
 
@@ -76,9 +76,9 @@ class PingRequest(msgspec.Struct, frozen=True, array_like=True, tag=67, gc=False
     sequence: _Sequence
     """Repeated in the Ack that the helper hands on."""
     sender: _NodeId
-    """Who asks."""
+    """The node that asks."""
     target: _NodeId
-    """Whom to ping."""
+    """The node to ping."""
     host: Annotated[bytes, Meta(max_length=_IPV6_BYTES)]
     """Its address, 4 or 16 bytes; empty when the sender knows none: perhaps the helper does."""
     port: Annotated[int, Meta(ge=0, le=65535)]

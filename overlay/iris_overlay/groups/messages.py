@@ -94,7 +94,7 @@ class Unregister(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Take a node out of groups."""
 
     info: NodeInfo
-    """Who was a member."""
+    """The former member."""
     items: Annotated[list[tuple[_GroupId, _Number]], Meta(max_length=BATCH_MAX)]
     """The groups and the stamps of leaving."""
 
@@ -103,7 +103,7 @@ class Applied(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """Acknowledge registrations and their ends: whoever has to know was told, or had its time."""
 
     root: NodeInfo
-    """Who acknowledges: the next renewals go there directly."""
+    """The root that acknowledges: the next renewals go there directly."""
     items: Annotated[list[tuple[_GroupId, _Number, _Number, bool]], Meta(max_length=BATCH_MAX)]
     """Group, stamp, number of members, and whether the receiver is one of them: an old copy may say so by mistake."""
 
@@ -156,9 +156,9 @@ class Check(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """Ask whether a node lives. Routed to its id: whoever else gets it accuses the node."""
 
     root: NodeInfo
-    """Whom to tell."""
+    """The root to tell."""
     accusation: Accuse
-    """What to tell."""
+    """The accusation to tell it."""
 
 
 class Watch(msgspec.Struct, frozen=True, array_like=True, tag=8):
@@ -185,7 +185,7 @@ class View(msgspec.Struct, frozen=True, array_like=True, tag=10):
     """Tell a watcher the members of a group."""
 
     root: NodeInfo
-    """Who tells: the next renewals go there directly."""
+    """The root that tells: the next renewals go there directly."""
     group: _GroupId
     """The group."""
     version: _Number
@@ -210,9 +210,9 @@ class Change(msgspec.Struct, frozen=True, array_like=True, tag=11):
     size: _Number
     """The number of members."""
     members: Annotated[list[MemberRecord], Meta(max_length=VIEW_MAX)]
-    """Who is new, or described in another way."""
+    """The members that are new, or described in another way."""
     removed: Annotated[list[_NodeId], Meta(max_length=COPY_REMOVED_MAX)]
-    """Who is no member any more."""
+    """The nodes that are no members any more."""
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, tag=12):
@@ -221,7 +221,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True, tag=12):
     group: _GroupId
     """The group."""
     version: _Number
-    """What the watcher has now; 0 for nothing."""
+    """The version that the watcher has now; 0 for none."""
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True, tag=13):
@@ -240,11 +240,11 @@ class Copy(msgspec.Struct, frozen=True, array_like=True, tag=13):
     members: Annotated[list[MemberRecord], Meta(max_length=COPY_MEMBERS_MAX)]
     """Members."""
     removed: Annotated[list[tuple[_NodeId, _Number]], Meta(max_length=COPY_REMOVED_MAX)]
-    """Who is no member any more, and up to which stamp."""
+    """The nodes that are no members any more, and up to which stamp."""
     watchers: Annotated[list[NodeInfo], Meta(max_length=COPY_MEMBERS_MAX)]
     """Watchers."""
     unwatched: Annotated[list[_NodeId], Meta(max_length=COPY_REMOVED_MAX)]
-    """Who watches no more."""
+    """The nodes that watch no more."""
     is_passed_on: bool = False
     """Whether it is what the sender holds of another root: added to what is held, never replacing it, not acknowledged."""
 
@@ -255,7 +255,7 @@ class Copied(msgspec.Struct, frozen=True, array_like=True, tag=14):
     group: _GroupId
     """The group."""
     version: _Number
-    """What the neighbour has now; 0 for nothing."""
+    """The version that the neighbour has now; 0 for none."""
 
 
 class Drop(msgspec.Struct, frozen=True, array_like=True, tag=15):
@@ -269,7 +269,7 @@ class Children(msgspec.Struct, frozen=True, array_like=True, tag=16):
     """Tell a member to whom it passes casts on."""
 
     root: NodeInfo
-    """Who tells: whom to ask when a child cannot be reached."""
+    """The root that tells: the one to ask when a child cannot be reached."""
     group: _GroupId
     """The group."""
     version: _Number
@@ -299,7 +299,7 @@ class CastUp(msgspec.Struct, frozen=True, array_like=True, tag=18):
     base: _Number
     """The first one that no root has taken: a new root waits for it, as messages through the ring may overtake each other."""
     payload: Annotated[bytes, Meta(max_length=CAST_BYTES_MAX)]
-    """What is cast."""
+    """The message to cast."""
 
 
 class CastTaken(msgspec.Struct, frozen=True, array_like=True, tag=19):
@@ -325,7 +325,7 @@ class CastDown(msgspec.Struct, frozen=True, array_like=True, tag=20):
     base: _Number
     """From which sequence on the root sent every cast of this source: nobody waits for an earlier one."""
     payload: Annotated[bytes, Meta(max_length=CAST_BYTES_MAX)]
-    """What is cast."""
+    """The message that is cast."""
 
 
 class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=21):

@@ -80,7 +80,7 @@ class _Candidate:
     key: Key
     addresses: list[str]
     peer: NodeId | None
-    """Who should be there; None when anybody will do."""
+    """The node that should be there; None when any will do."""
     is_seed: bool = False
     position: int = 0
     """The address that is next. Invariant: 0 <= position < len(addresses)."""
@@ -88,7 +88,7 @@ class _Candidate:
     failed_first: float | None = None
     failed_last: float | None = None
     found: NodeId | None = None
-    """Who answered last."""
+    """The node that answered last."""
     due: float = 0.0
 
 

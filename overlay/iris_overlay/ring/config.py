@@ -60,7 +60,7 @@ class PastryConfig:
     Too large: a third ring waits."""
 
     hint_jitter_s: float = 0.5
-    """Who hears of another ring seeks its place there after a random part of this. Too small: the contact is flooded. Too
+    """A node that hears of another ring seeks its place there after a random part of this. Too small: the contact is flooded. Too
     large: slow merges."""
 
     hop_timeout_s: float = 0.5

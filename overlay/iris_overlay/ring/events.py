@@ -18,9 +18,9 @@ class LeavesChanged(msgspec.Struct, frozen=True):
     """Report nodes that entered and left the leaf set. What is reported after it was decided with the new leaf set."""
 
     added: list[NodeInfo]
-    """Who entered; each has answered or sent something itself."""
+    """The nodes that entered; each has answered or sent something itself."""
     removed: list[NodeId]
-    """Who is no longer among the nearest, whether it died, left or was displaced."""
+    """The nodes that are no longer among the nearest, whether they died, left or were displaced."""
 
 
 class Delivered(msgspec.Struct, frozen=True):
@@ -29,9 +29,9 @@ class Delivered(msgspec.Struct, frozen=True):
     key: bytes
     """Where it was routed to."""
     payload: bytes
-    """What was routed."""
+    """The message that was routed."""
     source: NodeInfo
-    """Who called `Pastry.route`, perhaps the local node."""
+    """The node that called `Pastry.route`, perhaps the local one."""
     path: tuple[NodeId, ...]
     """The nodes it passed, the source first, the local node not among them. Pass it to `Pastry.answer`."""
 
@@ -40,9 +40,9 @@ class Received(msgspec.Struct, frozen=True):
     """Report a message of `Pastry.send` or `Pastry.answer` of another node."""
 
     source: NodeInfo
-    """Who sent it."""
+    """The sender."""
     payload: bytes
-    """What was sent."""
+    """The message."""
 
 
 class Undeliverable(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class Undeliverable(msgspec.Struct, frozen=True):
     key: bytes
     """Where it was routed to; of `Pastry.send` and `Pastry.answer`, the id of the receiver."""
     payload: bytes
-    """What was sent."""
+    """The message."""
     reason: str
     """Why, for the log."""
 
@@ -94,7 +94,7 @@ class LeavesDoubted(msgspec.Struct, frozen=True):
     leaves: list[NodeId]
     """The leaves."""
     witness: NodeId
-    """Who does not have them."""
+    """The leaves that do not have them."""
 
 
 class PeerViolated(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ class PeerViolated(msgspec.Struct, frozen=True):
     peer: NodeId
     """The peer."""
     reason: str
-    """What it did, for the log."""
+    """The violation, for the log."""
 
 
 PastryEvent: TypeAlias = (

@@ -86,11 +86,11 @@ class Routed(msgspec.Struct, frozen=True, array_like=True, tag=18):
     sequence: _Number
     """Numbers what the sender of this hop forwards."""
     kind: RoutedKind
-    """What it is for."""
+    """The purpose."""
     key: _Key
     """Where to."""
     source: NodeInfo
-    """Who sent it first."""
+    """The node that sent it first."""
     number: _Number
     """Numbers what the source sent: the root drops repetitions."""
     path: _Path
@@ -98,7 +98,7 @@ class Routed(msgspec.Struct, frozen=True, array_like=True, tag=18):
     excludes_source: bool
     """Whether the source does not count as root."""
     payload: bytes
-    """What it carries."""
+    """The message of the layer above."""
     nodes: _Rows = []
     """For a join: the rows that the hops added."""
 
@@ -107,7 +107,7 @@ class Got(msgspec.Struct, frozen=True, array_like=True, tag=19):
     """Acknowledge hops: the sender takes care of these messages from here on."""
 
     sequences: Annotated[list[_Number], Meta(max_length=ACKNOWLEDGEMENTS_MAX)]
-    """What the receiver numbered."""
+    """The numbers that the receiver gave them."""
 
 
 class Direct(msgspec.Struct, frozen=True, array_like=True, tag=20):
@@ -116,16 +116,16 @@ class Direct(msgspec.Struct, frozen=True, array_like=True, tag=20):
     source: NodeInfo
     """The sender."""
     payload: bytes
-    """What it carries."""
+    """The message."""
 
 
 class Returned(msgspec.Struct, frozen=True, array_like=True, tag=21):
     """Carry a link message back along the path of a routed one."""
 
     path: _WayBack
-    """Who comes after the receiver, in the order of the way there: the last one is next, the first is the destination."""
+    """The nodes after the receiver, in the order of the way there: the last one is next, the first is the destination."""
     source: NodeInfo
-    """Who answers."""
+    """The node that answers."""
     payload: bytes
     """A link message."""
 

@@ -1,4 +1,4 @@
-"""What settings come to, where they come from, and what is refused."""
+"""Settings: their values, where they come from, and which are refused."""
 
 from __future__ import annotations
 

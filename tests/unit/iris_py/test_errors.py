@@ -1,4 +1,4 @@
-"""What the errors say of their facts."""
+"""The texts of errors name their facts."""
 
 from __future__ import annotations
 

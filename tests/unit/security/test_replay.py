@@ -10,7 +10,7 @@ EDGES = [1, 2, REPLAY_WINDOW - 1, REPLAY_WINDOW, REPLAY_WINDOW + 1, 2 * REPLAY_W
 
 
 class SetWindow:
-    """What a window has to do, said plainly."""
+    """A window as plainly as it can be said."""
 
     def __init__(self) -> None:
         self.highest = -1

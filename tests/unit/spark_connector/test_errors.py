@@ -1,4 +1,4 @@
-"""What errors say, where that depends on how much there is to say."""
+"""The texts of errors, where they depend on how much there is to say."""
 
 from __future__ import annotations
 

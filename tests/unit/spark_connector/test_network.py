@@ -1,4 +1,4 @@
-"""What is no list of seeds."""
+"""Values that are no list of seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of the outcomes of dials to seeds."""
+"""The outcomes of dials to seeds, and the texts made of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of the answers of handlers when the link to the caller is full."""
+"""Answers of handlers when the link to the caller is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What signals do to a program that waits for them, and to one that does so no more."""
+"""Signals to a program that waits for them, and to one that does so no more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WISH, OTHER = signal.SIGUSR1, signal.SIGUSR2
 
 @pytest.fixture(autouse=True)
 def handler() -> Iterator[object]:
-    """What a program does on these signals before it waits for them."""
+    """The program's own handlers of these signals, before it waits for them."""
 
     def handle(_number: int, _frame: object) -> None:
         raise AssertionError("a signal came here that somebody has waited for")

@@ -1,4 +1,4 @@
-"""What may be published, and the smallest bounds that a subscription may be given."""
+"""Payloads that may be published, and the smallest bounds that a subscription may be given."""
 
 from __future__ import annotations
 

@@ -1120,7 +1120,7 @@ def test_the_end_of_the_stream_is_not_clean() -> None:
 
 
 def test_the_end_of_the_stream_instead_of_an_answer_to_close_is_not_clean() -> None:
-    """What the peer had queued before did not arrive: an end without CLOSE is a broken link (docs/design.md 3.7)."""
+    """Frames that the peer had queued did not arrive: an end without CLOSE is a broken link (docs/design.md 3.7)."""
     pair = opened()
     pair.responder.link.send_packet(UNICAST, GROUP, NONCE, body(100))
     pair.initiator.link.close(CloseReason.NORMAL, pair.now)

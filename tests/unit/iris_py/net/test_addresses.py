@@ -1,4 +1,4 @@
-"""What others are told to dial, for a node that listens on every interface or on one."""
+"""The address that others are told to dial, for a node that listens on every interface or on one."""
 
 from __future__ import annotations
 

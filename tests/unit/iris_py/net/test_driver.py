@@ -1,4 +1,4 @@
-"""What the driver makes of a network: one address for streams and datagrams, and what became of a dial."""
+"""The driver on a network: one address for streams and datagrams, and the outcome of a dial."""
 
 from __future__ import annotations
 

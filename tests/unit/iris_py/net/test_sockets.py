@@ -1,4 +1,4 @@
-"""What only real sockets do: names with several addresses, IPv6, and machines where multicast does not work."""
+"""Things that only real sockets do: names with several addresses, IPv6, and machines where multicast does not work."""
 
 from __future__ import annotations
 

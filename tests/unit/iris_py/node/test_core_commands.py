@@ -1,4 +1,4 @@
-"""Whom a node asks how fresh its view of a cluster is."""
+"""The node that is asked how fresh the view of a cluster is."""
 
 from __future__ import annotations
 

@@ -252,7 +252,7 @@ def test_a_slow_member_gets_less() -> None:
 
 @pytest.mark.parametrize("others", [1, 3])
 def test_one_slow_reply_does_not_keep_a_member_out(others: int) -> None:
-    """Who is not asked is not measured: what was measured long ago must fade."""
+    """A member that is not asked is not measured: an old measurement must fade."""
     rng = random.Random(1)
     members = loads(1 + others)
     for member in members:

@@ -1,4 +1,4 @@
-"""What waits for a link, and how much it counts."""
+"""Messages that wait for a link, and how much they count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of calls and futures whose tasks end in a loop of another thread."""
+"""Calls and futures whose tasks end in a loop of another thread."""
 
 from __future__ import annotations
 

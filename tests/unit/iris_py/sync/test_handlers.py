@@ -1,4 +1,4 @@
-"""What handlers of plain functions answer by default, and what the event loop makes of them."""
+"""The default answers of handlers of plain functions, and what the event loop makes of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fork leaves of the handlers of signals."""
+"""A fork, and the handlers of signals in its child."""
 
 from __future__ import annotations
 

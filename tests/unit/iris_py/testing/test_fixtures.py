@@ -32,7 +32,7 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def leaves_nothing(tmp_path: Path) -> Iterator[None]:
-    """What was connected must be closed when the test is over."""
+    """A node that was connected must be closed when the test is over."""
     yield
     assert [files for _, _, files in os.walk(tmp_path / "iris" / "state") if files] == []
 

@@ -1,4 +1,4 @@
-"""What groups layers say to each other: round trips, bounds, and bytes of strangers."""
+"""Messages between groups layers: round trips, bounds, and bytes of strangers."""
 
 from __future__ import annotations
 

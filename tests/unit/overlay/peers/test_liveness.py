@@ -1,4 +1,4 @@
-"""What follows from signs of life and of death."""
+"""The consequences of signs of life and of death."""
 
 from __future__ import annotations
 

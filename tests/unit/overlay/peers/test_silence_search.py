@@ -1,4 +1,4 @@
-"""Whom to ask when somebody fell silent."""
+"""The search for those who fell silent together with one peer."""
 
 from __future__ import annotations
 

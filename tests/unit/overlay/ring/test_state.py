@@ -1,4 +1,4 @@
-"""What a node of a ring knows of others."""
+"""The knowledge that a node of a ring has of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tasks do, without Spark: for failures that would cost a job each."""
+"""Tasks without Spark: for failures that would cost a job each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query holds of a topic: bounds, positions, and messages as rows."""
+"""The messages of a topic that a query holds: bounds, positions, and messages as rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query has not got of a topic, counted by publisher."""
+"""The messages of a topic that a query has not got, counted by publisher."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_full_memory_is_as_fast_as_an_empty_one() -> None:
-    """What is remembered goes as fast as it comes, without a search for the oldest."""
+    """Replies are forgotten as fast as they come, without a search for the oldest."""
     table: Deduplicator[str] = Deduplicator()
 
     def fill(first: int, count: int) -> float:
