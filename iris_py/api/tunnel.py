@@ -87,7 +87,7 @@ class Tunnel(Closable):
 
     @property
     def headers(self) -> Mapping[str, HeaderValue]:
-        """The headers that the caller gave when it opened it: values by name, which cannot be changed. Empty if it gave none."""
+        """The headers that the caller gave with it: values by name, which cannot be changed. Empty if it gave none."""
         return self._core.headers
 
     def __repr__(self) -> str:

@@ -60,8 +60,8 @@ class PastryConfig:
     Too large: a third ring waits."""
 
     hint_jitter_s: float = 0.5
-    """A node that hears of another ring seeks its place there after a random part of this. Too small: the contact is flooded. Too
-    large: slow merges."""
+    """A node that hears of another ring seeks its place there after a random part of this. Too small: the contact is flooded.
+    Too large: slow merges."""
 
     hop_timeout_s: float = 0.5
     """When a hop has not acknowledged, before its round-trip time is known. Too small: duplicates. Too large: lookups that meet
