@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import iris_py as iris
+from iris_py.api.bulk import Asker
 from iris_py.peers.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
 from iris_py.testing import NodeSimulation, run
 
@@ -192,14 +194,29 @@ def test_when_everything_slows_down_no_more_than_a_few_per_cent_are_asked_twice(
     simulate(scenario)
 
 
-def test_a_busy_member_keeps_its_keys() -> None:
-    """It answers when it is asked for a sign of life: nobody else does its work."""
+@dataclass(frozen=True)
+class Question:
+    """One of many that are asked together."""
+
+    key: str
+    payload: bytes
+
+
+@pytest.mark.parametrize("is_together", [False, True])
+def test_a_busy_member_keeps_its_keys(is_together: bool) -> None:
+    """It answers when it is asked for a sign of life: nobody else does its work, also where many are asked together."""
 
     async def scenario(simulation: NodeSimulation) -> None:
         caller, _serving, executed = await _answer(simulation, 3, work_s=2.0)
-        asking = [caller.request("work", b"%d" % n, idempotent=True, key=f"{n}", timeout=5.0) for n in range(50)]
-        await asyncio.gather(*asking)
-        assert sorted(payload for taken in executed for payload in taken) == sorted(b"%d" % number for number in range(50))
+        questions = [Question(f"{number}", b"%d" % number) for number in range(50)]
+        if is_together:
+            told: list[tuple[Question, bytes | iris.IrisError]] = []
+            Asker(caller, "work", 5.0, told.extend).ask(questions)
+            await simulation.until(lambda: len(told) == 50)
+        else:
+            asking = [caller.request("work", each.payload, idempotent=True, key=each.key, timeout=5.0) for each in questions]
+            await asyncio.gather(*asking)
+        assert sorted(payload for taken in executed for payload in taken) == sorted(each.payload for each in questions)
         assert caller.statistics().hedged == 0
 
     simulate(scenario)

@@ -71,7 +71,8 @@ class Pending(msgspec.Struct, eq=False):
         lost: Who went away with the request, so that it may have been executed.
         rejected: The last :class:`~iris_py.wire.packets.Rejection`, 0 for none.
         also: Who has it besides ``member``, since when, in that order: they have not answered. None if it has no member.
-        probed_at: When its member was last asked for a sign of life; 0.0 if never.
+        probed_at: When its member was asked for a sign of life; 0.0 if it was not since it gave the last one.
+        sign_by: Until when it may take for that.
         failure: What the last handler that failed it said, while another member is asked.
         room: Where it waits for a place; None if it does not.
     """
@@ -101,6 +102,7 @@ class Pending(msgspec.Struct, eq=False):
     rejected: int = 0
     also: list[tuple[Member, float]] | None = None
     probed_at: float = 0.0
+    sign_by: float = 0.0
     failure: RemoteError | None = None
     room: Room | None = None
 
@@ -142,6 +144,29 @@ class Pending(msgspec.Struct, eq=False):
         assert self.also is not None
         *also, (self.member, self.sent_at) = self.also
         self.also = also or None
+
+    def look_for_sign(self, heard_at: float, later: float, now: float) -> float:
+        """See whether its member gives a sign of life, for which it is asked the first time.
+
+        A request is looked at once for each time that it was sent, and once more for those that it was begun with. So the
+        member has all of its time from the question on, whichever of these looks comes next.
+
+        Args:
+            heard_at: When something came from the member last.
+            later: When to look again if it has given a sign.
+            now: The time.
+
+        Returns:
+            When to look again; 0.0 if it has given none in its time.
+        """
+        if not self.probed_at:
+            self.probed_at, self.sign_by = now, now + self.group.hedging.sign_s(self.timeout_s)
+        elif heard_at >= self.probed_at:
+            self.probed_at = 0.0
+            return later
+        elif now >= self.sign_by:
+            return 0.0
+        return self.sign_by
 
     def forget_member(self) -> None:
         """Take the request from its member."""

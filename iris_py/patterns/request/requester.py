@@ -617,12 +617,9 @@ class Requester:
             if link is None:  # it is this node itself
                 return later
             if not pending.probed_at:
-                pending.probed_at = now
                 self.silent[member.peer] = None
-                return now + pending.group.hedging.sign_s(pending.timeout_s)
-            if link.heard_at >= pending.probed_at:
-                pending.probed_at = 0.0
-                return later
+            if again_at := pending.look_for_sign(link.heard_at, later, now):
+                return again_at
         return 0.0 if self._give_to_second(request_id, pending, member, now) else later
 
     def _give_to_second(self, request_id: int, pending: Pending, member: Member, now: float) -> bool:

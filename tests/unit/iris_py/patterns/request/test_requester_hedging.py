@@ -215,6 +215,17 @@ def test_a_member_that_gives_a_sign_of_life_keeps_its_keys_however_long_it_takes
     assert caller.requester.hedged == 0
 
 
+def test_a_member_has_the_time_for_a_sign_however_often_its_request_is_looked_at() -> None:
+    """The first of a batch with a key is looked at for itself, and for all that were begun with it."""
+    caller = make()
+    ids = caller.requester.request_many(caller.group, [(token, "key", b"") for token in (1, 2)], TIMEOUT_S, 0.0)
+    first = caller.sent()[0][1]
+    sign_s = max(DELAY_S, min(SIGN_S, TIMEOUT_S * UNMEASURED_SHARE))
+    assert caller.pass_time(DELAY_S + sign_s - 0.001) == [], "it was given to the second member in the moment of the question"
+    assert list(caller.requester.silent) == [first.peer]
+    assert [id_ for _kind, _member, id_ in caller.pass_time(DELAY_S + sign_s)] == [*ids]
+
+
 def test_this_node_itself_is_never_passed_over_for_a_key() -> None:
     caller = make()
     caller.ask(key=True)
