@@ -9,6 +9,7 @@ import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -393,7 +394,15 @@ def waiting() -> Iterator[agent.Agent]:
         assert not running.is_alive()
 
 
-def test_an_agent_is_adopted_with_the_first_order_that_counts(waiting: agent.Agent) -> None:
+def test_an_agent_is_adopted_with_the_first_order_that_counts(waiting: agent.Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[bytes] = []
+    sendall = socket.socket.sendall
+
+    def note(this: socket.socket, data: bytes) -> None:
+        sent.append(data)
+        sendall(this, data)
+
+    monkeypatch.setattr(socket.socket, "sendall", note)
     order = Order("etl", "0a", Network(secret=SECRET, discovery=False), 1, b"not a pickle", {})
     birth_key = waiting._directory.path / "birth.key"
     assert birth_key.stat().st_mode & 0o777 == 0o600
@@ -406,6 +415,9 @@ def test_an_agent_is_adopted_with_the_first_order_that_counts(waiting: agent.Age
     answer = spawn.tell(waiting._directory, os.urandom(32), order)
     assert answer is not None
     assert "not from the driver" in answer["error"]
+
+    assert SECRET.encode() in b"".join(sent)  # the order, to whoever has proved who it is
+    assert TOKEN not in b"".join(sent)
 
 
 def test_an_agent_that_nobody_adopts_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
