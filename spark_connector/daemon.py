@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import sys
 from importlib.machinery import PathFinder
 
 __all__ = [
     "AHEAD",
+    "KEY_DIGITS",
     "MODULE",
     "NOT_NEEDED",
     "directory_of",
@@ -37,23 +39,42 @@ AHEAD = "ahead"
 #: The status with which such a process ends that has not become an agent: there is one, or somebody else is starting it.
 NOT_NEEDED = 3
 
-#: Of the hash that names an agent's directory. The path of a socket may have 107 bytes in all.
+#: Of the hash that names an agent's directory.
 KEY_DIGITS = 16
 #: Secrets of Spark in the environment of Python workers, which an agent has no use for.
 _NOT_INHERITED = ("PYTHON_WORKER_FACTORY_SECRET", "_SPARK_AUTH_SECRET")
 
 
 def directory_of(local: str) -> str:
-    """Return the directory of an executor's agent.
+    """Return the directory of an executor's agent. Nothing says that it is there, or whose it is.
+
+    It is below ``XDG_RUNTIME_DIR``, where nobody else can make anything, if that is a directory of this user alone; else below
+    the temporary directory.
 
     Args:
         local: ``SPARK_LOCAL_DIRS`` in the executor's Python processes.
     """
     import hashlib
-    import tempfile
 
     key = hashlib.sha256(local.encode()).hexdigest()[:KEY_DIGITS]
-    return os.path.join(tempfile.gettempdir(), f"iris-{os.getuid()}", key)
+    return os.path.join(_runtime_directory() or _temporary_directory(), f"iris-{os.getuid()}", key)
+
+
+def _runtime_directory() -> str:
+    """Return the directory of this user for what lives as long as processes do; empty if there is none."""
+    path = os.environ.get("XDG_RUNTIME_DIR", "")
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return ""
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    return path if is_own and os.path.isabs(path) else ""  # the XDG specification says to ignore a relative one
+
+
+def _temporary_directory() -> str:
+    import tempfile
+
+    return tempfile.gettempdir()
 
 
 def search_path(path: list[str]) -> list[str]:

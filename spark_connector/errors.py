@@ -3,6 +3,9 @@
 * :exc:`~iris_py.IrisError`
 
   * :exc:`~iris_py.ConfigurationError`: an argument is wrong; raised on the driver, before Spark starts anything.
+
+    * :exc:`PathNotPrivate`: the place for an agent's files on an executor is not this user's alone.
+
   * :exc:`JavaNotFound`: Spark needs a Java, and there is none that it can use.
   * :exc:`DispatchError`: a row, or a batch of rows, has no result. It is raised inside a task, so on the driver it is the text
     of the ``PythonException`` with which the Spark job fails.
@@ -12,6 +15,9 @@
   * :exc:`ExecutorsMissing` (also a :exc:`TimeoutError`): some executors are not yet members of their cluster.
   * :exc:`UpdateFailed`: some executors do not run a new handler.
   * :exc:`AgentFailed`: an executor has no agent. The driver sees it as a reason in :exc:`ExecutorsMissing` and in its log.
+
+    * :exc:`AgentNotTrusted`: something else than the agent answers at its socket. Nothing was told to it.
+
   * :exc:`OrderRefused`: an agent was given an order by somebody else than its driver, who sees it as a
     :exc:`~iris_py.RemoteError` of that type.
 """
@@ -20,26 +26,48 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iris_py import IrisError
+from iris_py import ConfigurationError, IrisError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 __all__ = [
     "AgentFailed",
     "AgentLost",
+    "AgentNotTrusted",
     "AgentUnavailable",
     "DataLost",
     "DispatchError",
     "ExecutorsMissing",
     "JavaNotFound",
     "OrderRefused",
+    "PathNotPrivate",
     "UpdateFailed",
 ]
 
 
 #: How many kinds of losses an error tells: one line, whatever number of publishers there is.
 LOSSES_SHOWN: Final = 5
+
+
+class PathNotPrivate(ConfigurationError):
+    """A path where an executor's agent has its files is not this user's alone; nothing there was read, written or removed.
+
+    Attributes:
+        path: The path.
+        reason: What is wrong with it.
+        owner: The number of the user to whom it belongs; None if that cannot be found out.
+    """
+
+    def __init__(self, path: Path, reason: str, owner: int | None = None) -> None:
+        self.path = path
+        self.reason = reason
+        self.owner = owner
+        super().__init__(
+            f"{path} {reason}; agents keep what is secret only where nobody else has a hand in it. "
+            "Remove it, or set XDG_RUNTIME_DIR on the executors to a directory of their user that has mode 0700."
+        )
 
 
 class JavaNotFound(IrisError):
@@ -223,3 +251,18 @@ class AgentFailed(IrisError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+class AgentNotTrusted(AgentFailed):
+    """Something else than the executor's agent answers at its socket. Neither a secret nor an order was sent to it.
+
+    Attributes:
+        path: The socket.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path = path
+        super().__init__(
+            f"what answers at {path} is not the agent of this executor: {reason}. "
+            "End that process and remove the directory of the socket, or set XDG_RUNTIME_DIR on the executors."
+        )

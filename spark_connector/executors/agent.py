@@ -27,22 +27,32 @@ from typing import TYPE_CHECKING, Any
 from iris_py.connector import background
 from spark_connector.daemon import AHEAD, NOT_NEEDED
 from spark_connector.errors import AgentFailed, OrderRefused
-from spark_connector.executors.orders import is_adoption, open_adoption, open_local
+from spark_connector.executors.challenge import NONCE_BYTES, OPENING_BYTES, Hello, Talk
+from spark_connector.executors.directory import (
+    BIRTH_KEY_NAME,
+    CONTROL_NAME,
+    INFO_NAME,
+    LOCK_NAME,
+    agent_directory,
+    lock_file,
+    remove_directory,
+    reserve,
+)
+from spark_connector.executors.orders import KEY_BYTES, open_adoption, open_local
 from spark_connector.executors.served_cluster import Hosted
 from spark_connector.executors.spawn import (
     LOCAL_ID,
     Launch,
-    agent_directory,
     agent_environment,
     find_executor,
     is_zombie,
-    lock_file,
+    new_agent_id,
     redirect_to_log,
-    remove_directory,
-    reserve,
     started_at,
 )
 from spark_connector.local import server
+from spark_connector.local.private_directory import PrivateDirectory
+from spark_connector.local.sockets import ForeignPeer, check_peer, listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +83,11 @@ IDLE_TIMEOUT_S = 30.0
 #: How long one that was started ahead waits for a task that adopts it. Too short: a task that waits longer for a slot starts
 #: another one; too long: where there is no ``ExecutorCluster``, each executor has a process that does nothing.
 ADOPTION_TIMEOUT_S = 60.0
+#: How often an agent looks whether its directory is there: systems remove ``XDG_RUNTIME_DIR`` when a user has logged out, and
+#: clean temporary directories. Too rarely: so long tasks find no agent; too often: it is one call of the system each time.
+LOOK_INTERVAL_S = 5.0
+#: Tasks that may wait to be accepted at once; more than an executor has.
+BACKLOG = 512
 #: The largest order: two handlers of the largest message there is, and their settings.
 ORDER_BYTES_MAX = 144 << 20
 
@@ -82,12 +97,17 @@ class Agent:
 
     Args:
         launch: What it was told when it started.
+        directory: Its directory, which the caller keeps open.
         loop: The event loop.
         started: Called when tasks can talk to it.
     """
 
-    def __init__(self, launch: Launch, loop: Background, started: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, launch: Launch, directory: PrivateDirectory, loop: Background, started: Callable[[], object] = lambda: None
+    ) -> None:
         self._launch = launch
+        self._directory = directory
+        self._birth_key = os.urandom(KEY_BYTES)
         self._started = started
         self._background = loop
         self._nodes: dict[Network, Node] = {}
@@ -105,19 +125,26 @@ class Agent:
 
     async def run(self) -> None:
         """Serve until the end."""
-        directory = self._launch.directory
+        directory = self._directory
         async with self._stack as stack:
             watching = asyncio.create_task(watch(self._launch.executor, self._lose_executor))
             stack.callback(watching.cancel)
-            server = await asyncio.start_unix_server(self._handle_connection, directory / "control")
+            server = await asyncio.start_unix_server(
+                self._handle_connection, sock=listen(directory, CONTROL_NAME, BACKLOG), backlog=BACKLOG
+            )
             stack.callback(server.close)
             self._watch_idleness()
+            if self._launch.key is None:
+                directory.write(BIRTH_KEY_NAME, self._birth_key)
             self._write_info()
+            looking = asyncio.create_task(self._watch_directory())
+            stack.callback(looking.cancel)
             self._started()
             await self._ended.wait()
             logger.info("leaving")
         # Whoever tries to talk to it from now on waits until it is gone, and starts another one.
-        (directory / "info.json").unlink(missing_ok=True)
+        for name in (INFO_NAME, BIRTH_KEY_NAME):
+            directory.unlink(name)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ORPHANED_TIMEOUT_S if self._is_orphaned else LEAVE_TIMEOUT_S):
                 if not self._is_orphaned:  # else what runs is cancelled at once
@@ -126,6 +153,13 @@ class Agent:
 
     def _lose_executor(self) -> None:
         self._is_orphaned = True
+        self.end()
+
+    async def _watch_directory(self) -> None:
+        """End when somebody has removed the directory, for no task finds this agent any more; then another one is started."""
+        while self._directory.has(INFO_NAME):  # noqa: ASYNC110 - nobody here knows it earlier
+            await asyncio.sleep(LOOK_INTERVAL_S)
+        logger.warning("%s was removed; leaving", self._directory.path)
         self.end()
 
     async def serve(self, order: Order) -> dict[str, Any]:
@@ -176,7 +210,7 @@ class Agent:
             node = await network.connect()
             try:
                 if not self._nodes:
-                    await self._stack.enter_async_context(server.serve(node, self._launch.directory / "socket"))
+                    await self._stack.enter_async_context(server.serve(node, self._directory))
             except BaseException:
                 await node.close()
                 raise
@@ -199,59 +233,73 @@ class Agent:
     def _watch_idleness(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
-        timeout = ADOPTION_TIMEOUT_S if self._launch.token is None else IDLE_TIMEOUT_S
+        timeout = ADOPTION_TIMEOUT_S if self._launch.key is None else IDLE_TIMEOUT_S
         self._idle = None if self._hosted else asyncio.get_running_loop().call_later(timeout, self.end)
 
     def _write_info(self) -> None:
         """Say to tasks who this is."""
-        launch = self._launch
-        info = {"executor": launch.executor.id, "pid": os.getpid(), "waiting": launch.token is None}
-        draft = launch.directory / "info.draft"
-        draft.write_text(json.dumps(info))
-        draft.rename(launch.directory / "info.json")
+        executor, is_waiting = self._launch.executor, self._launch.key is None
+        info = {"executor": executor.id, "pid": os.getpid(), "waiting": is_waiting}
+        self._directory.write(INFO_NAME, json.dumps(info).encode())
 
-    def _adopt(self, sealed: bytes) -> None:
+    def _adopt(self, key: bytes, path: list[str]) -> None:
         """Belong to an application. Two tasks may both have seen that this one waits: then they say the same.
 
         Raises:
             OrderRefused: It belongs to another one.
         """
-        token, path = open_adoption(sealed)
-        if self._launch.token is None:
-            self._launch = replace(self._launch, token=token)
+        if self._launch.key is None:
+            self._launch = replace(self._launch, key=key)
+            self._directory.unlink(BIRTH_KEY_NAME)
             sys.path.extend(each for each in path if each not in sys.path)
             importlib.invalidate_caches()
             self._write_info()
             self._watch_idleness()
             logger.info("adopted by a task")
-        elif not hmac.compare_digest(token, self._launch.token):
+        elif not hmac.compare_digest(key, self._launch.key):
             raise OrderRefused("it is not from the driver of this application")
 
     async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take an order of a task, and answer."""
+        """Take an order of a task, and answer; say nothing to anybody else."""
         try:
-            writer.write(json.dumps(await self._answer(reader)).encode() + b"\n")
+            check_peer(writer.get_extra_info("socket"))
+            writer.write(json.dumps(await self._answer(reader, writer)).encode() + b"\n")
+        except ForeignPeer as exc:
+            logger.warning("a process of user %d wants to give orders to this agent, and is refused", exc.user)
         except (OSError, asyncio.IncompleteReadError):
             pass  # the task was killed
         finally:
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader) -> dict[str, Any]:
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any]:
         try:
-            sealed, adoption = await _read_order(reader), None
-            if is_adoption(sealed):
-                # All is read before anything is refused: a socket that is closed with unread bytes takes the answer with it.
-                sealed, adoption = await _read_order(reader), sealed
-            if adoption is not None:
-                self._adopt(adoption)
-            if self._launch.token is None:
-                raise OrderRefused("nobody has adopted this agent")
-            return await self.serve(open_local(self._launch.token, sealed))
+            return await self.serve(await self._take_order(reader, writer))
         except (OSError, asyncio.IncompleteReadError):
             raise
         except Exception as exc:
             logger.warning("an order of a task failed: %s: %s", type(exc).__name__, exc)
             return {"error": str(exc) if isinstance(exc, AgentFailed) else f"{type(exc).__name__}: {exc}"}
+
+    async def _take_order(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Order:
+        """Prove who this is to a task that has proved the same, and read what it wants.
+
+        Raises:
+            OrderRefused: It is not from the driver of this application.
+        """
+        hello = Hello(self._launch.agent, self._launch.key is None, os.urandom(NONCE_BYTES))
+        writer.write(hello.encode())
+        key = self._launch.key or self._birth_key
+        opening = await reader.readexactly(OPENING_BYTES)
+        talk = Talk(key, hello, opening[:NONCE_BYTES])
+        writer.write(json.dumps({"proof": talk.answer(opening).hex()}).encode() + b"\n")
+        sealed = await _read_order(reader)
+        if hello.is_waiting:
+            # All is read before anything is refused: a socket that is closed with unread bytes takes the answer with it.
+            adoption, sealed = sealed, await _read_order(reader)
+            self._adopt(*open_adoption(key, talk.session, adoption))
+            assert self._launch.key is not None
+            key = self._launch.key
+        return open_local(key, talk.session, sealed)
 
 
 async def _read_order(reader: asyncio.StreamReader) -> bytes:
@@ -304,14 +352,15 @@ def main() -> None:
         found = _prepare_ahead()
         if found is None:
             sys.exit(NOT_NEEDED)
-        launch, spawning = found
+        launch, directory, spawning = found
     else:
         launch = pickle.load(sys.stdin.buffer)  # noqa: S301 - from whoever started this process
+        directory = PrivateDirectory.open_both(launch.directory)
     if os.fork():
         return
     status = 1
     try:
-        _be_agent(launch, spawning)
+        _be_agent(launch, directory, spawning)
         status = 0
     except BaseException:
         logger.exception("the agent failed")
@@ -320,32 +369,32 @@ def main() -> None:
         os._exit(status)  # threads of handlers may run for ever
 
 
-def _prepare_ahead() -> tuple[Launch, int] | None:
-    """Find out what tasks tell other agents; return it with what is to be closed when tasks can talk to this one.
+def _prepare_ahead() -> tuple[Launch, PrivateDirectory, int] | None:
+    """Find out what tasks tell other agents; return it with the directory, and what to close when tasks can talk to this one.
 
     Returns:
         None if it is not needed: there is an agent, or this is the driver, whose Python processes run no tasks of a cluster.
     """
     try:
-        executor, directory = find_executor(), agent_directory()
-        if executor.id == LOCAL_ID or (spawning := reserve(directory)) is None:
+        executor, path = find_executor(), agent_directory()
+        if executor.id == LOCAL_ID or (reserved := reserve(path)) is None:
             return None
         redirect_to_log(executor)
         os.environ.update(agent_environment(executor))
-        return Launch(directory, executor, None), spawning
+        return Launch(path, executor, new_agent_id(), None), *reserved
     except Exception as exc:
         print(f"iris: no agent is started ahead: {type(exc).__name__}: {exc}", file=sys.stderr)  # noqa: T201
         return None
 
 
-def _be_agent(launch: Launch, spawning: int | None = None) -> None:
+def _be_agent(launch: Launch, directory: PrivateDirectory, spawning: int | None = None) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.umask(0o077)
     logging.basicConfig(
         level=logging.INFO, format=f"%(asctime)s %(levelname)s agent {os.getpid()} %(name)s: %(message)s", stream=sys.stderr
     )
-    lock = _lock(launch)
+    lock = _lock(directory)
     if lock is None:
         logger.info("executor %s has another agent", launch.executor.id)
         return
@@ -353,19 +402,19 @@ def _be_agent(launch: Launch, spawning: int | None = None) -> None:
         logger.info("agent of executor %s, process %d", launch.executor.id, launch.executor.pid)
         _warn_of_limits()
         loop = background()
-        agent = Agent(launch, loop, lambda: None if spawning is None else os.close(spawning))
+        agent = Agent(launch, directory, loop, lambda: None if spawning is None else os.close(spawning))
         signal.signal(signal.SIGTERM, lambda _number, _frame: loop.soon(agent.end))
         for ignored in (signal.SIGHUP, signal.SIGINT):
             signal.signal(ignored, signal.SIG_IGN)
         loop.wait(agent.run)
     finally:
-        remove_directory(launch.directory)
+        remove_directory(directory)
         logger.info("gone")
 
 
-def _lock(launch: Launch) -> int | None:
+def _lock(directory: PrivateDirectory) -> int | None:
     deadline = time.monotonic() + LOCK_TIMEOUT_S
-    while (lock := lock_file(launch.directory / "lock")) is None and time.monotonic() < deadline:
+    while (lock := lock_file(directory, LOCK_NAME)) is None and time.monotonic() < deadline:
         time.sleep(LOCK_INTERVAL_S)
     return lock
 

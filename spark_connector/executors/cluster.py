@@ -16,7 +16,7 @@ import os
 import pickle
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import iris_py
@@ -40,6 +40,7 @@ from spark_connector.executors.orders import (
     TOKEN_BYTES,
     UPDATE,
     Order,
+    agent_key,
     control_name,
     own_name,
     pickle_handler,
@@ -89,11 +90,24 @@ class Executor:
     """Which handler it runs: 1 for the first, one more with each ``update()``."""
 
 
+@dataclass(frozen=True)
+class _Agent:
+    """An agent, as orders reach it."""
+
+    executor: str
+    """The id of its executor."""
+    node: str
+    """The id of its node."""
+    key: bytes = field(repr=False)
+    """Under which it takes orders."""
+
+
 @dataclass
 class _Entry:
     """An executor that was greeted, and the view in which it is for as long as it lives."""
 
     executor: Executor
+    agent: _Agent
     view: iris.Members
     next_s: float = 0.0
     """When to give it the handler of today again, if it has not taken it."""
@@ -158,7 +172,7 @@ class ExecutorCluster:
         self._token = _token_of(self._application.id)
         self._instance = os.urandom(4).hex()
         self._entries: dict[str, _Entry] = {}
-        self._greeted: dict[str, str] = {}  # the nodes of agents, by executor
+        self._greeted: dict[str, _Agent] = {}  # by executor
         self._lock = threading.RLock()
         self._updating = threading.Lock()
         self._closing = threading.Lock()
@@ -402,22 +416,23 @@ class ExecutorCluster:
     def _make_task(self) -> Any:  # noqa: ANN401 - a function for Spark
         return ensure_task(pickle.dumps((self._token, self._order)))
 
-    def _command(self, verb: bytes, executor: str, node: str, order: Order, content: bytes, timeout: float) -> _Reply:
-        name = control_name(self._name, executor, self._instance)
-        sealed = seal_order(self._token, verb, node, order.generation, content)
+    def _command(self, verb: bytes, agent: _Agent, order: Order, content: bytes, timeout: float) -> _Reply:
+        name = control_name(self._name, agent.executor, self._instance)
+        sealed = seal_order(agent.key, verb, agent.node, order.generation, content)
         return self._node.request_future(name, sealed, timeout=timeout, idempotent=verb != BYE)  # who is gone needs none
 
     def _greet(self, row: Mapping[str, Any]) -> str | None:
         """Find an agent in the network that a task has found on its executor, and note it as a member."""
         executor, node = row["executor"], row["node"]
+        agent = _Agent(executor, node, agent_key(self._token, row["agent"]))
         deadline = time.monotonic() + UPDATE_TIMEOUT_S
         order, verb, content, timeout = self._order, GREET, b"", GREET_TIMEOUT_S
         running = refused = 0  # generations: what the executor runs, and what it cannot load
         with self._lock:
-            self._greeted[executor] = node  # before it is, so that close() leaves nobody out
+            self._greeted[executor] = agent  # before it is, so that close() leaves nobody out
         while not self._is_closed and time.monotonic() < deadline:
             try:
-                running = json.loads(self._command(verb, executor, node, order, content, timeout).result())["generation"]
+                running = json.loads(self._command(verb, agent, order, content, timeout).result())["generation"]
             except RemoteError as exc:
                 if not running:
                     return exc.text
@@ -437,7 +452,7 @@ class ExecutorCluster:
                     self._note_loading(order, is_loaded=running >= order.generation)
                     found = Executor(executor, row["host"], row["pid"], node, running)
                     view = self._node.members(control_name(self._name, executor, self._instance))
-                    self._entries[executor] = _Entry(found, view, time.monotonic() + RETRY_S)
+                    self._entries[executor] = _Entry(found, agent, view, time.monotonic() + RETRY_S)
                     return None
             # The handler was replaced since the task began, or its executor cannot load it.
             verb, content, timeout = UPDATE, order.blob, UPDATE_TIMEOUT_S
@@ -475,9 +490,7 @@ class ExecutorCluster:
     def _send_updates(self, order: Order, entries: list[_Entry], timeout: float, refusals: set[str]) -> dict[str, str]:
         """Give members a handler; return why some did not take it. Those that cannot load it are added to ``refusals``."""
         asked = [
-            (entry, self._command(UPDATE, entry.executor.id, entry.executor.node, order, order.blob, timeout))
-            for entry in entries
-            if _is_in_view(entry)
+            (entry, self._command(UPDATE, entry.agent, order, order.blob, timeout)) for entry in entries if _is_in_view(entry)
         ]
         failures = {}
         for entry, future in asked:
@@ -502,7 +515,7 @@ class ExecutorCluster:
         """Say bye to all agents."""
         with self._lock:
             order, greeted = self._order, dict(self._greeted)
-        asked = [self._command(BYE, executor, node, order, b"", BYE_TIMEOUT_S) for executor, node in greeted.items()]
+        asked = [self._command(BYE, agent, order, b"", BYE_TIMEOUT_S) for agent in greeted.values()]
         concurrent.futures.wait(asked, BYE_TIMEOUT_S)
 
 

@@ -148,6 +148,7 @@ class Hosted:
         """Say who this is."""
         return {
             "executor": self._launch.executor.id,
+            "agent": self._launch.agent,
             "host": platform.node(),
             "pid": os.getpid(),
             "jvm": self._launch.executor.pid,
@@ -224,9 +225,9 @@ class Hosted:
     async def _take_order(self, request: Request) -> bytes:
         """Do what the driver says, and what nobody else says."""
         try:
-            token = self._launch.token
-            assert token is not None, "an agent that nobody has adopted serves nothing"
-            verb, generation, content = open_order(token, self.node.id, request.payload)
+            key = self._launch.key
+            assert key is not None, "an agent that nobody has adopted serves nothing"
+            verb, generation, content = open_order(key, self.node.id, request.payload)
             if verb == UPDATE:
                 await self.update(generation, content)
             elif verb == GREET:

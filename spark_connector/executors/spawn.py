@@ -20,26 +20,35 @@ until it can be talked to, so tasks wait for it, and the first one adopts it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import pickle
-import socket
-import stat
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from iris_py import ConfigurationError
-from spark_connector.daemon import NOT_NEEDED, directory_of, inherited_environment
-from spark_connector.errors import AgentFailed
-from spark_connector.executors.orders import seal_adoption, seal_local
+from spark_connector.daemon import NOT_NEEDED, inherited_environment
+from spark_connector.errors import AgentFailed, AgentNotTrusted
+from spark_connector.executors.challenge import NONCE_BYTES, Hello, Talk
+from spark_connector.executors.directory import (
+    BIRTH_KEY_NAME,
+    CONTROL_NAME,
+    INFO_NAME,
+    agent_directory,
+    is_alive,
+    reserve,
+    sweep,
+)
+from spark_connector.executors.orders import KEY_BYTES, agent_key, seal_adoption, seal_local
+from spark_connector.local.private_directory import PrivateDirectory
+from spark_connector.local.sockets import ForeignPeer, connect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    import socket
+    from collections.abc import Iterator
 
     from spark_connector.executors.orders import Order
 
@@ -47,18 +56,14 @@ __all__ = [
     "LOCAL_ID",
     "ExecutorProcess",
     "Launch",
-    "agent_directory",
     "agent_environment",
     "ensure_agent",
-    "is_alive",
-    "lock_file",
+    "new_agent_id",
     "redirect_to_log",
-    "reserve",
     "run_ensure",
+    "tell",
 ]
 
-#: The path of a socket may have no more, as Linux has it; see unix(7).
-SOCKET_PATH_BYTES_MAX = 107
 #: How long a task tries to get an agent. One starts in a second; on a machine with a dozen executors that all start, in ten.
 ENSURE_TIMEOUT_S = 60.0
 #: How often it looks again meanwhile.
@@ -68,6 +73,8 @@ SERVE_TIMEOUT_S = 60.0
 #: The largest answer of an agent: a few names and numbers, or the text of an error.
 ANSWER_BYTES_MAX = 1 << 20
 LOG_NAME = "iris-agent.log"
+#: Of the id of an agent: enough that none comes twice.
+AGENT_ID_BYTES = 16
 
 #: The executor of local mode, which is the driver's own process.
 LOCAL_ID = "driver"
@@ -92,107 +99,16 @@ class Launch:
     directory: Path
     """Its directory."""
     executor: ExecutorProcess
-    """The application of the agent."""
-    token: bytes | None
-    """Of the application: who knows it may give orders. None until a task adopts an agent that was started ahead."""
-
-    def __repr__(self) -> str:
-        return f"<Launch of the agent of {self.executor}>"  # without the token
-
-
-# -- where
+    """The executor of the agent."""
+    agent: str
+    """Its id."""
+    key: bytes | None = field(repr=False)
+    """The key under which it takes orders. None until a task adopts an agent that was started ahead."""
 
 
-def agent_directory() -> Path:
-    """Return the directory of the agent of this executor; call it in a Spark task. There may be none there yet.
-
-    Raises:
-        ConfigurationError: This is no Spark task, or the temporary directory cannot be used.
-    """
-    local = os.environ.get("SPARK_LOCAL_DIRS")
-    if not local:
-        raise ConfigurationError("SPARK_LOCAL_DIRS is not set, as it is in every Spark task. Call this in a task.")
-    return Path(directory_of(local))
-
-
-def make_directory(path: Path) -> None:
-    """Make the directory of an agent, and the one above it, or see that they are ours alone.
-
-    Raises:
-        ConfigurationError: They are not, or its path is too long.
-    """
-    if len(os.fsencode(path / "control")) > SOCKET_PATH_BYTES_MAX:
-        raise ConfigurationError(f"{path} is too long for a socket. Set TMPDIR to a shorter path on the executors.")
-    for each in (path.parent, path):
-        with contextlib.suppress(FileExistsError):
-            each.mkdir(mode=0o700)
-        found = os.lstat(each)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            raise ConfigurationError(
-                f"{each} must be a directory that belongs to user {os.getuid()} and that nobody else can enter, and is not. "
-                "Remove it, or set TMPDIR on the executors."
-            )
-
-
-# -- locks
-
-
-def lock_file(path: Path) -> int | None:
-    """Lock a file; return its descriptor, or None if somebody else has locked it or it has just been removed."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except FileNotFoundError:
-        return None  # its directory is being removed
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-            return descriptor
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    os.close(descriptor)
-    return None
-
-
-def is_alive(directory: Path) -> bool:
-    """Tell whether an agent lives in a directory."""
-    try:
-        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return False
-    try:
-        # Shared: two that look at once must not take each other for an agent.
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def sweep(base: Path) -> None:
-    """Remove the directories of agents that were killed: their locks are free."""
-    with contextlib.suppress(FileNotFoundError):
-        for path in base.iterdir():
-            spawning = lock_file(path / "spawn.lock") if path.is_dir() and not path.is_symlink() else None
-            if spawning is None:
-                continue
-            try:
-                lock = lock_file(path / "lock")
-                if lock is not None:
-                    remove_directory(path)
-                    os.close(lock)
-            finally:
-                os.close(spawning)
-
-
-def remove_directory(path: Path) -> None:
-    """Remove the directory of an agent; the caller holds its lock, which goes last: from then on others may use the path."""
-    with contextlib.suppress(OSError):
-        for each in path.iterdir():
-            if each.name != "lock":
-                each.unlink(missing_ok=True)
-        (path / "lock").unlink(missing_ok=True)
-        path.rmdir()
+def new_agent_id() -> str:
+    """Return an id for an agent: 32 hexadecimal digits."""
+    return os.urandom(AGENT_ID_BYTES).hex()
 
 
 # -- the process of the executor
@@ -260,29 +176,38 @@ def ensure_agent(token: bytes, order: Order, early: int | None = None) -> dict[s
 
     Raises:
         AgentFailed: It cannot be started, or cannot serve that.
-        ConfigurationError: The temporary directory cannot be used.
+        AgentNotTrusted: Something else than the agent answers at its socket.
+        ConfigurationError: The directory of the agent cannot be made.
+        PathNotPrivate: It is not this user's alone.
     """
-    directory = agent_directory()
+    path = agent_directory()
     deadline = time.monotonic() + ENSURE_TIMEOUT_S
     spawned = False
     while True:
         if early is not None and (status := _status_of(early)) is not None:
             early, spawned = None, status == 0
-        info = _read_info(directory)
-        if early is not None:
-            pass  # it is about to take the place: who starts another one now only makes both slower
-        elif info is not None and is_alive(directory):
-            adoption = [seal_adoption(token, [path for path in sys.path if path])] if info["waiting"] else []
-            answer = _tell(directory / "control", [*adoption, seal_local(token, order)])
+        if early is None:  # else it is about to take the place: who starts another one now only makes both slower
+            is_there, answer = _ask(path, token, order)
             if answer is not None:
                 if "error" in answer:
                     raise AgentFailed(answer["error"])
                 return {**answer, "spawned": spawned}
-        else:
-            spawned |= _maybe_spawn(directory, token, deadline)
+            if not is_there:
+                spawned |= _maybe_spawn(path, token, deadline)
         if time.monotonic() > deadline:
             raise AgentFailed(f"no agent within {ENSURE_TIMEOUT_S:g} s. See {LOG_NAME} in {_log_directory(find_executor())}.")
         time.sleep(LOOK_INTERVAL_S)
+
+
+def _ask(path: Path, token: bytes, order: Order) -> tuple[bool, dict[str, Any] | None]:
+    """Give an order to the agent, if there is one; return whether there is, and its answer. None if it has just ended."""
+    try:
+        with PrivateDirectory.open_both(path) as directory:
+            if directory.has(INFO_NAME) and is_alive(directory):
+                return True, tell(directory, token, order)
+    except FileNotFoundError:
+        pass
+    return False, None
 
 
 def _status_of(child: int) -> int | None:
@@ -294,49 +219,17 @@ def _status_of(child: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if pid else None
 
 
-def _read_info(directory: Path) -> dict[str, Any] | None:
-    """Return what an agent has written of itself, or None if it cannot be talked to yet."""
-    try:
-        info: dict[str, Any] = json.loads((directory / "info.json").read_bytes())
-    except FileNotFoundError:
-        return None
-    return info
-
-
-def reserve(directory: Path) -> int | None:
-    """Take the right to start an agent, and remove what the last one has left.
-
-    Returns:
-        What is to be closed when the new one can be talked to; None if there is one, or somebody else is starting it.
-
-    Raises:
-        ConfigurationError: The temporary directory cannot be used.
-    """
-    make_directory(directory)
-    spawning = lock_file(directory / "spawn.lock")
-    if spawning is None:
-        return None
-    try:
-        if not is_alive(directory):
-            for name in ("info.json", "control", "socket"):
-                (directory / name).unlink(missing_ok=True)
-            return spawning
-    except BaseException:
-        os.close(spawning)
-        raise
-    os.close(spawning)
-    return None
-
-
-def _maybe_spawn(directory: Path, token: bytes, deadline: float) -> bool:
+def _maybe_spawn(path: Path, token: bytes, deadline: float) -> bool:
     """Start an agent unless there is one, or somebody else is starting it; wait until it is there."""
-    spawning = reserve(directory)
-    if spawning is None:
+    reserved = reserve(path)
+    if reserved is None:
         return False
+    directory, spawning = reserved
     try:
-        _spawn(Launch(directory, find_executor(), token))
+        agent = new_agent_id()
+        _spawn(Launch(path, find_executor(), agent, agent_key(token, agent)))
         is_seen = False
-        while not (directory / "info.json").exists():
+        while not directory.has(INFO_NAME):
             was_seen, is_seen = is_seen, is_alive(directory)
             if (was_seen and not is_seen) or time.monotonic() > deadline:
                 return False  # it has ended at once: its log says why
@@ -344,6 +237,7 @@ def _maybe_spawn(directory: Path, token: bytes, deadline: float) -> bool:
         return True
     finally:
         os.close(spawning)
+        directory.close()
 
 
 def _spawn(launch: Launch) -> None:
@@ -397,22 +291,58 @@ def _open_log(executor: ExecutorProcess) -> Iterator[int]:
 # -- telling
 
 
-def _tell(path: Path, orders: Iterable[bytes]) -> dict[str, Any] | None:
-    """Give an agent orders; return its answer to the last one, or None if it has just ended."""
+def tell(directory: PrivateDirectory, token: bytes, order: Order) -> dict[str, Any] | None:
+    """Give an agent an order; return its answer, or None if it has just ended, or has just been adopted by another task.
+
+    Raises:
+        AgentFailed: It does not answer.
+        AgentNotTrusted: Something else answers. It was told nothing.
+        PathNotPrivate: The birth key of the agent is not this user's alone.
+    """
+    path = directory.path / CONTROL_NAME
     try:
-        with socket.socket(socket.AF_UNIX) as control:
-            control.settimeout(SERVE_TIMEOUT_S)
-            control.connect(os.fspath(path))
-            for order in orders:
-                control.sendall(len(order).to_bytes(8, "big") + order)
-            with control.makefile("rb") as file:
-                line = file.readline(ANSWER_BYTES_MAX)
+        with connect(directory, CONTROL_NAME, SERVE_TIMEOUT_S) as control, control.makefile("rb") as lines:
+            hello = Hello.decode(_read_line(lines))
+            key = agent_key(token, hello.agent)
+            shared = directory.read(BIRTH_KEY_NAME, KEY_BYTES) if hello.is_waiting else key
+            if len(shared) != KEY_BYTES:
+                raise AgentNotTrusted(path, f"its {BIRTH_KEY_NAME} is no key")
+            talk = Talk(shared, hello, os.urandom(NONCE_BYTES))
+            control.sendall(talk.opening())
+            answer = json.loads(_read_line(lines))
+            if "error" in answer:
+                return {"error": str(answer["error"])}
+            if not talk.is_proved_by(bytes.fromhex(answer["proof"])):
+                raise AgentNotTrusted(path, "it cannot prove that it is")
+            if hello.is_waiting:
+                _send(control, seal_adoption(shared, talk.session, key, [each for each in sys.path if each]))
+            _send(control, seal_local(key, talk.session, order))
+            result: dict[str, Any] = json.loads(_read_line(lines))
+            return result
     except TimeoutError:
         raise AgentFailed(f"the agent did not serve the cluster within {SERVE_TIMEOUT_S:g} s. See {LOG_NAME}.") from None
-    except OSError:
+    except ForeignPeer as exc:
+        raise AgentNotTrusted(path, str(exc)) from exc
+    except (ValueError, TypeError, KeyError) as exc:
+        raise AgentNotTrusted(path, f"it does not speak as one ({type(exc).__name__})") from exc
+    except (OSError, EOFError):
         return None
-    answer: dict[str, Any] | None = json.loads(line) if line else None
-    return answer
+
+
+def _read_line(lines: IO[bytes]) -> bytes:
+    """Return a line of an agent.
+
+    Raises:
+        EOFError: It has ended.
+    """
+    line = lines.readline(ANSWER_BYTES_MAX)
+    if not line:
+        raise EOFError
+    return line
+
+
+def _send(control: socket.socket, sealed: bytes) -> None:
+    control.sendall(len(sealed).to_bytes(8, "big") + sealed)
 
 
 def run_ensure(content: bytes, early: int | None = None) -> dict[str, Any]:

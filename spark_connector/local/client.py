@@ -19,6 +19,7 @@ from spark_connector.local import frames
 from spark_connector.local.calls import lost_if_closed
 from spark_connector.local.connection import Connection, NotSent
 from spark_connector.local.frames import Returned, header_of
+from spark_connector.local.private_directory import SOCKET_NAME
 from spark_connector.local.streams import GRACE_S, LocalMembers, LocalSubscription, LocalSurvey
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ __all__ = ["LocalAgent", "local_agent"]
 
 #: How long a task waits for an agent that is not there yet, or was lost: longer than Spark takes to start one.
 TIMEOUT_S = 10.0
-#: The file in the directory of an agent.
-SOCKET_NAME = "socket"
 
 Result = TypeVar("Result")
 
@@ -368,7 +367,7 @@ def _socket_path() -> Path:
             "local_agent() is for Spark tasks, and this is none. On the driver use the methods of the ExecutorCluster; "
             "elsewhere make a node with iris_py.connect()."
         )
-    directory: Path = importlib.import_module("spark_connector.executors.spawn").agent_directory()
+    directory: Path = importlib.import_module("spark_connector.executors.directory").agent_directory()
     return directory / SOCKET_NAME
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import struct
 import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from spark_connector.errors import AgentUnavailable
-from spark_connector.local import frames
+from spark_connector.errors import AgentUnavailable, PathNotPrivate
+from spark_connector.local import frames, sockets
 from spark_connector.local.frames import Failed, FrameReader, MalformedFrame, Welcome, reply_decoder
+from spark_connector.local.private_directory import PrivateDirectory
 
 if TYPE_CHECKING:
+    import socket
     from pathlib import Path
 
 __all__ = ["READ_BYTES", "connect"]
@@ -24,7 +23,6 @@ POLL_S = 0.05
 #: What is read at once: as much as a Unix socket holds.
 READ_BYTES = 256 * 1024
 
-_PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: see unix(7)
 #: What an agent may be that is not there yet, or no more.
 _NOT_THERE = (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, BrokenPipeError)
 
@@ -33,44 +31,40 @@ def connect(path: Path, reader: FrameReader, timeout_s: float) -> tuple[socket.s
     """Connect, and exchange hellos; waits for an agent that is not there yet.
 
     Args:
-        path: The socket.
+        path: The socket. Its directory and the one above that are to be this user's alone.
         reader: Takes what comes after the hellos.
         timeout_s: How long to wait.
 
     Raises:
-        AgentUnavailable: There is no agent, or it is none for this program.
+        AgentUnavailable: There is no agent, it is none for this program, or its place is not this user's alone.
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        connection = socket.socket(socket.AF_UNIX)
+        connection = None
         try:
-            connection.settimeout(max(POLL_S, deadline - time.monotonic()))
-            connection.connect(str(path))
+            with PrivateDirectory.open_both(path.parent) as directory:
+                connection = sockets.connect(directory, path.name, max(POLL_S, deadline - time.monotonic()))
             return connection, _shake_hands(connection, path, reader)
         except _NOT_THERE as exc:
-            connection.close()
+            _close(connection)
             if time.monotonic() + POLL_S > deadline:
                 what = "there is no socket" if isinstance(exc, FileNotFoundError) else "nobody answers at its socket"
                 raise AgentUnavailable(str(path), f"{what} after {timeout_s:g} s") from None
             time.sleep(POLL_S)
         except TimeoutError:
-            connection.close()
+            _close(connection)
             raise AgentUnavailable(str(path), f"it does not answer within {timeout_s:g} s") from None
         except OSError as exc:
-            connection.close()
+            _close(connection)
             raise AgentUnavailable(str(path), f"its socket cannot be used: {exc.strerror or exc}") from None
+        except (PathNotPrivate, sockets.ForeignPeer) as exc:
+            raise AgentUnavailable(str(path), str(exc).rstrip(".")) from exc
         except BaseException:
-            connection.close()
+            _close(connection)
             raise
 
 
 def _shake_hands(connection: socket.socket, path: Path, reader: FrameReader) -> Welcome:
-    if hasattr(socket, "SO_PEERCRED"):
-        _pid, user, _group = _PEER_CREDENTIALS.unpack(
-            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
-        )
-        if user != os.getuid():
-            raise AgentUnavailable(str(path), f"its socket belongs to user {user}, and this process to {os.getuid()}")
     connection.sendall(frames.HELLO.pack(frames.MAGIC, frames.VERSION))
     hello = b""
     while len(hello) < frames.HELLO.size:
@@ -96,6 +90,11 @@ def _shake_hands(connection: socket.socket, path: Path, reader: FrameReader) -> 
     if type(reply) is not Welcome:
         raise AgentUnavailable(str(path), "it does not say what it is")
     return reply
+
+
+def _close(connection: socket.socket | None) -> None:
+    if connection is not None:
+        connection.close()
 
 
 def _receive(connection: socket.socket) -> bytes:

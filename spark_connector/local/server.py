@@ -15,10 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
-import stat
-import struct
 from collections import deque
 from contextlib import asynccontextmanager
 from functools import partial
@@ -29,14 +25,16 @@ import msgspec
 from iris_py import ConfigurationError
 from spark_connector.local import frames
 from spark_connector.local.frames import Failed, FrameReader, MalformedFrame, Returned, encode_frame, failed, header_of
+from spark_connector.local.private_directory import SOCKET_NAME
 from spark_connector.local.server_streams import SubscriptionStream, SurveyStream
+from spark_connector.local.sockets import ForeignPeer, check_peer, listen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-    from pathlib import Path
 
     from iris_py import Node
     from spark_connector.local.frames import Command, Reply
+    from spark_connector.local.private_directory import PrivateDirectory
     from spark_connector.local.server_streams import Stream
 
 __all__ = ["NodeServer", "serve"]
@@ -57,24 +55,24 @@ HELLO_TIMEOUT_S = 10.0
 #: How long calls may take to end after they were cancelled when the agent ends.
 CANCEL_TIMEOUT_S = 1.0
 
-_PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: see unix(7)
 _RETURNED: Final = header_of(Returned())
 
 
 @asynccontextmanager
-async def serve(node: Node, path: Path) -> AsyncIterator[NodeServer]:
+async def serve(node: Node, directory: PrivateDirectory, name: str = SOCKET_NAME) -> AsyncIterator[NodeServer]:
     """Let processes of this user use a node over a Unix socket, until the block is left. The socket is gone then.
 
     Args:
         node: The node.
-        path: Where the socket is to be, in a directory that is nobody else's. One that is there already belongs to nobody any
-            more, and is replaced: that no other process serves there is for the caller to know.
+        directory: Where the socket is to be; the caller keeps it open.
+        name: Of the socket. One that is there already belongs to nobody any more, and is replaced: that no other process serves
+            there is for the caller to know.
 
     Raises:
         ConfigurationError: There can be no socket.
     """
-    listener = _listen(path)
-    created = os.stat(path).st_ino
+    listener = listen(directory, name, CONNECTIONS_MAX)
+    created = directory.stat(name).st_ino
     node_server = NodeServer(node)
     try:
         server = await asyncio.get_running_loop().create_unix_server(lambda: _Connection(node_server), sock=listener)
@@ -85,11 +83,8 @@ async def serve(node: Node, path: Path) -> AsyncIterator[NodeServer]:
             await node_server._close()
     finally:
         listener.close()
-        try:
-            if os.stat(path).st_ino == created:
-                os.unlink(path)
-        except FileNotFoundError:
-            pass
+        if directory.has(name) and directory.stat(name).st_ino == created:
+            directory.unlink(name)
 
 
 class NodeServer:
@@ -198,17 +193,13 @@ class _Connection(asyncio.Protocol):
     # -- the beginning
 
     def _is_same_user(self) -> bool:
-        """Ask the kernel whose process this is. The modes of socket and directory say the same; this holds without them."""
-        if not hasattr(socket, "SO_PEERCRED"):
-            return True  # not Linux: the modes it is
-        peer = self._transport.get_extra_info("socket")
-        _pid, user, _group = _PEER_CREDENTIALS.unpack(
-            peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
-        )
-        if user == os.getuid():
-            return True
-        logger.warning("a process of user %d wants to use the node of this executor, and is refused", user)
-        return False
+        """Ask the kernel whose process this is, before a byte is sent."""
+        try:
+            check_peer(self._transport.get_extra_info("socket"))
+        except ForeignPeer as exc:
+            logger.warning("a process of user %d wants to use the node of this executor, and is refused", exc.user)
+            return False
+        return True
 
     def _receive_hello(self, data: bytes) -> bytes:
         """Take the beginning of what a process says; returns what is left of the data."""
@@ -417,24 +408,3 @@ _COMMANDS: dict[type[Any], Callable[[_Connection, Any, bytes, int], Awaitable[_A
     frames.Statistics: _Connection._statistics,
     frames.Surroundings: _Connection._surroundings,
 }
-
-
-def _listen(path: Path) -> socket.socket:
-    """Make the socket, in the place of one that was left behind."""
-    try:
-        if stat.S_ISSOCK(os.lstat(path).st_mode):
-            os.unlink(path)
-    except FileNotFoundError:
-        pass
-    listener = socket.socket(socket.AF_UNIX)
-    try:
-        os.fchmod(listener.fileno(), 0o600)  # before there is a file: at no moment it is open to others
-        listener.bind(str(path))
-        listener.listen(CONNECTIONS_MAX)
-    except OSError as exc:
-        listener.close()
-        raise ConfigurationError(
-            f"there can be no socket {path}: {exc.strerror or exc}. Its directory must exist, and its name be shorter than 108 "
-            "bytes; the directory is made in TMPDIR."
-        ) from exc
-    return listener

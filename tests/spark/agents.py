@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import iris_py
 from iris_py import Handler, Message, Request
 from iris_security import Secret
+from spark_connector.local.private_directory import PrivateDirectory
 from spark_connector.local.server import NodeServer, serve
 
 if TYPE_CHECKING:
@@ -125,8 +126,9 @@ class Agent:
             await self.node.join("fail", services.fail)
             await self.node.join("inflate", services.inflate)
             holding = await self.node.join("hold", services)
-            async with serve(self.node, self.path) as self.node_server:
-                self._ready.set_result(None)
-                await self._end.wait()
+            with PrivateDirectory.open(self.path.parent) as directory:
+                async with serve(self.node, directory, self.path.name) as self.node_server:
+                    self._ready.set_result(None)
+                    await self._end.wait()
             services.release.set()
             await holding.leave()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import pickle
@@ -24,21 +23,14 @@ import pytest
 from pyspark.cloudpickle import dumps
 
 import iris_py.sync as iris
-from iris_py import ConfigurationError
 from iris_security import Secret
 from spark_connector import Network
-from spark_connector.errors import AgentFailed
-from spark_connector.executors import agent, spawn
-from spark_connector.executors.orders import BYE, GREET, UPDATE, Order, control_name, seal_order
-from spark_connector.executors.spawn import (
-    ExecutorProcess,
-    agent_directory,
-    ensure_agent,
-    is_alive,
-    lock_file,
-    run_ensure,
-    started_at,
-)
+from spark_connector.errors import AgentFailed, PathNotPrivate
+from spark_connector.executors import agent, directory, spawn
+from spark_connector.executors.directory import agent_directory, is_alive
+from spark_connector.executors.orders import BYE, GREET, UPDATE, Order, agent_key, control_name, seal_order
+from spark_connector.executors.spawn import ExecutorProcess, ensure_agent, run_ensure, started_at
+from spark_connector.local.private_directory import PrivateDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -95,7 +87,12 @@ class Place:
 
     def command(self, verb: bytes, info: dict[str, Any], generation: int, content: bytes = b"", token: bytes = TOKEN) -> Any:
         name = control_name("etl", "7", "0a")
-        return json.loads(self.node.request(name, seal_order(token, verb, info["node"], generation, content), timeout=30.0))
+        sealed = seal_order(agent_key(token, info["agent"]), verb, info["node"], generation, content)
+        return json.loads(self.node.request(name, sealed, timeout=30.0))
+
+    def is_alive(self) -> bool:
+        with PrivateDirectory.open_both(self.directory) as opened:
+            return is_alive(opened)
 
     def log(self) -> str:
         return (self.base / "iris-agent.log").read_text()
@@ -110,6 +107,7 @@ def who(request: iris.Request) -> bytes:
 def place(iris_isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     base = Path(tempfile.mkdtemp(prefix="iris-test-"))  # short: it holds sockets
     monkeypatch.setattr(tempfile, "tempdir", str(base))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.chdir(base)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(base / "blockmgr-1"))
     monkeypatch.setenv("PYTHON_WORKER_FACTORY_SECRET", "the secret of Spark")
@@ -240,7 +238,7 @@ def test_one_agent_serves_several_clusters_and_ends_with_the_last(place: Place) 
     place.command(BYE, info, 1)
     until(lambda: not place.node.members("etl"))
     assert place.node.request("other", b"hello") == b"7 hello"
-    assert is_alive(place.directory)
+    assert place.is_alive()
 
 
 class Chatty(iris.Handler):
@@ -326,15 +324,23 @@ def test_no_secret_is_in_arguments_environment_or_log(place: Place) -> None:
         assert secret not in shown
 
 
+def make_agent(place: Place) -> agent.Agent:
+    """Return an agent that runs in this process; its directory stays when it ends."""
+    from iris_py.sync.background import background
+
+    with PrivateDirectory.make(place.directory.parent) as base:
+        opened = base.make_directory(place.directory.name)
+    launch = spawn.Launch(place.directory, spawn.find_executor(), "ab" * 16, agent_key(TOKEN, "ab" * 16))
+    return agent.Agent(launch, opened, background())
+
+
 def test_an_agent_that_is_not_greeted_leaves(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver was closed while the task ran that started it: nobody would ever say bye. Here it is in this process."""
     from iris_py.sync.background import background
     from spark_connector.executors import served_cluster
 
     monkeypatch.setattr(served_cluster, "GREET_TIMEOUT_S", 0.05)
-    place.directory.mkdir(parents=True)
-    launch = spawn.Launch(place.directory, spawn.find_executor(), TOKEN)
-    made = agent.Agent(launch, background())
+    made = make_agent(place)
     running = threading.Thread(target=background().wait, args=[made.run])
     running.start()
     until(lambda: (place.directory / "info.json").exists())
@@ -343,6 +349,7 @@ def test_an_agent_that_is_not_greeted_leaves(place: Place, monkeypatch: pytest.M
     running.join(PATIENCE_S)
     assert not running.is_alive()
     assert not place.node.members("etl")
+    made._directory.close()
     shutil.rmtree(place.directory)
 
 
@@ -360,8 +367,7 @@ def test_a_cluster_that_is_closed_while_its_agent_begins_to_serve_it_is_left(
         await begin(hosted)
 
     monkeypatch.setattr(Hosted, "start", begin_too_late)
-    place.directory.mkdir(parents=True)
-    made = agent.Agent(spawn.Launch(place.directory, spawn.find_executor(), TOKEN), background())
+    made = make_agent(place)
     running = threading.Thread(target=background().wait, args=[made.run])
     running.start()
     try:
@@ -373,6 +379,7 @@ def test_a_cluster_that_is_closed_while_its_agent_begins_to_serve_it_is_left(
     finally:
         background().call(made.end)
         running.join(PATIENCE_S)
+    made._directory.close()
     shutil.rmtree(place.directory)
 
 
@@ -388,68 +395,59 @@ def test_the_limit_of_memory_is_said_in_the_log(place: Place) -> None:
 
 def test_what_a_killed_agent_has_left_is_swept_and_what_lives_is_not(place: Place) -> None:
     place.ensure()
-    dead = place.directory.parent / "dead"
+    dead = place.directory.parent / ("dead" * 4)
     dead.mkdir(mode=0o700)
     for name in ("lock", "control", "info.json"):
         (dead / name).touch()
 
-    spawn.sweep(place.directory.parent)
+    directory.sweep(place.directory.parent)
     assert not dead.exists()
     assert place.node.request("etl", b"lives") == b"7 lives"
 
 
 def test_a_directory_that_is_not_ours_alone_is_refused(place: Place) -> None:
     place.directory.parent.mkdir(mode=0o755)
-    with pytest.raises(ConfigurationError, match="nobody else can enter"):
+    with pytest.raises(PathNotPrivate, match=r"has mode 0755, so others can enter it.*Remove it, or set XDG_RUNTIME_DIR"):
         place.ensure()
     place.directory.parent.rmdir()
 
     (place.base / "elsewhere").mkdir(mode=0o700)
     place.directory.parent.symlink_to(place.base / "elsewhere")
-    with pytest.raises(ConfigurationError, match="must be a directory"):
+    with pytest.raises(PathNotPrivate, match="is a symbolic link"):
         place.ensure()
     place.directory.parent.unlink()
     assert list((place.base / "elsewhere").iterdir()) == []
 
 
-def test_a_path_that_is_too_long_for_a_socket_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", f"{place.base}/{'x' * 80}")
-    with pytest.raises(ConfigurationError, match="too long for a socket"):
-        place.ensure()
+def test_a_path_of_any_length_will_do(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The addresses of sockets name descriptors."""
+    long = place.base / ("x" * 200)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    place.directory = agent_directory()
+    place.ensure()
+    assert (place.directory / "socket").exists()
 
 
-def test_the_directory_is_known_in_a_task_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
-    with pytest.raises(ConfigurationError, match="in a task"):
-        agent_directory()
+def test_an_agent_whose_directory_was_removed_leaves_and_another_one_comes(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As systems do with ``XDG_RUNTIME_DIR`` when the user logs out."""
+    from iris_py.sync.background import background
 
+    monkeypatch.setattr(agent, "LOOK_INTERVAL_S", 0.01)
+    made = make_agent(place)
+    running = threading.Thread(target=background().wait, args=[made.run])
+    running.start()
+    until(lambda: (place.directory / "info.json").exists())
+    background().wait(made.serve, place.order)
+    shutil.rmtree(place.directory.parent)
 
-def test_a_lock_is_of_the_file_that_is_there(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    first = lock_file(path)
-    assert first is not None
-    assert lock_file(path) is None
-    assert is_alive(tmp_path)
-
-    path.unlink()  # its holder is about to end
-    second = lock_file(path)
-    assert second is not None
-    os.close(first)
-    assert is_alive(tmp_path)
-    os.close(second)
-    assert not is_alive(tmp_path)
-
-
-def test_a_file_that_was_replaced_before_it_was_locked_is_not_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, flock = tmp_path / "lock", fcntl.flock
-
-    def replaced(descriptor: int, how: int) -> None:
-        path.rename(tmp_path / "old")
-        path.touch()
-        flock(descriptor, how)
-
-    monkeypatch.setattr(fcntl, "flock", replaced)
-    assert lock_file(path) is None
+    running.join(PATIENCE_S)
+    assert not running.is_alive()
+    made._directory.close()
+    until(lambda: not place.node.members("etl"))
+    assert place.ensure()["spawned"] is True
 
 
 def test_an_agent_whose_executor_is_gone_already_ends_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,9 +30,11 @@ from iris_py import ConfigurationError
 from iris_py.sync.background import background
 from iris_security import Secret
 from spark_connector import Network, configure, daemon
-from spark_connector.errors import AgentFailed, OrderRefused
+from spark_connector.errors import AgentFailed
 from spark_connector.executors import agent, spawn
-from spark_connector.executors.orders import Order, is_adoption, open_adoption, seal_adoption, seal_local
+from spark_connector.executors.directory import agent_directory
+from spark_connector.executors.orders import Order
+from spark_connector.local.private_directory import PrivateDirectory
 from tests.spark.driving import until
 
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ class Executor:
 
     def __init__(self, base: Path) -> None:
         self.base = base
-        self.directory = spawn.agent_directory()
+        self.directory = agent_directory()
 
     def start(self, command: str = DAEMON, *, name: str = "java", arguments: tuple[str, ...] = ("--executor-id", "7")) -> None:
         self.process = subprocess.Popen(
@@ -114,6 +117,7 @@ class Executor:
 def executor(iris_isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
     base = Path(tempfile.mkdtemp(prefix="iris-test-"))  # short: it holds sockets
     monkeypatch.setattr(tempfile, "tempdir", str(base))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.chdir(base)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(base / "blockmgr-1"))
     monkeypatch.setenv("PYTHON_WORKER_FACTORY_SECRET", "the secret of Spark")
@@ -184,7 +188,7 @@ def test_many_daemons_of_an_executor_start_one_agent(executor: Executor) -> None
     [
         ("on the driver", ""),
         ("without a Java", "iris: no agent is started ahead: AgentFailed: there is no Java above this Python worker."),
-        ("with a directory of others", "iris: no agent is started ahead: ConfigurationError: "),
+        ("with a directory of others", "iris: no agent is started ahead: PathNotPrivate: "),
     ],
 )
 def test_without_an_agent_the_daemon_works_all_the_same(executor: Executor, how: str, said: str) -> None:
@@ -363,53 +367,67 @@ def test_an_early_process_that_was_not_needed_leaves_the_place_to_others(
 # -- adoption
 
 
-@pytest.fixture
-def waiting(tmp_path: Path) -> Iterator[agent.Agent]:
-    """An agent that was started ahead and waits, in a thread of this process."""
-    short = Path(tempfile.mkdtemp(prefix="iris-test-"))  # it holds sockets
-    started = threading.Event()
-    launch = spawn.Launch(short, spawn.ExecutorProcess("7", os.getpid(), spawn.started_at(os.getpid())), None)
-    made = agent.Agent(launch, background(), started.set)
-    running = threading.Thread(target=background().wait, args=[made.run])
-    running.start()
+@contextlib.contextmanager
+def make_agent(pid: int, key: bytes | None) -> Iterator[tuple[agent.Agent, threading.Event]]:
+    """Yield an agent that belongs to a process, with an event that is set when it has started; it does not run yet."""
+    path, started = Path(tempfile.mkdtemp(prefix="iris-test-")), threading.Event()
     try:
-        assert started.wait(PATIENCE_S)
-        yield made
+        with PrivateDirectory.open(path) as directory:
+            launch = spawn.Launch(path, spawn.ExecutorProcess("7", pid, spawn.started_at(pid)), "ab" * 16, key)
+            yield agent.Agent(launch, directory, background(), started.set), started
     finally:
-        background().soon(made.end)
-        running.join(PATIENCE_S)
-        shutil.rmtree(short)
-    assert not running.is_alive()
+        shutil.rmtree(path)
 
 
-def tell(waiting: agent.Agent, *orders: bytes) -> dict[str, Any]:
-    answer = spawn._tell(waiting._launch.directory / "control", orders)
-    assert answer is not None
-    return answer
+@pytest.fixture
+def waiting() -> Iterator[agent.Agent]:
+    """An agent that was started ahead and waits, in a thread of this process."""
+    with make_agent(os.getpid(), None) as (made, started):
+        running = threading.Thread(target=background().wait, args=[made.run])
+        running.start()
+        try:
+            assert started.wait(PATIENCE_S)
+            yield made
+        finally:
+            background().soon(made.end)
+            running.join(PATIENCE_S)
+        assert not running.is_alive()
 
 
-def test_orders_count_only_after_an_adoption_and_the_first_one_counts(waiting: agent.Agent) -> None:
+def test_an_agent_is_adopted_with_the_first_order_that_counts(waiting: agent.Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[bytes] = []
+    sendall = socket.socket.sendall
+
+    def note(this: socket.socket, data: bytes) -> None:
+        sent.append(data)
+        sendall(this, data)
+
+    monkeypatch.setattr(socket.socket, "sendall", note)
     order = Order("etl", "0a", Network(secret=SECRET, discovery=False), 1, b"not a pickle", {})
-    other = os.urandom(32)
+    birth_key = waiting._directory.path / "birth.key"
+    assert birth_key.stat().st_mode & 0o777 == 0o600
 
-    assert "nobody has adopted this agent" in tell(waiting, seal_local(TOKEN, order))["error"]
-    assert "not from the driver" in tell(waiting, seal_adoption(TOKEN, []), seal_local(other, order))["error"]
-    # It was adopted all the same, so now this is what counts: the order itself is looked into.
-    assert "cannot be loaded" in tell(waiting, seal_local(TOKEN, order))["error"]
-    assert "cannot be loaded" in tell(waiting, seal_adoption(TOKEN, []), seal_local(TOKEN, order))["error"]
-    assert "not from the driver" in tell(waiting, seal_adoption(other, []), seal_local(other, order))["error"]
+    for _ in range(2):  # it is authenticated, so now the handler is looked into
+        answer = spawn.tell(waiting._directory, TOKEN, order)
+        assert answer is not None
+        assert "cannot be loaded" in answer["error"]
+        assert not birth_key.exists()
+    answer = spawn.tell(waiting._directory, os.urandom(32), order)
+    assert answer is not None
+    assert "not from the driver" in answer["error"]
+
+    assert SECRET.encode() in b"".join(sent)  # the order, to whoever has proved who it is
+    assert TOKEN not in b"".join(sent)
 
 
 def test_an_agent_that_nobody_adopts_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent, "ADOPTION_TIMEOUT_S", 0.05)
-    short = Path(tempfile.mkdtemp(prefix="iris-test-"))
-    launch = spawn.Launch(short, spawn.ExecutorProcess("7", os.getpid(), spawn.started_at(os.getpid())), None)
-    running = threading.Thread(target=background().wait, args=[agent.Agent(launch, background()).run])
-    running.start()
-    running.join(PATIENCE_S)
-    assert not running.is_alive()
-    assert not (short / "info.json").exists()
-    shutil.rmtree(short)
+    with make_agent(os.getpid(), None) as (made, _started):
+        running = threading.Thread(target=background().wait, args=[made.run])
+        running.start()
+        running.join(PATIENCE_S)
+        assert not running.is_alive()
+        assert sorted(made._directory.names()) == ["control"]  # the process removes what is left
 
 
 def test_an_agent_without_an_executor_says_goodbye_to_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,32 +444,18 @@ def test_an_agent_without_an_executor_says_goodbye_to_nobody_for_long(monkeypatc
             said.append("close")
             await asyncio.Event().wait()
 
-    short, started = Path(tempfile.mkdtemp(prefix="iris-test-")), threading.Event()
     executor = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
-    launch = spawn.Launch(short, spawn.ExecutorProcess("7", executor.pid, spawn.started_at(executor.pid)), TOKEN)
-    made = agent.Agent(launch, background(), started.set)
-    made._hosted["etl"] = made._nodes[Network()] = Deaf()  # type: ignore[assignment]
-    running = threading.Thread(target=background().wait, args=[made.run])
-    running.start()
-    assert started.wait(PATIENCE_S)
+    with make_agent(executor.pid, TOKEN) as (made, started):
+        made._hosted["etl"] = made._nodes[Network()] = Deaf()  # type: ignore[assignment]
+        running = threading.Thread(target=background().wait, args=[made.run])
+        running.start()
+        assert started.wait(PATIENCE_S)
 
-    executor.kill()
-    running.join(PATIENCE_S)
-    assert not running.is_alive()
+        executor.kill()
+        running.join(PATIENCE_S)
+        assert not running.is_alive()
     assert said == ["close"]
     executor.communicate()
-    shutil.rmtree(short)
-
-
-def test_an_adoption_that_was_changed_is_refused() -> None:
-    sealed = seal_adoption(TOKEN, ["/a", "/b"])
-    assert is_adoption(sealed)
-    assert open_adoption(sealed) == (TOKEN, ["/a", "/b"])
-    with pytest.raises(OrderRefused):
-        open_adoption(sealed[:-1] + b"x")
-    assert not is_adoption(sealed[:40])
-    order = Order("etl", "0a", Network(), 1, b"", {})
-    assert not is_adoption(seal_local(TOKEN, order))
 
 
 # -- settings

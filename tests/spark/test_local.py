@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 def path() -> Iterator[Path]:
     """A place for a socket: the directories of pytest have longer names than one may have."""
     directory = tempfile.mkdtemp(prefix="iris-")
-    yield Path(directory, "socket")
+    Path(directory, "agent").mkdir(mode=0o700)
+    yield Path(directory, "agent", "socket")
     shutil.rmtree(directory)
 
 
@@ -620,8 +621,8 @@ def test_outside_of_a_task_there_is_no_agent() -> None:
 def test_a_task_finds_the_agent_of_its_executor(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark import TaskContext
 
-    spawn = types.SimpleNamespace(agent_directory=lambda: agent.path.parent)
-    monkeypatch.setitem(sys.modules, "spark_connector.executors.spawn", spawn)
+    module = types.SimpleNamespace(agent_directory=lambda: agent.path.parent)
+    monkeypatch.setitem(sys.modules, "spark_connector.executors.directory", module)
     monkeypatch.setattr(TaskContext, "get", lambda: object())
 
     found = local_agent(timeout=20)

@@ -26,7 +26,7 @@ __all__ = ["SparkDriver", "SparkFailed", "environment_of", "require_packages"]
 EVENT_BYTES_MAX: Final = 1 << 20  # a line; the longest is the text of an error
 LEAVE_TIMEOUT_S: Final = 20.0  # for spark.stop(), which takes 1 s on an idle machine
 #: Variables that would change what Spark does, or where its nodes go.
-FOREIGN: Final = ("IRIS_", "SPARK_", "PYSPARK_", "XDG_CONFIG_", "XDG_STATE_", "HADOOP_")
+FOREIGN: Final = ("IRIS_", "SPARK_", "PYSPARK_", "XDG_CONFIG_", "XDG_RUNTIME_", "XDG_STATE_", "HADOOP_")
 
 
 class SparkFailed(IrisError):

@@ -12,13 +12,17 @@ from spark_connector import Network
 from spark_connector.errors import OrderRefused
 from spark_connector.executors.orders import (
     BYE,
+    KEY_BYTES,
     OVERHEAD_BYTES,
     UPDATE,
     Order,
+    agent_key,
     control_name,
+    open_adoption,
     open_local,
     open_order,
     own_name,
+    seal_adoption,
     seal_local,
     seal_order,
 )
@@ -63,26 +67,51 @@ class Trap:
 
 def test_nothing_is_unpickled_that_is_not_from_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    sealed = seal_order(OTHER, b"s", "local", 1, pickle.dumps(Trap()))
+    sealed = seal_order(OTHER, b"s", "local 1", 1, pickle.dumps(Trap()))
 
     with pytest.raises(OrderRefused):
-        open_local(TOKEN, sealed)
+        open_local(TOKEN, "local 1", sealed)
+    with pytest.raises(OrderRefused):
+        open_local(OTHER, "local 2", sealed)  # on another connection
     with pytest.raises(OrderRefused, match="another order"):
-        open_local(TOKEN, seal_order(TOKEN, BYE, "local", 1, pickle.dumps(Trap())))
+        open_local(TOKEN, "local 1", seal_order(TOKEN, BYE, "local 1", 1, pickle.dumps(Trap())))
     assert not (tmp_path / "trapped").exists()
 
-    open_local(OTHER, sealed)
+    open_local(OTHER, "local 1", sealed)
     assert (tmp_path / "trapped").exists()  # the trap works
+
+
+def test_the_key_of_an_agent_follows_from_token_and_id_and_tells_neither() -> None:
+    key = agent_key(TOKEN, "ab" * 16)
+    assert len(key) == KEY_BYTES
+    assert key == agent_key(TOKEN, "ab" * 16)
+    assert len({key, agent_key(OTHER, "ab" * 16), agent_key(TOKEN, "cd" * 16), TOKEN}) == 4
+
+
+def test_an_adoption_carries_a_key_and_places_and_no_token() -> None:
+    birth_key, key = os.urandom(KEY_BYTES), agent_key(TOKEN, "ab" * 16)
+    sealed = seal_adoption(birth_key, "local 1", key, ["/a", "/b"])
+
+    assert open_adoption(birth_key, "local 1", sealed) == (key, ["/a", "/b"])
+    assert TOKEN not in sealed
+    for wrong in (
+        (birth_key, "local 1", sealed[:-1] + b"x"),
+        (birth_key, "local 2", sealed),
+        (key, "local 1", sealed),
+        (birth_key, "local 1", seal_local(birth_key, "local 1", Order("etl", "1f", Network(), 1, b"", {}))),
+    ):
+        with pytest.raises(OrderRefused):
+            open_adoption(*wrong)
 
 
 def test_no_representation_shows_a_secret() -> None:
     order = Order("etl", "1f", Network(secret="very secret"), 1, b"the handler", {})
-    launch = Launch(Path("/nowhere"), ExecutorProcess("1", 2, 3), b"the token")
+    launch = Launch(Path("/nowhere"), ExecutorProcess("1", 2, 3), "ab", b"the key")
 
-    assert open_local(TOKEN, seal_local(TOKEN, order)) == order
+    assert open_local(TOKEN, "local", seal_local(TOKEN, "local", order)) == order
     assert "very secret" not in repr(order)
     assert "the handler" not in repr(order)
-    assert "the token" not in repr(launch)
+    assert "the key" not in repr(launch)
 
 
 def test_the_names_of_one_executor_are_names_of_clusters() -> None:

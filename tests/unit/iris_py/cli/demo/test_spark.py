@@ -204,12 +204,12 @@ def test_everything_is_ended(sleeper: subprocess.Popen[bytes], tmp_path: Path) -
 
 
 def test_spark_gets_no_settings_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("IRIS_SECRET", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS", "XDG_CONFIG_HOME", "KEPT"):
+    for name in ("IRIS_SECRET", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "KEPT"):
         monkeypatch.setenv(name, "user's")
     monkeypatch.setenv("PYTHONPATH", "there")
     monkeypatch.chdir(tmp_path)
     environment = environment_of("/tmp/demo")
-    assert not {"IRIS_SECRET", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS"} & set(environment)
+    assert not {"IRIS_SECRET", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS", "XDG_RUNTIME_DIR"} & set(environment)
     assert environment["KEPT"] == "user's"
     assert environment["TMPDIR"] == environment["XDG_CONFIG_HOME"] == "/tmp/demo"
     assert environment["PYTHONPATH"] == str(tmp_path / "there")

@@ -1,0 +1,180 @@
+"""The directory of an executor's agent: where it is, whose it must be, its locks, and how it is removed.
+
+It is found by path once, and used by its descriptor from then on (:mod:`spark_connector.local.private_directory`). The theory
+of operation of the locks is in :mod:`.spawn`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from iris_py import ConfigurationError
+from spark_connector.daemon import KEY_DIGITS, directory_of
+from spark_connector.errors import PathNotPrivate
+from spark_connector.local.private_directory import SOCKET_NAME, PrivateDirectory
+
+__all__ = [
+    "BIRTH_KEY_NAME",
+    "CONTROL_NAME",
+    "INFO_NAME",
+    "LOCK_NAME",
+    "agent_directory",
+    "is_alive",
+    "lock_file",
+    "remove_directory",
+    "reserve",
+    "sweep",
+]
+
+LOCK_NAME: Final = "lock"
+SPAWN_LOCK_NAME: Final = "spawn.lock"
+INFO_NAME: Final = "info.json"
+CONTROL_NAME: Final = "control"
+BIRTH_KEY_NAME: Final = "birth.key"
+
+#: What an agent has said while it lived; its successor says it anew.
+_SAID: Final = (INFO_NAME, f"{INFO_NAME}.draft", CONTROL_NAME, SOCKET_NAME, BIRTH_KEY_NAME, f"{BIRTH_KEY_NAME}.draft")
+_DIRECTORY_NAME: Final = re.compile(f"[0-9a-f]{{{KEY_DIGITS}}}")
+
+
+def agent_directory() -> Path:
+    """Return the directory of the agent of this executor; call it in a Spark task. There may be none there yet.
+
+    Raises:
+        ConfigurationError: This is no Spark task.
+    """
+    local = os.environ.get("SPARK_LOCAL_DIRS")
+    if not local:
+        raise ConfigurationError("SPARK_LOCAL_DIRS is not set, as it is in every Spark task. Call this in a task.")
+    return Path(directory_of(local))
+
+
+# -- locks
+
+
+def lock_file(directory: PrivateDirectory, name: str) -> int | None:
+    """Lock a file; return its descriptor, or None if somebody else has locked it or it has just been removed.
+
+    Raises:
+        PathNotPrivate: It is not this user's alone.
+    """
+    try:
+        descriptor = directory.open_file(name, os.O_RDWR | os.O_CREAT)
+    except FileNotFoundError:
+        return None  # its directory is being removed
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), directory.stat(name)):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(descriptor)
+    return None
+
+
+def is_alive(directory: PrivateDirectory) -> bool:
+    """Tell whether an agent lives in a directory.
+
+    Raises:
+        PathNotPrivate: Its lock is not this user's alone.
+    """
+    try:
+        descriptor = directory.open_file(LOCK_NAME, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        # Shared: two that look at once must not take each other for an agent.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def reserve(path: Path) -> tuple[PrivateDirectory, int] | None:
+    """Take the right to start an agent, and remove what the last one has left.
+
+    Returns:
+        The directory; and what is to be closed when the new agent can be talked to. None if there is one, or somebody else is
+        starting it.
+
+    Raises:
+        ConfigurationError: The directory cannot be made.
+        PathNotPrivate: It is not this user's alone, or the one above it, or the locks in it.
+    """
+    try:
+        with PrivateDirectory.make(path.parent) as base:
+            directory = base.make_directory(path.name)
+    except FileNotFoundError as exc:
+        if path.parent.parent.is_dir():
+            return None  # it is being removed
+        raise ConfigurationError(f"there is no directory {path.parent.parent}. Let TMPDIR on the executors name one.") from exc
+    except OSError as exc:
+        raise ConfigurationError(
+            f"{path} cannot be made: {exc.strerror}. Set XDG_RUNTIME_DIR on the executors to a directory of their user that "
+            "has mode 0700, or TMPDIR to one that can be written."
+        ) from exc
+    spawning = None
+    try:
+        spawning = lock_file(directory, SPAWN_LOCK_NAME)
+        if spawning is not None and not is_alive(directory):
+            for name in _SAID:
+                directory.unlink(name)
+            return directory, spawning
+    except BaseException:
+        _close(directory, spawning)
+        raise
+    _close(directory, spawning)
+    return None
+
+
+def _close(directory: PrivateDirectory, lock: int | None) -> None:
+    directory.close()
+    if lock is not None:
+        os.close(lock)
+
+
+# -- the end
+
+
+def sweep(base: Path) -> None:
+    """Remove the directories of agents that were killed: their locks are free.
+
+    Raises:
+        PathNotPrivate: The directory above them is not this user's alone. Nothing is removed then.
+    """
+    with contextlib.suppress(FileNotFoundError), PrivateDirectory.open(base) as opened:
+        for name in opened.names():
+            if _DIRECTORY_NAME.fullmatch(name):
+                with contextlib.suppress(FileNotFoundError, PathNotPrivate), opened.open_directory(name) as directory:
+                    _sweep_one(directory)
+
+
+def _sweep_one(directory: PrivateDirectory) -> None:
+    spawning = lock_file(directory, SPAWN_LOCK_NAME)
+    if spawning is None:
+        return
+    try:
+        lock = lock_file(directory, LOCK_NAME)
+        if lock is not None:
+            remove_directory(directory)
+            os.close(lock)
+    finally:
+        os.close(spawning)
+
+
+def remove_directory(directory: PrivateDirectory) -> None:
+    """Remove the directory of an agent, with what agents make there and nothing else.
+
+    The caller holds its lock, which goes last: from then on others may use the path.
+    """
+    with contextlib.suppress(OSError):
+        for name in (*_SAID, SPAWN_LOCK_NAME, LOCK_NAME):
+            directory.unlink(name)
+        directory.remove()
