@@ -9,8 +9,7 @@ with the connectors of this repository: programs use :mod:`iris_py`. Names are i
   in a thread that they run beside: :class:`Background`, :func:`background`, :class:`DaemonThreads`.
 * Settings: the defaults of the public methods, so that a connector states none of its own; the types :data:`OnFull` and
   :data:`HeaderValue`; :class:`Opening`, what can be awaited and entered; :func:`read_secret_file`.
-* :class:`Fingerprinter`, by which two contents are told apart; :func:`install_command`, the advice for what is not installed;
-  :func:`lazily`, the ``__getattr__`` of a module whose names are imported when they are first used.
+* :class:`Fingerprinter`, by which two contents are told apart; :func:`install_command`, the advice for what is not installed.
 """
 
 import typing
@@ -63,7 +62,6 @@ __all__ = [
     "background",
     "default_concurrency",
     "install_command",
-    "lazily",
     "read_secret_file",
 ]
 

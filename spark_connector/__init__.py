@@ -4,8 +4,7 @@ Names are imported when they are first used: the agent of an executor needs litt
 """
 
 import typing
-
-from iris_py.connector import lazily as _lazily
+from importlib import import_module
 
 if typing.TYPE_CHECKING:
     from spark_connector.dataframes.arrow import ArrowHandler, decode_batch, encode_batch
@@ -79,8 +78,13 @@ _MODULES = {
     "source_metrics": "topics.metrics",
 }
 
-if not typing.TYPE_CHECKING:
-    __getattr__ = _lazily(globals(), _MODULES)
+if not typing.TYPE_CHECKING:  # or every wrong name would be an object, and no error
+
+    def __getattr__(name: str) -> object:  # not that of iris_py.lazy: Spark's daemon imports this package, and no other
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return value
 
 
 def __dir__() -> list[str]:

@@ -28,7 +28,7 @@ HALVES: Final = (
 LEFT_OUT: Final = {
     "tests/integration": "benchmarks cli demo docs examples loads processes promises scale sync_processes wheel",
     "tests/spark": "agent batches connect daemon datasource datasource_options demo demo_job dispatch dispatch_errors evidence "
-    "example executors executors_allocation executors_local executors_standalone local metrics notify sql timestamps",
+    "example executors executors_allocation executors_local executors_standalone metrics notify sql timestamps",
 }
 #: Tests that start other processes, or a Java, and so are not measured, by what they are about, the narrowest first. They are
 #: tried where no other test has noticed a mutant.
@@ -40,7 +40,7 @@ UNMEASURED: Final = {
     "iris_py/api/runner": ("integration/test_stopping",),
     "iris_py/api/stopping": ("integration/test_stopping",),
     "iris_py/": ("integration/test_processes",),
-    "spark_connector/local/": ("spark/test_local", "spark/test_local_server"),
+    "spark_connector/local/": ("unit/spark_connector/local/test_client", "unit/spark_connector/local/test_server"),
     "spark_connector/executors/": (
         "spark/test_agent",
         "spark/test_executors",

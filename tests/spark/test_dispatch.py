@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.spark.conftest import Service
+    from tests.spark.services import Service
 
 pytestmark = pytest.mark.xdist_group("spark")
 

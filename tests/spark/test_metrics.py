@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-    from tests.spark.conftest import Service
+    from tests.spark.services import Service
 
 # -- counts
 

@@ -16,7 +16,7 @@ from spark_connector import Notified, decode_batch, notify
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.spark.conftest import Service
+    from tests.spark.services import Service
 
 pytestmark = pytest.mark.xdist_group("spark")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     import iris_py.sync as iris
-    from tests.spark.conftest import Service
+    from tests.spark.services import Service
 
 pytestmark = pytest.mark.xdist_group("spark")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from iris_py import Tunnel
     from spark_connector.topics.reader import TopicRange
-    from tests.spark.conftest import Service
+    from tests.spark.services import Service
 
 
 @pytest.fixture
