@@ -1,18 +1,21 @@
 """Secrets in files: the per-user secret and those that an operator provides.
 
-The two have different rules. Iris makes the per-user secret: a file of mode 0600 that belongs to the user, or something is
-wrong. Systems provide an operator's file in their own ways: Docker mounts secrets with mode 0444, Kubernetes with 0644 and from
-another owner, and a read-only mount cannot be changed. A file that others may write is refused, for they could choose the
-secret; one that others may read is used, with a warning where somebody can do something about it.
+The two have different rules. Iris makes the per-user secret: a file of mode 0600 that belongs to the user, and no link, or
+something is wrong. Systems provide an operator's file in their own ways: Docker mounts secrets with mode 0444, Kubernetes with
+0644, from another owner and behind a symbolic link, and a read-only mount cannot be changed. A file that others may write is
+refused, for they could choose the secret; one that others may read is used, with a warning where somebody can do something
+about it.
 """
 
 from __future__ import annotations
 
 import enum
+import errno
 import logging
 import os
 import secrets
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iris_py.errors import ConfigurationError
@@ -20,7 +23,6 @@ from iris_security.keyring import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 __all__ = ["Exposure", "check_exposure", "parse_secret", "read_exposed", "read_secret_file", "user_secret", "write_secret_file"]
 
@@ -62,27 +64,23 @@ def user_secret(config_directory: Path) -> Secret:
     """Return the per-user secret, made at the first call ever (docs/design.md 2.5).
 
     Two processes that start at the same time end with one secret: each writes a file of its own and links it to the name, which
-    only one of them can.
+    only one of them can. The directory is opened once; whatever its path is later, the secret is in the one that was checked.
 
     Args:
         config_directory: The user's configuration directory for Iris.
 
     Raises:
-        ConfigurationError: The file is not private to this user, damaged, or cannot be made.
+        ConfigurationError: The file is not private to this user, a symbolic link, damaged, or cannot be made.
     """
     path = config_directory / "secret"
     try:
         config_directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-        _check_private(os.stat(config_directory), config_directory, 0o022, "go-w")
+        directory = os.open(config_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            return _read_user_secret(path)
-        except FileNotFoundError:
-            pass
-        try:
-            _create(path, Secret.generate(secrets.token_bytes).text + "\n")
-        except FileExistsError:
-            pass  # another process was faster: its secret is the one
-        return _read_user_secret(path)
+            _check_private(os.fstat(directory), config_directory, 0o022, "go-w")
+            return _read_or_make_user_secret(path, directory)
+        finally:
+            os.close(directory)
     except OSError as exc:
         raise ConfigurationError(
             f"the per-user secret {path} cannot be read or made: {exc.strerror}. "
@@ -90,8 +88,28 @@ def user_secret(config_directory: Path) -> Secret:
         ) from exc
 
 
-def _read_user_secret(path: Path) -> Secret:
-    content, status, _ = _read(path, SECRET_FILE_BYTES_MAX)
+def _read_or_make_user_secret(path: Path, directory: int) -> Secret:
+    try:
+        return _read_user_secret(path, directory)
+    except FileNotFoundError:
+        pass
+    try:
+        _create(path, Secret.generate(secrets.token_bytes).text + "\n", directory)
+    except FileExistsError:
+        pass  # another process was faster: its secret is the one
+    return _read_user_secret(path, directory)
+
+
+def _read_user_secret(path: Path, directory: int) -> Secret:
+    try:
+        content, status, _ = _read(path, SECRET_FILE_BYTES_MAX, os.O_NOFOLLOW, directory)
+    except OSError as exc:
+        if exc.errno != errno.ELOOP:
+            raise
+        raise ConfigurationError(
+            f"{path} is a symbolic link, and the per-user secret is a file that Iris makes. "
+            "Remove the link, or set IRIS_SECRET_FILE to the file with the secret."
+        ) from None
     _check_private(status, path, 0o077, "600")
     return _secret_of(content, str(path), f"Remove {path} to get a new one; all your processes then have to start again")
 
@@ -167,10 +185,22 @@ def read_exposed(path: Path, bytes_max: int) -> tuple[bytes, Exposure]:
     return content, Exposure.MOUNTED if is_mounted else Exposure.READABLE
 
 
-def _read(path: Path, bytes_max: int) -> tuple[bytes, os.stat_result, bool]:
-    """Return the content, the status, and whether the file system is read-only."""
+def _read(path: Path, bytes_max: int, flags: int = 0, directory: int | None = None) -> tuple[bytes, os.stat_result, bool]:
+    """Return the content, the status, and whether the file system is read-only.
+
+    Args:
+        path: The file.
+        bytes_max: The largest size that is right.
+        flags: More of those with which it is opened.
+        directory: A descriptor of the directory that it is in; by default that of its path.
+
+    Raises:
+        OSError: It cannot be read.
+        ConfigurationError: It is no regular file, or too large.
+    """
     # The file that is judged is the one that is open, so nobody can swap it in between; O_NONBLOCK, lest a FIFO holds us up.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    name = path if directory is None else path.name
+    descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=directory)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -184,18 +214,26 @@ def _read(path: Path, bytes_max: int) -> tuple[bytes, os.stat_result, bool]:
     return content, status, is_read_only
 
 
-def _create(path: Path, text: str) -> None:
-    """Make a private file that is there whole or not at all; `FileExistsError` if the name is taken."""
+def _create(path: Path, text: str, directory: int | None = None) -> None:
+    """Make a private file that is there whole or not at all; `FileExistsError` if the name is taken.
+
+    Args:
+        path: The file.
+        text: Its content.
+        directory: A descriptor of the directory that it is to be in; by default that of its path.
+    """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE)
+    if directory is not None:
+        path, draft = Path(path.name), Path(draft.name)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE, dir_fd=directory)
     try:
         with open(descriptor, "w") as file:
             file.write(text)
             file.flush()
             os.fsync(descriptor)
-        os.link(draft, path)
+        os.link(draft, path, src_dir_fd=directory, dst_dir_fd=directory)
     finally:
-        os.unlink(draft)
+        os.unlink(draft, dir_fd=directory)
 
 
 def _check_private(status: os.stat_result, path: Path, forbidden: int, mode: str) -> None:

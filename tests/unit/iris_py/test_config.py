@@ -326,7 +326,7 @@ def test_secret_in_place_of_which_there_is_something_else(tmp_path: Path) -> Non
 
 
 def test_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **_settings: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
