@@ -429,6 +429,19 @@ def test_a_path_of_any_length_will_do(place: Place, monkeypatch: pytest.MonkeyPa
     assert (place.directory / "socket").exists()
 
 
+def test_an_agent_is_in_the_runtime_directory_of_its_user(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = place.base / "runtime"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    place.directory = agent_directory()
+    info = place.ensure()
+
+    assert place.directory.parent.parent == runtime
+    assert (place.directory / "socket").is_socket()
+    assert place.ensure()["pid"] == info["pid"]
+    assert not list(place.base.glob("iris-[0-9]*"))
+
+
 def test_an_agent_whose_directory_was_removed_leaves_and_another_one_comes(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

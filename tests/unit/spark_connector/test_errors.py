@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from spark_connector.errors import LOSSES_SHOWN, DataLost, DispatchError, UpdateFailed
+from iris_py import ConfigurationError
+from spark_connector.errors import (
+    LOSSES_SHOWN,
+    AgentFailed,
+    AgentNotTrusted,
+    DataLost,
+    DispatchError,
+    PathNotPrivate,
+    UpdateFailed,
+)
 
 
 @pytest.mark.parametrize("more", [0, 1, 4])
@@ -33,3 +44,21 @@ def test_a_failed_update_tells_which_generation_runs_where() -> None:
 def test_a_dispatch_tells_of_which_rows_if_it_knows() -> None:
     assert " about order_id=17 " in str(DispatchError("score", "key", "why", "order_id=17"))
     assert " about " not in str(DispatchError("score", "key", "why"))
+
+
+def test_a_place_that_is_not_private_is_told_with_what_to_do() -> None:
+    error = PathNotPrivate(Path("/tmp/iris-1000"), "belongs to user 1001, and this process to 1000", 1001)
+    assert isinstance(error, ConfigurationError)
+    assert (error.path, error.owner) == (Path("/tmp/iris-1000"), 1001)
+    assert str(error).startswith("/tmp/iris-1000 belongs to user 1001, and this process to 1000; ")
+    assert str(error).endswith(
+        "Remove it, or set XDG_RUNTIME_DIR on the executors to a directory of their user that has mode 0700."
+    )
+
+
+def test_an_agent_that_is_none_is_told_with_what_to_do() -> None:
+    error = AgentNotTrusted(Path("/run/control"), "it cannot prove that it is")
+    assert isinstance(error, AgentFailed)
+    assert error.path == Path("/run/control")
+    assert str(error).startswith("what answers at /run/control is not the agent of this executor: it cannot prove that it is. ")
+    assert str(error) == error.reason
