@@ -124,3 +124,31 @@ def test_what_the_dead_had_is_executed_once_by_the_living() -> None:
             assert sum(work.events.count("done") for work in works[1:]) == 40
 
     run(scenario(), limit_s=120)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_key_stays_with_its_member_when_their_link_breaks(seed: int) -> None:
+    """Replies are lost with the links. The members that live remember them, so nobody else executes anything again."""
+
+    async def scenario() -> None:
+        async with NodeSimulation(seed) as simulation:
+            caller, *serving = await simulation.start_nodes(4)
+            executed: list[bytes] = []
+
+            async def work(request: iris.Request) -> bytes:
+                executed.append(request.payload)
+                if len(executed) == 20:
+                    for node in serving:
+                        simulation.reset(node)
+                return request.payload
+
+            for node in serving:
+                await node.join("work", work)
+            await caller.members("work")
+            payloads = [b"%d" % number for number in range(60)]
+            asking = (caller.request("work", each, idempotent=True, key=each, timeout=10.0) for each in payloads)
+            assert await asyncio.gather(*asking) == payloads
+            assert sorted(executed) == sorted(payloads), "each once in all"
+            assert caller.statistics().retries > 0, "requests were given again"
+
+    run(scenario(), limit_s=120)

@@ -145,23 +145,36 @@ class Pending(msgspec.Struct, eq=False):
         *also, (self.member, self.sent_at) = self.also
         self.also = also or None
 
-    def look_for_sign(self, heard_at: float, later: float, now: float) -> float:
-        """See whether its member gives a sign of life, for which it is asked the first time.
+    def stays(self, heard_at: float | None, now: float) -> bool:
+        """Tell whether it is given again to its member, to which the link has ended: it has a key, and the member lives.
+
+        Args:
+            heard_at: When the link brought something last; None if the member has ended.
+            now: The time.
+        """
+        assert self.member is not None
+        if not self.anchor or heard_at is None or self.member.peer.is_dead:
+            return False
+        return now - heard_at < self.group.hedging.sign_s(self.timeout_s)
+
+    def look_for_sign(self, later: float, now: float) -> float:
+        """See whether its member gives a sign of life, for which it is asked the first time; if its link broke, over a new one.
 
         A request is looked at once for each time that it was sent, and once more for those that it was begun with. So the
         member has all of its time from the question on, whichever of these looks comes next.
 
         Args:
-            heard_at: When something came from the member last.
             later: When to look again if it has given a sign.
             now: The time.
 
         Returns:
             When to look again; 0.0 if it has given none in its time.
         """
+        assert self.member is not None
+        link = self.member.peer.link
         if not self.probed_at:
             self.probed_at, self.sign_by = now, now + self.group.hedging.sign_s(self.timeout_s)
-        elif heard_at >= self.probed_at:
+        elif link is not None and link.is_open and link.heard_at >= self.probed_at:
             self.probed_at = 0.0
             return later
         elif now >= self.sign_by:
@@ -174,6 +187,7 @@ class Pending(msgspec.Struct, eq=False):
         self.member.in_flight -= 1
         self.member.peer.awaited -= 1
         self.member = None
+        self.probed_at = 0.0  # the next one has all the time for a sign
 
     def release(self) -> list[Member]:
         """Count the request no more at those who have it, for it has ended; returns those that have it besides the member."""

@@ -356,13 +356,14 @@ class Requester:
                 return
         self._try_another(request_id, pending, now)
 
-    def peer_lost(self, peer: Peer, now: float, unsent: Container[int] = ()) -> None:
+    def peer_lost(self, peer: Peer, now: float, unsent: Container[int] = (), heard_at: float | None = None) -> None:
         """A peer died, or the link to it broke: whatever it held may have been executed. Call after the views have changed.
 
         Args:
             peer: The peer.
             now: The time.
             unsent: The requests for it that were not sent. They stay as they are.
+            heard_at: When the link brought something last; None if the peer has ended.
         """
         for pending in self._pending.values():
             if pending.also and (member := pending.drop_also(peer)):
@@ -372,7 +373,7 @@ class Requester:
                 self._try_another(request_id, pending, now)  # nothing begins before the offer is taken
             elif pending.idempotent:
                 pending.lost = pending.member
-                self._try_another(request_id, pending, now)
+                self._try_another(request_id, pending, now, stays=pending.stays(heard_at, now))
             else:
                 self._finish(request_id, pending, MemberLost(pending.group.name, peer.id.hex()))
 
@@ -536,12 +537,13 @@ class Requester:
         else:
             self._finish(request_id, pending, outcomes.of_no_taker(pending, self._count_nodes()))
 
-    def _try_another(self, request_id: int, pending: Pending, now: float) -> None:
+    def _try_another(self, request_id: int, pending: Pending, now: float, *, stays: bool = False) -> None:
         member = pending.member
         assert member is not None
         self._take_from_member(request_id, pending)
-        pending.tried = [*(pending.tried or ()), member]
-        pending.tried_count = max(pending.tried_count, len(pending.tried))
+        if not stays:
+            pending.tried = [*(pending.tried or ()), member]
+            pending.tried_count = max(pending.tried_count, len(pending.tried))
         self._choose_anew(request_id, pending, now)
 
     def _take_from_member(self, request_id: int, pending: Pending) -> None:
@@ -610,15 +612,15 @@ class Requester:
             When to look again if that cannot be now; 0.0 otherwise.
         """
         later = now + max(delay_s, now - pending.sent_at)  # ever more rarely
-        if not member.is_ready:  # it was not sent yet: what becomes of that is known soon
+        is_given_again = pending.anchor and pending.lost is member
+        if not member.is_ready and not is_given_again:  # it was not sent yet: what becomes of that is known soon
             return later
         if pending.anchor:
-            link = member.peer.link
-            if link is None:  # it is this node itself
+            if member.peer.is_local:  # it is this node itself
                 return later
             if not pending.probed_at:
                 self.silent[member.peer] = None
-            if again_at := pending.look_for_sign(link.heard_at, later, now):
+            if again_at := pending.look_for_sign(later, now):
                 return again_at
         return 0.0 if self._give_to_second(request_id, pending, member, now) else later
 

@@ -228,6 +228,37 @@ def test_a_closing_node_ends_what_waits() -> None:
     assert caller.drops == {"node_closed": 2}
 
 
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_key_is_given_again_to_who_lost_the_link_and_not_to_who_closed_it(is_clean: bool) -> None:
+    net = Net(3)
+    *members, caller = net.cores.nodes.values()
+    for each in members:
+        net.join(each)
+    net.watch(caller)
+    for each in members:  # so that every link is there
+        net.request(caller, token=each.info.id)
+        net.cores.drive()
+    assert sum(map(net.serve, members)) == 2
+    net.outcomes(caller)
+    caller.request("cluster", b"question", 5.0, True, None, net.now, key="key")
+    net.cores.drive()
+    first, second = members
+    if not (executions := net.started(first)):
+        first, second = second, first
+        executions = net.started(first)
+    if is_clean:
+        first.close_links(net.now)  # before anybody has heard that it leaves
+        net.cores.drive()
+    else:
+        net.cut(caller, first)
+    assert net.serve(second) == is_clean
+    if not is_clean:
+        (execution,) = executions
+        first.service.reply(execution, b"re:question", net.now)
+        net.cores.drive()
+    assert net.outcome(caller) == b"re:question"
+
+
 # -- through the ring
 
 

@@ -226,6 +226,83 @@ def test_a_member_has_the_time_for_a_sign_however_often_its_request_is_looked_at
     assert [id_ for _kind, _member, id_ in caller.pass_time(DELAY_S + sign_s)] == [*ids]
 
 
+def test_a_key_is_given_again_to_a_member_whose_link_broke_and_to_another_when_no_new_one_comes() -> None:
+    caller = make()
+    request_id = caller.ask(key=True)
+    ((_kind, first, _id),) = caller.sent()
+    link, first.peer.link = first.peer.link, None
+    caller.requester.peer_lost(first.peer, 1.0, heard_at=0.9)
+    assert caller.sent() == [(REQUEST_ONCE, first, request_id)]
+    assert (first.in_flight, caller.requester.retries) == (1, 1)
+    given_up_at = 1.0 + DELAY_S + caller.group.hedging.sign_s(TIMEOUT_S)
+    assert caller.pass_time(given_up_at - 0.001) == []
+    ((_kind, second, _id),) = caller.pass_time(given_up_at)
+    assert second is not first
+    first.peer.link = link
+    caller.requester.receive_reply(first.peer, request_id, b"reply", 3.0)
+    assert caller.sent() == [(CANCEL, second, request_id)]
+    assert caller.outcome() == b"reply"
+
+
+def test_what_has_no_key_leaves_a_member_whose_link_broke_at_once() -> None:
+    caller = make()
+    for number in range(10):
+        caller.ask(token=number)
+    first = caller.members()[0]
+    held = {id_ for _kind, member, id_ in caller.sent() if member is first}
+    caller.requester.peer_lost(first.peer, 1.0, heard_at=0.9)
+    assert {id_: member is first for _kind, member, id_ in caller.sent()} == dict.fromkeys(held, False)
+
+
+def test_a_key_stays_with_a_member_that_has_a_new_link() -> None:
+    caller = make()
+    caller.ask(key=True)
+    ((_kind, first, _id),) = caller.sent()
+    link, first.peer.link = first.peer.link, None
+    caller.requester.peer_lost(first.peer, 1.0, heard_at=0.9)
+    caller.sent()
+    caller.pass_time(caller.requester.deadline() or 0.0)
+    first.peer.link = link
+    now = 1.0
+    while now < TIMEOUT_S - 0.5:
+        now += 0.1
+        caller.hear(first, now)
+        assert caller.pass_time(now) == []
+    assert caller.requester.hedged == 0
+
+
+def test_the_next_member_has_all_the_time_for_a_sign_though_the_one_before_was_asked_for_one() -> None:
+    caller = make(3)
+    caller.ask(key=True)
+    ((_kind, first, _id),) = caller.sent()
+    caller.pass_time(DELAY_S)
+    caller.requester.silent.clear()
+    caller.requester.peer_lost(first.peer, DELAY_S + 0.1)
+    ((_kind, second, _id),) = caller.sent()
+    asked_at = 2 * DELAY_S + 0.1
+    given_up_at = asked_at + caller.group.hedging.sign_s(TIMEOUT_S)
+    assert caller.pass_time(asked_at) == []
+    assert list(caller.requester.silent) == [second.peer]
+    assert caller.pass_time(given_up_at - 0.001) == []
+    assert len(caller.pass_time(given_up_at)) == 1
+
+
+@pytest.mark.parametrize("end", ["silent", "dead", "ended", "gone"])
+def test_a_key_leaves_a_member_that_broke_its_link_and_does_not_live(end: str) -> None:
+    caller = make()
+    caller.ask(key=True)
+    ((_kind, first, _id),) = caller.sent()
+    first.peer.link = None
+    first.peer.is_dead = end == "dead"
+    if end == "gone":
+        caller.leave(first, 3.0)
+    heard_at = {"silent": 3.0 - SIGN_S, "ended": None}.get(end, 3.0)
+    caller.requester.peer_lost(first.peer, 3.0, heard_at=heard_at)
+    ((kind, second, _id),) = caller.sent()
+    assert kind == REQUEST_ONCE
+    assert second is not first
+
+
 def test_this_node_itself_is_never_passed_over_for_a_key() -> None:
     caller = make()
     caller.ask(key=True)
