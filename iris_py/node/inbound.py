@@ -330,10 +330,10 @@ class Inbound:
             self._service.receive_cancel(message.peer, message.id)
 
     def _receive_pause(self, message: PeerMessage, now: float) -> None:
-        if message.group.is_topic:
-            self._pubsub.publisher.receive_pause(message.group, message.peer, now)
-        else:
+        if not message.group.is_topic:
             self._count_drop("unknown_kind")
+        elif not self._pubsub.publisher.receive_pause(message.group, message.peer, now):
+            self._count_drop("too_many_pauses")
 
     def _receive_resume(self, message: PeerMessage, now: float) -> None:
         self._pubsub.publisher.receive_resume(message.group, message.peer)

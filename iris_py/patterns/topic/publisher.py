@@ -41,6 +41,9 @@ TOPICS_MAX = 4096
 #: A publisher that was asked to wait goes on after this time (seconds) unless it is asked again: who asked may be gone. Too
 #: small: a stall of the subscriber looks like its end, and messages are dropped there; too large: publishers wait for the dead.
 PAUSE_S = 4.0
+#: Pauses that are known at once, of all groups. A subscriber beyond them is not waited for: it drops what it has no room for.
+#: Too small: subscribers that block lose messages; too large: memory that a node inside the network can take.
+PAUSES_MAX = 16_384
 
 
 class _Route:
@@ -112,7 +115,10 @@ class Publisher:
         self._routes: dict[str, _Route] = {}
         self._runs: dict[str, Run] = {}  # of some topics the last one, which may have ended
         self._watched: set[Group] = set()
-        self._paused: dict[Group, dict[NodeId, bool]] = {}  # publications to it wait; for whom, and whether it was a member
+        # Who is to be waited for. Those that asked before the view that they are in are not waited for until it is here.
+        self._paused: dict[Group, dict[NodeId, None]] = {}
+        self._asked_early: dict[Group, dict[NodeId, None]] = {}
+        # Until when. Invariant: the same groups and nodes are in one of the two, and at most PAUSES_MAX.
         self._pauses: DeadlineTable[tuple[Group, NodeId]] = DeadlineTable()
 
     def add(self, topic: str, payload: bytes) -> int | None:
@@ -168,34 +174,39 @@ class Publisher:
     def view_changed(self, group: Group) -> None:
         """The view of a group is another one."""
         self.routes_changed()
-        paused = self._paused.get(group)
-        if paused is not None and group.size == len(group.members or ()):
-            members = {member.peer.id for member in group.members or ()}
-            for peer_id, was_member in list(paused.items()):
-                if peer_id in members:
-                    paused[peer_id] = True
-                elif was_member:  # otherwise the pause came before the view that it is in
-                    self._go_on(group, peer_id)
+        for peer_id in list(self._asked_early.get(group, ())):
+            if self._may_pause(group, peer_id):
+                self._drop_early(group, peer_id)
+                self._paused.setdefault(group, {})[peer_id] = None
+        for peer_id in list(self._paused.get(group, ())):
+            if not self._may_pause(group, peer_id):
+                self._go_on(group, peer_id)
 
     def forget(self, group: Group) -> None:
         """A group was forgotten."""
         self.routes_changed()
         self._routes.clear()
         self._watched.discard(group)
-        for peer_id in list(self._paused.get(group, ())):
+        for peer_id in (*self._paused.get(group, ()), *self._asked_early.get(group, ())):
             self._go_on(group, peer_id)
 
-    def receive_pause(self, group: Group, peer: Peer, now: float) -> None:
-        """A subscriber asks to wait."""
-        self._runs.clear()
-        is_member = any(member.peer is peer for member in group.members or ())
-        self._paused.setdefault(group, {})[peer.id] = is_member
-        self._pauses.set((group, peer.id), now + PAUSE_S)
+    def receive_pause(self, group: Group, peer: Peer, now: float) -> bool:
+        """A subscriber asks to wait. Returns whether that is remembered; who is none is not waited for."""
+        key = (group, peer.id)
+        if key not in self._pauses and len(self._pauses) >= PAUSES_MAX:
+            return False
+        if self._may_pause(group, peer.id):
+            self._runs.clear()
+            self._paused.setdefault(group, {})[peer.id] = None
+        else:
+            self._asked_early.setdefault(group, {})[peer.id] = None
+        self._pauses.set(key, now + PAUSE_S)
         self._outbound.has_events = True
+        return True
 
     def receive_resume(self, group: Group, peer: Peer) -> None:
         """A subscriber has room again."""
-        if peer.id in self._paused.get(group, ()):
+        if (group, peer.id) in self._pauses:
             self._go_on(group, peer.id)
 
     def handle_timeout(self, now: float) -> None:
@@ -285,10 +296,24 @@ class Publisher:
             return False
         return not any(queue.is_blocking and queue.is_full for queue in route.local)
 
+    def _may_pause(self, group: Group, peer_id: NodeId) -> bool:
+        """Tell whether a node is a subscriber; of a large group, of which only a sample is known, all may be."""
+        members = group.members or ()
+        return group.size > len(members) or any(member.peer.id == peer_id for member in members)
+
+    def _drop_early(self, group: Group, peer_id: NodeId) -> None:
+        early = self._asked_early[group]
+        del early[peer_id]
+        if not early:
+            del self._asked_early[group]
+
     def _go_on(self, group: Group, peer_id: NodeId) -> None:
+        self._pauses.cancel((group, peer_id))
+        if peer_id in self._asked_early.get(group, ()):
+            self._drop_early(group, peer_id)
+            return
         paused = self._paused[group]
         del paused[peer_id]
-        self._pauses.cancel((group, peer_id))
         if not paused:
             del self._paused[group]
             self._events.append(RoomMade())

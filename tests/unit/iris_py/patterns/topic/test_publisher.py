@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import MessageTooLarge
 from iris_py.link.lanes import RECORD_BYTES
+from iris_py.patterns.topic import publisher
 from iris_py.patterns.topic.names import group_name
 from iris_py.patterns.topic.publisher import PAUSE_S
 from iris_py.patterns.topic.queue import SubscriptionQueue
 from iris_py.peers.group import BODY_BYTES
+from iris_py.peers.peer import Peer
 from iris_py.wire.headers import encode_headers
 from iris_py.wire.packets import MESSAGE
 from tests.unit.iris_py.nodes import Net
@@ -170,6 +174,62 @@ def test_who_asked_to_wait_and_leaves_is_waited_for_no_longer() -> None:
     pair.net.cores.drive()
     assert pair.publish(b"1") == 0
     assert pair.publisher.deadline() is None
+
+
+def test_who_is_no_subscriber_is_not_waited_for() -> None:
+    pair = Pair()
+    stranger = pair.net.add()
+    pair.net.cores.drive()
+    peer = pair.core.peers.find(stranger.info.id)
+    assert peer is not None
+    assert pair.publish(b"1") == 1
+    assert pair.publisher.receive_pause(pair.group, peer, pair.net.now)
+    assert pair.publisher.add("c", b"2") == 1, "not even the run ends"
+    assert pair.arrived() == [(b"begin", 0), (b"1", 0), (b"2", 0)]
+    pair.publisher.handle_timeout(pair.net.now + PAUSE_S)
+    assert pair.publisher.deadline() is None
+
+
+def test_who_asked_to_wait_before_it_was_seen_to_subscribe_is_waited_for_once_it_is() -> None:
+    pair = Pair()
+    newcomer, queue = pair.net.add(), make_queue()
+    pair.net.cores.drive()
+    peer = pair.core.peers.find(newcomer.info.id)
+    assert peer is not None
+    pair.publisher.receive_pause(pair.group, peer, pair.net.now)
+    assert pair.publish(b"1") == 1
+    newcomer.subscribe(queue, pair.net.now)
+    pair.net.cores.drive()
+    assert pair.publish(b"2") is None
+    pair.publisher.receive_resume(pair.group, peer)
+    assert pair.publish(b"2") == 2
+    assert pair.publisher.deadline() is None
+
+
+def test_of_a_large_group_whoever_has_its_key_is_waited_for() -> None:
+    pair = Pair()
+    stranger = pair.net.add()
+    pair.net.cores.drive()
+    peer = pair.core.peers.find(stranger.info.id)
+    assert peer is not None
+    pair.group.size = 2  # one of them is not in the view
+    pair.publisher.receive_pause(pair.group, peer, pair.net.now)
+    assert pair.publish(b"1") is None
+
+
+def test_pauses_are_bounded_and_who_is_beyond_them_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publisher, "PAUSES_MAX", 3)
+    pair = Pair()
+    others = [Peer(NodeInfo(NodeId(bytes([number]) * 16), ()), None) for number in range(201, 204)]
+    for other in others:
+        assert pair.publisher.receive_pause(pair.group, other, pair.net.now)
+    member = pair.group.targets[0].peer
+    assert not pair.publisher.receive_pause(pair.group, member, pair.net.now)
+    assert pair.publish(b"1") == 1
+    assert pair.publisher.receive_pause(pair.group, others[0], pair.net.now), "it asks again"
+    pair.publisher.receive_resume(pair.group, others[0])
+    assert pair.publisher.receive_pause(pair.group, member, pair.net.now)
+    assert pair.publish(b"2") is None
 
 
 def test_only_topics_of_a_group_that_asks_to_wait_do_wait() -> None:
