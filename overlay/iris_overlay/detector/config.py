@@ -150,6 +150,8 @@ class DetectorCounters:
     """Living contacts that became dead."""
     accusations: int = 0
     """Times that the local node was told it is suspected, and had not refuted yet."""
+    accusations_impossible: int = 0
+    """Accusations in an incarnation that the local node never had. They change nothing."""
     stalls: int = 0
     """Times that the owner came later than `DetectorConfig.stall_s`."""
     datagrams_invalid: int = 0

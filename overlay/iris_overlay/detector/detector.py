@@ -271,7 +271,10 @@ class Detector:
         if ping.target != self._local:
             self.counters.pings_misdirected += 1
             return
-        if ping.accused is not None and ping.accused >= self._incarnation:
+        if ping.accused is not None and ping.accused > self._incarnation:
+            # Only this node raises its incarnation, so nobody can have heard of that one: whoever says so lies.
+            self.counters.accusations_impossible += 1
+        elif ping.accused is not None and ping.accused == self._incarnation:
             # Who accuses us waited for our answer in vain: we are slow, or badly connected (Lifeguard section 4.1).
             self.counters.accusations += 1
             self._incarnation = min(ping.accused + 1, INCARNATION_MAX)

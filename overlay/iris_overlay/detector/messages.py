@@ -35,7 +35,7 @@ DETECTOR_BYTES_MAX: Final = 69
 #: Sequences wrap around. A probe lasts for seconds, and a node counts three a second: none is used twice within 45 years.
 SEQUENCE_MAX: Final = (1 << 32) - 1
 
-#: An incarnation grows once per wrong suspicion. It stays here when it gets here, which only a liar can cause.
+#: An incarnation grows once per wrong suspicion. It stays here when it gets here, after that many wrong suspicions.
 INCARNATION_MAX: Final = (1 << 32) - 1
 
 _IPV4_BYTES: Final = 4

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_overlay.events import GroupJoined, GroupLeft
 from iris_overlay.groups.messages import BATCH_MAX, STAMP_SHIFT, VIEW_MAX, Register, Registration, Unregister
+from iris_overlay.messages import SEQUENCE_MAX
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
     from iris_overlay.rng import Rng
+
+#: The last incarnation that a stamp can say. A node that lives there is declared dead and cannot deny it.
+INCARNATION_LAST: Final = SEQUENCE_MAX >> STAMP_SHIFT
+#: From here on a node believes accusations of the incarnation that it lives in alone: one lie would bring it to the last.
+#: Those count up by one, so that a thousand of them in each second reach the end after 12 days.
+INCARNATIONS_BELIEVED: Final = 1 << 30
 
 #: Who is missing in a view registers through the ring, but not if it did so a moment ago. Too small: each view that is older
 #: than the registration costs a message. Too large: a registration that was lost is missing for as long.
@@ -159,9 +166,11 @@ class Memberships:
 
     def accused(self, stamp: int, now: float) -> bool:
         """Handle that this incarnation was declared dead. Return whether that was news, so that all has to be told again."""
-        if stamp >> STAMP_SHIFT < self.stamp >> STAMP_SHIFT:
+        accused, own = stamp >> STAMP_SHIFT, self.stamp >> STAMP_SHIFT
+        # One that never was, only a liar can speak of: but a directory that believes him is overtaken like that.
+        if accused < own or (accused > own and accused >= INCARNATIONS_BELIEVED) or accused == INCARNATION_LAST:
             return False
-        self.stamp = ((stamp >> STAMP_SHIFT) + 1) << STAMP_SHIFT
+        self.stamp = (accused + 1) << STAMP_SHIFT
         for membership in self.groups.values():
             # Commands that wait are completed by any later stamp of their group.
             self.stamp += 1

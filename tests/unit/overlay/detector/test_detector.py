@@ -30,12 +30,21 @@ def test_pings_for_who_had_the_address_before_are_not_answered() -> None:
 
 def test_an_accused_node_refutes_once_per_incarnation_and_doubts_itself() -> None:
     harness = Harness()
-    for accused, incarnation, health in [(None, 0, 0), (0, 1, 1), (0, 1, 1), (1, 2, 2), (0, 2, 2), (7, 8, 3)]:
+    for accused, incarnation, health in [(None, 0, 0), (0, 1, 1), (0, 1, 1), (1, 2, 2), (0, 2, 2), (2, 3, 3)]:
         harness.give(Ping(9, harness.neighbour.id, LOCAL, accused))
         assert harness.take() == [(STRANGER, Ack(9, LOCAL, incarnation))]
         assert harness.detector.local_health == health
-    harness.give(Ping(9, harness.neighbour.id, LOCAL, INCARNATION_MAX))
-    assert harness.take() == [(STRANGER, Ack(9, LOCAL, INCARNATION_MAX))]
+
+
+def test_an_accusation_of_an_incarnation_that_never_was_changes_nothing() -> None:
+    harness = Harness()
+    for accused in (1, 7, INCARNATION_MAX):
+        harness.give(Ping(9, harness.neighbour.id, LOCAL, accused))
+        assert harness.take() == [(STRANGER, Ack(9, LOCAL, 0))]
+    assert harness.detector.local_health == 0
+    assert harness.detector.counters.accusations_impossible == 3
+    harness.give(Ping(9, harness.neighbour.id, LOCAL, 0))  # the true one is refuted all the same
+    assert harness.take() == [(STRANGER, Ack(9, LOCAL, 1))]
 
 
 def test_a_helper_pings_and_hands_the_answer_on() -> None:

@@ -10,14 +10,24 @@ from iris_overlay.counters import Counters
 from iris_overlay.events import GroupJoined, GroupLeft
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.io import Outbox
-from iris_overlay.groups.memberships import COMMANDS_MAX, HIDDEN_ASKED_S, ROUTED_MAX, Memberships
+from iris_overlay.groups.memberships import (
+    COMMANDS_MAX,
+    HIDDEN_ASKED_S,
+    INCARNATION_LAST,
+    INCARNATIONS_BELIEVED,
+    ROUTED_MAX,
+    Memberships,
+)
 from iris_overlay.groups.messages import (
+    STAMP_SHIFT,
     VIEW_MAX,
     Applied,
     GroupMessage,
     Register,
     Registration,
     Unregister,
+    decode_group_message,
+    encode_group_message,
 )
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
@@ -347,3 +357,36 @@ def test_members_of_a_small_group_are_to_register_at_the_moment_that_its_root_di
     fixture.members.applied(Applied(ROOT, [(A, 1, VIEW_MAX, True)]), 0.1)
     fixture.members.lose_root(ROOT.id, 5.0)
     assert fixture.members.deadline() == 5.0
+
+
+@pytest.mark.parametrize("lie", [INCARNATIONS_BELIEVED, INCARNATION_LAST])
+def test_one_lie_does_not_bring_a_member_to_the_end_of_its_stamps(lie: int) -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.sent()
+    assert not fixture.members.accused(lie << STAMP_SHIFT, 1.0)
+    assert fixture.sent() == []
+    assert fixture.members.accused(0, 1.0)  # the true one is denied
+    assert fixture.sent() == [(A, register(A, (1 << STAMP_SHIFT) + 1))]
+
+
+def test_a_lie_that_a_directory_may_believe_is_overtaken_and_what_follows_counts_by_one() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    for accused in (INCARNATIONS_BELIEVED - 1, INCARNATIONS_BELIEVED, INCARNATIONS_BELIEVED + 1):
+        fixture.sent()
+        assert fixture.members.accused(accused << STAMP_SHIFT, 1.0)
+        assert fixture.sent() == [(A, register(A, ((accused + 1) << STAMP_SHIFT) + 1))]
+    assert not fixture.members.accused((INCARNATIONS_BELIEVED + 5) << STAMP_SHIFT, 1.0)
+
+
+def test_nothing_is_said_that_others_would_refuse() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.stamp = (INCARNATION_LAST << STAMP_SHIFT) + 1
+    fixture.sent()
+    assert not fixture.members.accused(INCARNATION_LAST << STAMP_SHIFT, 1.0)
+    assert fixture.sent() == []
+    fixture.members.register_all(2.0)
+    for _, message in fixture.sent():
+        assert decode_group_message(encode_group_message(message)) == message
