@@ -25,7 +25,7 @@ from iris_py.config import default_secret
 from iris_py.defaults import DRAIN_TIMEOUT_S, HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
 from iris_py.errors import ConfigurationError, IrisError, NodeClosed, NoMembers
 from iris_py.files.remembered import RememberedPeers
-from iris_py.net import busy_poll
+from iris_py.net import busy_poll, descriptors
 from iris_py.net.addresses import advertised_addresses, parse_address
 from iris_py.net.driver import Driver, describe_dial_error
 from iris_py.net.sockets import SocketNetwork
@@ -260,6 +260,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
 
     async def _open(self, rng: Rng, entropy: Callable[[int], bytes]) -> None:
         config = self._config
+        allowed = descriptors.raise_limit()
         host, port = parse_address(config.listen)
         try:
             host, port = await self._driver.listen(host, port, multicast=config.discovery)
@@ -270,6 +271,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         info = NodeInfo(entropy(16), advertised_addresses(host, port), config.zone)  # type: ignore[arg-type] # NodeId is new
         max_message_bytes = config.max_message_bytes
         self._core = NodeCore(info, self._keyring, rng=rng, entropy=entropy, max_message_bytes=max_message_bytes)
+        self._core.peers.handshakes_max = descriptors.handshakes_max(allowed)
         remembered: list[str] = []
         complete = False
         if self._is_remembered:
