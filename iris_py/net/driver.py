@@ -488,6 +488,11 @@ class Driver:
         task.add_done_callback(self._tasks.discard)
 
 
+def is_absence(error: OSError | IrisError) -> bool:
+    """Return whether a dial has failed because surely nobody is there: nobody listens, or there is no such host."""
+    return isinstance(error, ConnectionRefusedError | socket.gaierror)
+
+
 def describe_dial_error(error: OSError | IrisError) -> str:
     """Say what is known of an address to which no connection could be made."""
     if isinstance(error, ConnectionRefusedError):
