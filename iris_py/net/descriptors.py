@@ -19,8 +19,6 @@ DESCRIPTORS_MAX: Final = 65_536
 #: The share of the descriptors that strangers may use. Too small: a flood pushes out honest handshakes; too large: what nobody
 #: has vouched for leaves nothing to the links and the program itself.
 STRANGERS_SHARE: Final = 0.25
-#: The share of the descriptors that open links may use. What is left is for dials and the program's own files.
-LINKS_SHARE: Final = 0.5
 #: That the descriptors are used up is logged once in so many seconds. Too small: connections are many, and the log fills the
 #: disk; too large: it is not seen.
 EXHAUSTED_TOLD_S: Final = 10.0
