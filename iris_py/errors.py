@@ -5,6 +5,7 @@
   * :exc:`ConfigurationError`: you asked for something that cannot be; nothing was started.
   * :exc:`HandshakeError`: the other side is there, but does not hold our secret (or we not theirs).
   * :exc:`NoMembers`: nobody serves that cluster; surely not executed.
+  * :exc:`NotConnected`: this node reaches nobody of its network, so it cannot know who serves; surely not executed.
   * :exc:`RequestTimeout` (also a :exc:`TimeoutError`): the time ran out; it may have been executed.
   * :exc:`Overloaded`: every tried member was full, or there is no room to publish; surely not executed.
   * :exc:`MemberLost`: the member went away while it held the request; it may have been executed.
@@ -34,6 +35,7 @@ __all__ = [
     "MessageTooLarge",
     "NoMembers",
     "NodeClosed",
+    "NotConnected",
     "Overloaded",
     "RemoteError",
     "RequestTimeout",
@@ -112,20 +114,48 @@ class NoMembers(IrisError):
     @property
     def surroundings(self) -> str:
         """The possible reasons: seeds where nobody answers, and nodes of other networks; empty if nothing is known."""
-        texts = []
-        if self.seeds:
-            seeds = "; ".join(f"{address} {reason}" for address, reason in self.seeds.items())
-            texts.append(f" Nobody of this network answers at the seeds: {seeds}.")
-        if self.strangers:
-            texts.append(
-                f" Nodes of another network are near ({', '.join(self.strangers)}): they hold another secret, as those of "
-                "another user of this machine do. To share one network, give all the same IRIS_SECRET_FILE."
-            )
-        return "".join(texts)
+        seeds = f" Nobody of this network answers at the seeds: {_join_seeds(self.seeds)}." if self.seeds else ""
+        return seeds + _describe_strangers(self.strangers)
 
     def _add_surroundings(self, seeds: Mapping[str, str], strangers: Sequence[str]) -> None:
         self.seeds, self.strangers = seeds, strangers
         self.args = (self.args[0] + self.surroundings,)
+
+
+class NotConnected(IrisError):
+    """This node reaches no other node of its network, so nobody knows who serves the cluster; the request was not executed.
+
+    It is raised in place of :exc:`NoMembers` while a seed may be alive: one that does not answer yet, is silent, ends the
+    connection, or that this process has no file descriptor to dial.
+
+    Attributes:
+        cluster: The name that was asked for.
+        seeds: The seeds where no node of the network answers, each with what is known of it.
+        strangers: Hosts from which nodes of other networks were heard in the last minute: another user's, as a rule.
+    """
+
+    def __init__(self, cluster: str, seeds: Mapping[str, str], strangers: Sequence[str] = ()) -> None:
+        self.cluster = cluster
+        self.seeds = seeds
+        self.strangers = strangers
+        super().__init__(
+            f"this node reaches no other node of its network, so it is not known who serves the cluster {cluster!r}: "
+            f"{_join_seeds(seeds)}.{_describe_strangers(strangers)} Check that a seed runs, has file descriptors left, and "
+            "lets this host in. It is dialled again and again: try again, or wait with idempotent=True and a longer timeout."
+        )
+
+
+def _join_seeds(seeds: Mapping[str, str]) -> str:
+    return "; ".join(f"{address} {reason}" for address, reason in seeds.items())
+
+
+def _describe_strangers(strangers: Sequence[str]) -> str:
+    if not strangers:
+        return ""
+    return (
+        f" Nodes of another network are near ({', '.join(strangers)}): they hold another secret, as those of "
+        "another user of this machine do. To share one network, give all the same IRIS_SECRET_FILE."
+    )
 
 
 class _Unserved(IrisError):

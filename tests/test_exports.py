@@ -35,6 +35,7 @@ PUBLIC = {
     "NoMembers",
     "Node",
     "NodeClosed",
+    "NotConnected",
     "Overloaded",
     "RemoteError",
     "Request",
@@ -176,6 +177,7 @@ def test_every_error_says_what_to_do() -> None:
         iris_py.TunnelClosed("accounts", "ab" * 16, is_ours=True),
         iris_py.TunnelBroken("accounts", "ab" * 16, "the link ended"),
         iris_py.TunnelBroken("accounts", "ab" * 16, "the link ended", "LookupError", "no such file"),
+        iris_py.NotConnected("accounts", {"192.0.2.1:1": "is silent"}, ("192.0.2.7",)),
         iris_py.NodeClosed(),
     ]
     for error in errors:
@@ -185,9 +187,10 @@ def test_every_error_says_what_to_do() -> None:
         assert text.count(". ") >= 1 or "; " in text, text
         for value in vars(error).values():
             if value and not isinstance(value, float | bool):
-                assert str(value)[:8] in text
+                parts = value if isinstance(value, dict | tuple) else [value]
+                assert all(str(part)[:8] in text for part in parts)
     assert issubclass(iris_py.RequestTimeout, TimeoutError)
     kinds = [getattr(iris_py, name) for name in PUBLIC if inspect.isclass(getattr(iris_py, name))]
     raised = [kind for kind in kinds if issubclass(kind, BaseException)]
     assert all(issubclass(kind, iris_py.IrisError) for kind in raised)
-    assert len(raised) == 13
+    assert len(raised) == 14

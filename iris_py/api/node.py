@@ -23,11 +23,11 @@ from iris_py.api.topic import Publishing
 from iris_py.api.tunneling import Tunneling, check_window
 from iris_py.config import default_secret
 from iris_py.defaults import DRAIN_TIMEOUT_S, HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
-from iris_py.errors import ConfigurationError, IrisError, NodeClosed, NoMembers
+from iris_py.errors import ConfigurationError, IrisError, NodeClosed, NoMembers, NotConnected
 from iris_py.files.remembered import RememberedPeers
-from iris_py.net import busy_poll
+from iris_py.net import busy_poll, descriptors
 from iris_py.net.addresses import advertised_addresses, parse_address
-from iris_py.net.driver import Driver, describe_dial_error
+from iris_py.net.driver import Driver, describe_dial_error, is_absence
 from iris_py.net.sockets import SocketNetwork
 from iris_py.node.core import NodeCore
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
@@ -260,6 +260,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
 
     async def _open(self, rng: Rng, entropy: Callable[[int], bytes]) -> None:
         config = self._config
+        allowed = descriptors.raise_limit()
         host, port = parse_address(config.listen)
         try:
             host, port = await self._driver.listen(host, port, multicast=config.discovery)
@@ -270,6 +271,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         info = NodeInfo(entropy(16), advertised_addresses(host, port), config.zone)  # type: ignore[arg-type] # NodeId is new
         max_message_bytes = config.max_message_bytes
         self._core = NodeCore(info, self._keyring, rng=rng, entropy=entropy, max_message_bytes=max_message_bytes)
+        self._core.peers.handshakes_max = descriptors.handshakes_max(allowed)
         remembered: list[str] = []
         complete = False
         if self._is_remembered:
@@ -417,7 +419,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         """Resolve the futures of requests that have ended; tell who asked many things at once (:mod:`iris_py.api.bulk`)."""
         for future, outcome in outcomes:
             if type(outcome) is NoMembers:
-                self._explain(outcome)
+                outcome = self._explain(outcome)
             if type(future) is Ticket:
                 future.asker.receive_outcome(future, outcome)
                 continue
@@ -465,11 +467,16 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
     def _handle_survey(self, event: SurveyAsked | SurveyAnswered | SurveyEnded) -> None:
         assert isinstance(event.token, Survey)
         if isinstance(event, SurveyEnded) and isinstance(event.error, NoMembers):
-            self._explain(event.error)
+            event.error = self._explain(event.error)
         event.token.handle_event(event)
 
-    def _explain(self, error: NoMembers) -> None:
-        error._add_surroundings(self._seeds.unreached, self._core.other_networks.hosts(self._loop.time()))
+    def _explain(self, error: NoMembers) -> NoMembers | NotConnected:
+        """Return the error with what may be the reason; another one if who reaches nobody cannot know that nobody is there."""
+        strangers = self._core.other_networks.hosts(self._loop.time())
+        if error.nodes == 0 and not error.without_tunnels and self._seeds.is_unknown:
+            return NotConnected(error.cluster, self._seeds.unreached, strangers)
+        error._add_surroundings(self._seeds.unreached, strangers)
+        return error
 
     def _handle_dialled(self, event: DialAnswered | DialBroken | DialRefused) -> None:
         if self._closing is not None:
@@ -490,7 +497,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         if self._remembered is not None and isinstance(error, ConnectionRefusedError):
             self._remembered.forget(address)
         if address in self._seeds and self._closing is None:
-            self._seeds.failed(address, describe_dial_error(error))
+            self._seeds.failed(address, describe_dial_error(error), is_absent=is_absence(error))
             self._seeds_changed.set()
 
 

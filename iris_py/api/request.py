@@ -67,6 +67,7 @@ class Requesting(NodeBase):
 
         Raises:
             NoMembers: Nobody serves that name, or nobody in the zone that is required.
+            NotConnected: This node reaches no other node, so it is not known who serves that name.
             Overloaded: All members are full, and were so until the time ran out unless ``on_full="raise"``.
             MemberLost: The member died while it held the request.
             RemoteError: The handler failed; with ``retry_failed``, those of all members.

@@ -32,6 +32,7 @@ class Seeds:
         self._outcomes = dict.fromkeys(addresses, _UNTRIED)  # of those where nobody answers
         self._addresses = frozenset(self._outcomes)
         self._ends: dict[str, int] = {}  # connections in a row that ended in the middle of the handshake
+        self._absent: set[str] = set()  # where surely no node of the network is
         self._strangers: dict[str, str] = {}  # where somebody has no secret of ours, and what proved it
 
     def __contains__(self, address: str) -> bool:
@@ -41,6 +42,11 @@ class Seeds:
     def unreached(self) -> dict[str, str]:
         """Return where nobody answers, each with what is known of it: "refuses connections" and the like."""
         return dict(self._outcomes)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Return whether there may be a node of the network at a seed that has not answered."""
+        return not self._absent.issuperset(self._outcomes)
 
     @property
     def error(self) -> HandshakeError | None:
@@ -70,6 +76,10 @@ class Seeds:
             reason: What the handshake has failed for.
             is_end: Whether the connection merely ended: only several in a row prove something.
         """
+        if is_end:
+            self._absent.discard(address)
+        else:
+            self._absent.add(address)
         ends = self._ends[address] = self._ends.get(address, 0) + 1
         if not is_end or ends >= ENDS_MIN:
             self._strangers[address] = reason
@@ -77,18 +87,22 @@ class Seeds:
         else:
             self._outcomes[address] = reason
 
-    def failed(self, address: str, reason: str) -> None:
+    def failed(self, address: str, reason: str, *, is_absent: bool = False) -> None:
         """Nobody answers there.
 
         Args:
             address: The seed.
             reason: What one can say of it: "refuses connections".
+            is_absent: Whether surely nobody is there; else somebody may be, who does not answer.
         """
         self._forget(address)
+        if is_absent:
+            self._absent.add(address)
         self._note(address, reason)
 
     def _forget(self, address: str) -> None:
         self._ends.pop(address, None)
+        self._absent.discard(address)
         self._strangers.pop(address, None)
 
     def _note(self, address: str, reason: str) -> None:

@@ -293,6 +293,7 @@ class Surveying(NodeBase):
 
         Raises:
             NoMembers: Nobody serves that name.
+            NotConnected: This node reaches no other node, so it is not known who serves that name.
             RequestTimeout: Who serves it could not be found out in time. Members that do not answer raise nothing.
             MessageTooLarge: The payload is too large.
             ConfigurationError: An argument is wrong.

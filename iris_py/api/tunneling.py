@@ -51,6 +51,7 @@ class Tunneling(NodeBase):
 
         Raises:
             NoMembers: Nobody serves that name, or nobody there serves tunnels.
+            NotConnected: This node reaches no other node, so it is not known who serves that name.
             Overloaded: All members are full, and were so until the time ran out unless ``on_full="raise"``.
             RequestTimeout: The time ran out.
             ConfigurationError: An argument is wrong.

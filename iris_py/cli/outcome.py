@@ -15,6 +15,7 @@ from iris_py.errors import (
     IrisError,
     MemberLost,
     NoMembers,
+    NotConnected,
     Overloaded,
     RequestTimeout,
     TunnelBroken,
@@ -40,6 +41,7 @@ class ExitCode(enum.IntEnum):
     TIMEOUT = 4
     OVERLOADED = 5
     HANDSHAKE = 6
+    NOT_CONNECTED = 7
     INTERRUPTED = 130  # 128 + SIGINT, as shells say it
     BROKEN_PIPE = 141  # 128 + SIGPIPE
 
@@ -47,13 +49,14 @@ class ExitCode(enum.IntEnum):
 EXIT_CODES_HELP: Final = (
     "Exit codes: 0 done; 1 failed (by the handler, or with its member); 2 wrong usage or configuration; "
     "3 nobody serves that name; 4 no reply in time; 5 all members are full; 6 the other side holds another secret; "
-    "130 interrupted."
+    "7 no other node is reached; 130 interrupted."
 )
 
 # The first class that fits counts.
 _CODES: Final = (
     (ConfigurationError, ExitCode.USAGE),
     (NoMembers, ExitCode.NO_MEMBERS),
+    (NotConnected, ExitCode.NOT_CONNECTED),
     (RequestTimeout, ExitCode.TIMEOUT),
     (Overloaded, ExitCode.OVERLOADED),
     (HandshakeError, ExitCode.HANDSHAKE),
@@ -116,6 +119,13 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
         return f"the tunnel to member {error.member[:8]} of {error.cluster!r} broke: {error.reason}{cause}. Begin again."
     if isinstance(error, NoMembers):
         return _explain_no_members(error, options)
+    if isinstance(error, NotConnected):
+        seeds = "; ".join(f"{address} {reason}" for address, reason in error.seeds.items())
+        wait = ", or wait with --idempotent" if "--idempotent" in options else ""
+        return (
+            f"no other node of the network is reached, so it is not known who serves {error.cluster!r}: {seeds}. "
+            f"Check that a seed runs, has file descriptors left, and lets this host in; then try again{wait}."
+        )
     if isinstance(error, RequestTimeout):
         held = f"member {error.member[:8]} held the request" if error.member else "no member took the request"
         advice = "Allow more time with --timeout." if "--timeout" in options else "Try again."

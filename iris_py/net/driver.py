@@ -13,7 +13,6 @@ import logging
 import math
 import mmap
 import os
-import resource
 import socket
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -21,6 +20,7 @@ from iris_overlay.events import DialRequested
 from iris_py.errors import IrisError
 from iris_py.link.link import RECORD_BYTES_MAX, Link, LinkState
 from iris_py.net.addresses import parse_address
+from iris_py.net.descriptors import EXHAUSTED, Exhaustion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -35,10 +35,6 @@ DIAL_TIMEOUT_S = 3.0
 #: How a dial fails that the system of the other side took, for a process that was just ending: before the end of connect(2), or
 #: before the address of the peer was asked for.
 _BROKEN = (errno.ECONNRESET, errno.ENOTCONN)
-#: How a dial fails when this process, or this machine, has no file descriptors left.
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE)
-#: That is logged once in so many seconds. Too small: dials are many, and the log fills the disk; too large: it is not seen.
-EXHAUSTED_TOLD_S = 10.0
 #: Ports that are tried until one is free for streams and for datagrams, where any will do. Each try fails only as often as a
 #: port of the ephemeral range is in use: with half of them taken, all tries fail once in 65,000 times.
 PORT_ATTEMPTS_MAX = 16
@@ -225,7 +221,7 @@ class Driver:
         self._datagrams: DatagramSocket | None = None
         self._connections: dict[Link, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._exhausted_told_at = -math.inf
+        self._exhaustion = Exhaustion()
         self._is_awake = False
         self._is_transmitting = False
         self._is_closed = False
@@ -477,24 +473,11 @@ class Driver:
             is_broken = getattr(exc, "errno", None) in _BROKEN
             if self._on_dial_failed is not None:
                 self._on_dial_failed(address, exc)
-            if getattr(exc, "errno", None) in _EXHAUSTED:
-                self._tell_exhausted(exc)
+            if getattr(exc, "errno", None) in EXHAUSTED:
+                self._exhaustion.tell(exc, self.loop.time())
             logger.debug("dialling %s failed: %s", address, exc)
             self._core.dial_failed(address, self.loop.time(), is_refused=is_refused, is_broken=is_broken)
             self.wake()
-
-    def _tell_exhausted(self, error: OSError | IrisError) -> None:
-        """Log that there are no file descriptors left, now and then: the node can neither dial nor be dialled."""
-        now = self.loop.time()
-        if now < self._exhausted_told_at + EXHAUSTED_TOLD_S:
-            return
-        self._exhausted_told_at = now
-        logger.error(
-            "no connection can be made or accepted: %s; this process may have %d file descriptors. Close some, or raise the "
-            "limit (ulimit -n, LimitNOFILE= of systemd)",
-            getattr(error, "strerror", None) or error,
-            resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        )
 
     async def _receive_datagrams(self, datagrams: DatagramSocket) -> None:
         assert self._core is not None
@@ -510,6 +493,11 @@ class Driver:
         task = self.loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def is_absence(error: OSError | IrisError) -> bool:
+    """Return whether a dial has failed because surely nobody is there: nobody listens, or there is no such host."""
+    return isinstance(error, ConnectionRefusedError | socket.gaierror)
 
 
 def describe_dial_error(error: OSError | IrisError) -> str:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import socket
 from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.net.datagrams import PORT_MAX, SocketDatagrams
+from iris_py.net.descriptors import Exhaustion
 from iris_py.net.network import BEACON_GROUP, BEACON_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_py.net.network import Address, AnyProtocol
+
+logger = logging.getLogger("iris_py.net")
 
 #: What the socket module takes: host and port, and for IPv6 the flow and the scope.
 SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
@@ -23,6 +27,14 @@ _Resolved: TypeAlias = tuple[int, SocketAddress]
 #: Streams that the system establishes before we accept them. A cluster of two hundred which restarts at once must not see
 #: refusals; the system lowers it to its own limit (net.core.somaxconn).
 BACKLOG = 512
+
+#: Streams that are accepted in one turn of the event loop. Too small: more turns for the same; too large: so many more
+#: descriptors are in use for a moment than the bounds of a node say.
+ACCEPTS_MAX = 8
+
+#: The pause (seconds) after accepting has failed, for a lack of descriptors as a rule. Too small: a loop that does nothing
+#: else; too large: nodes wait at the door although there is room again.
+ACCEPT_RETRY_S = 0.25
 
 #: Addresses of one name that a dial tries. More cannot be tried within a sensible timeout of the caller.
 ADDRESSES_MAX = 8
@@ -33,11 +45,26 @@ ATTEMPT_DELAY_S = 0.25
 
 
 class SocketListener:
-    """A TCP socket that accepts streams."""
+    """A TCP socket that accepts streams, a few in each turn of the event loop.
 
-    def __init__(self, server: asyncio.Server, address: Address) -> None:
-        self._server = server
-        self._address = address
+    The accept loops of asyncio and uvloop take all that wait at once. What makes room for them is closed only in the next turn,
+    so a crowd would use up the descriptors in between; asyncio's then tries again without a pause and logs each time, and
+    uvloop's turns everybody away.
+
+    Args:
+        sock: Listens already, and does not block.
+        factory: Makes the protocol of each stream.
+    """
+
+    def __init__(self, sock: socket.socket, factory: Callable[[], asyncio.BufferedProtocol]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sock = sock
+        self._factory = factory
+        self._address: Address = sock.getsockname()[:2]
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self._exhaustion = Exhaustion()
+        self._loop.add_reader(sock, self._accept)
 
     @property
     def address(self) -> Address:
@@ -46,11 +73,52 @@ class SocketListener:
 
     def close(self) -> None:
         """Accept no more streams; those already accepted live on. May be called again."""
-        self._server.close()
+        if self._sock.fileno() < 0:
+            return
+        if self._retry is not None:
+            self._retry.cancel()
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of its sockets."""
-        return [sock.fileno() for sock in self._server.sockets]
+        return [self._sock.fileno()] if self._sock.fileno() >= 0 else []
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_MAX):
+            try:
+                sock, _address = self._sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionError:
+                continue  # it has ended while it waited
+            except OSError as exc:
+                self._pause(exc)
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            task = self._loop.create_task(self._make(sock))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _pause(self, error: OSError) -> None:
+        """Let those who dial wait for a moment: they stay in the queue of the system."""
+        self._exhaustion.tell(error, self._loop.time())
+        self._loop.remove_reader(self._sock)
+        self._retry = self._loop.call_later(ACCEPT_RETRY_S, self._resume)
+
+    def _resume(self) -> None:
+        self._retry = None
+        self._loop.add_reader(self._sock, self._accept)
+
+    async def _make(self, sock: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._factory, sock)
+        except BaseException as exc:
+            _close_failed(self._loop, sock)
+            if not isinstance(exc, OSError):
+                raise
+            logger.debug("an accepted connection came to nothing: %s", exc)
 
 
 class SocketNetwork:
@@ -60,7 +128,6 @@ class SocketNetwork:
         """Accept streams at an address, as :meth:`iris_py.net.network.Network.listen` says."""
         loop = asyncio.get_running_loop()
         family, address = (await _resolve(loop, host, port))[0]
-        # Told that it is TCP, asyncio sets TCP_NODELAY on what it accepts; left to the default, it does not.
         sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             # Without it a node cannot restart on its port while streams of its former life are still remembered.
@@ -68,19 +135,12 @@ class SocketNetwork:
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             sock.bind(address)
-            server = await loop.create_server(factory, sock=sock, backlog=BACKLOG, start_serving=False)
+            sock.listen(BACKLOG)
+            sock.setblocking(False)
+            return SocketListener(sock, factory)
         except BaseException:
             sock.close()
             raise
-        try:
-            # Apart, for asyncio lets its loop turn after this: cancelled there, a socket that is closed by anyone but the
-            # server leaves its number behind in the selector, and the next socket of that number is never heard.
-            await server.start_serving()
-        except BaseException:
-            server.close()
-            raise
-        bound = sock.getsockname()
-        return SocketListener(server, (bound[0], bound[1]))
 
     async def dial(self, factory: Callable[[], AnyProtocol], host: str, port: int) -> AnyProtocol:
         """Return the protocol of a new stream, as :meth:`iris_py.net.network.Network.dial` says.
@@ -99,11 +159,9 @@ class SocketNetwork:
         try:
             await loop.create_connection(lambda: protocol, sock=sock)
         except BaseException:
+            _close_failed(loop, sock)
             if not isinstance(loop, asyncio.BaseEventLoop):
-                # uvloop has closed the descriptor, and did not tell the socket. That would close it again: by then perhaps
-                # another one's. Nor did it tell the protocol, whose connection may have been made already.
-                sock.detach()
-                protocol.connection_lost(None)
+                protocol.connection_lost(None)  # uvloop did not tell it, though its connection may have been made already
             raise
         return protocol
 
@@ -113,6 +171,16 @@ class SocketNetwork:
         """Open a socket for datagrams, as :meth:`iris_py.net.network.Network.open_datagrams` says."""
         family, address = (await _resolve(asyncio.get_running_loop(), host, port))[0]
         return await SocketDatagrams.open(family, address, (group, group_port) if multicast else None)
+
+
+def _close_failed(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+    """Close a socket of which an event loop could not make a stream."""
+    if isinstance(loop, asyncio.BaseEventLoop):
+        sock.close()
+    else:
+        # uvloop has closed the descriptor, and did not tell the socket. That would close it again: by then perhaps another
+        # one's.
+        sock.detach()
 
 
 async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[_Resolved]:

@@ -105,12 +105,14 @@ class Peers:
 
     Attributes:
         refused: Accepted connections that ended without an authenticated peer.
+        handshakes_max: Accepted connections that have not proven anything, at most; fewer where descriptors are few.
     """
 
     def __init__(
         self, local: NodeInfo, keyring: Keyring, entropy: Callable[[int], bytes], config: LinkConfig, rng: Rng
     ) -> None:
         self.refused = 0
+        self.handshakes_max = HANDSHAKES_MAX
         self._local = local
         self._keyring = keyring
         self._entropy = entropy
@@ -136,7 +138,7 @@ class Peers:
 
     def evict_stranger(self) -> Link | None:
         """End a handshake if the door is full, before another one is accepted; returns its link, to be handled."""
-        if len(self._strangers) < HANDSHAKES_MAX:
+        if len(self._strangers) < self.handshakes_max:
             return None
         link = self._strangers.choose()
         link.abort("too many handshakes under way")
@@ -144,7 +146,7 @@ class Peers:
 
     def accepted(self, address: str, now: float) -> Link | None:
         """Return the link for a connection that was accepted from an IP address; None if too many strangers are at the door."""
-        if len(self._strangers) >= HANDSHAKES_MAX:
+        if len(self._strangers) >= self.handshakes_max:
             self.refused += 1
             return None
         link = self._make_link(initiator=False, now=now)

@@ -30,6 +30,7 @@ class Survey:
 
         Raises:
             NoMembers: Nobody serves that name.
+            NotConnected: This node reaches no other node, so it is not known who serves that name.
             RequestTimeout: Who serves it could not be found out in time. Members that do not answer raise nothing.
             NodeClosed: The node was closed.
         """

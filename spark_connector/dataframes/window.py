@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from iris_py import IrisError, MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
+from iris_py import IrisError, MemberLost, MessageTooLarge, NoMembers, NotConnected, Overloaded, RemoteError, RequestTimeout
 from spark_connector.dataframes.counts import UNKNOWN
 from spark_connector.errors import DispatchError
 
@@ -50,7 +50,7 @@ OF_ROWS = (RemoteError, RequestTimeout, Overloaded, MemberLost, MessageTooLarge)
 #: What to do when a handler has failed one row, and the job with it.
 HINT = ". The log of that member says more. With on_error='null' or 'column' the job goes on without such rows."
 #: What another attempt may cure.
-AGAIN = (RequestTimeout, NoMembers, Overloaded, MemberLost)
+AGAIN = (RequestTimeout, NoMembers, NotConnected, Overloaded, MemberLost)
 
 Rows = TypeVar("Rows")
 
@@ -253,7 +253,7 @@ class Window(Generic[Rows]):
 
     async def _check_served(self, key: str, exc: IrisError) -> None:
         """Fail for good if nobody serves the cluster: that is the failure of no single row."""
-        is_nobody = isinstance(exc, NoMembers) or (isinstance(exc, RequestTimeout) and exc.member is None)
+        is_nobody = isinstance(exc, NoMembers | NotConnected) or (isinstance(exc, RequestTimeout) and exc.member is None)
         if is_nobody and not len(await self._worker_node.node.members(self._cluster)):
             await self._desert(key)
 

@@ -499,7 +499,7 @@ class ExecutorCluster:
             entry.delay_s = min(2 * entry.delay_s, RETRY_S_MAX)
             try:
                 future.result()
-            except (NoMembers, MemberLost, iris_py.RequestTimeout, iris_py.Overloaded) as exc:
+            except (NoMembers, iris_py.NotConnected, MemberLost, iris_py.RequestTimeout, iris_py.Overloaded) as exc:
                 if _is_in_view(entry):
                     failures[executor.id] = str(exc)
                 continue

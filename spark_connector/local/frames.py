@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 import iris_py
-from iris_py import Answers, IrisError, Member, NoMembers
+from iris_py import Answers, IrisError, Member, NoMembers, NotConnected
 
 __all__ = [
     "HEADER_BYTES_MAX",
@@ -336,7 +336,7 @@ _BUILTINS: Final = {"TypeError": TypeError, "ValueError": ValueError}
 def failed(error: Exception) -> Failed:
     """Describe an error: its nearest public type, its text, its attributes."""
     attributes = {name: _printable(value) for name, value in vars(error).items() if isinstance(value, _PLAIN)}
-    if isinstance(error, NoMembers):
+    if isinstance(error, NoMembers | NotConnected):
         attributes["seeds"] = {_printable(seed): _printable(reason) for seed, reason in error.seeds.items()}
         attributes["strangers"] = [_printable(host) for host in error.strangers]
     for kind in type(error).__mro__:
@@ -355,7 +355,7 @@ def error_of(failure: Failed) -> Exception:
     error = kind.__new__(kind)  # the text is there already: to make it again needs what it is made of
     error.args = (failure.text,)
     vars(error).update(failure.attributes)
-    if isinstance(error, NoMembers):
+    if isinstance(error, NoMembers | NotConnected):
         error.strangers = tuple(error.strangers)
     return error
 

@@ -315,6 +315,28 @@ def test_who_finds_nobody_hears_of_dead_seeds_and_of_other_networks(loops: Loops
     assert sum(text.startswith(f"the seed {unknown} is unknown") for text in warnings) == 1
 
 
+def test_who_is_kept_out_does_not_say_that_nobody_serves(loops: Loops) -> None:
+    async def main() -> None:
+        writers: list[asyncio.StreamWriter] = []
+        silent = await asyncio.start_server(lambda _reader, writer: writers.append(writer), "127.0.0.1", 0)
+        seed = f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+        async with connect(seeds=[seed, "127.0.0.1:1"]) as node:
+            for call in (node.request(CLUSTER, b"?"), node.survey(CLUSTER, b"?")):
+                with pytest.raises(iris.NotConnected) as caught:
+                    await call
+                assert caught.value.cluster == CLUSTER
+                assert caught.value.seeds.keys() == {seed, "127.0.0.1:1"}
+                assert str(caught.value).startswith(
+                    "this node reaches no other node of its network, so it is not known who serves"
+                )
+        silent.close()
+        for writer in writers:
+            writer.transport.abort()
+        await silent.wait_closed()
+
+    loops.run(main())
+
+
 def test_without_a_secret_another_user_sees_nothing(loop: Loops, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("another user")
 

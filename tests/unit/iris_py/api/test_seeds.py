@@ -80,3 +80,26 @@ def test_a_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         ("INFO", "the seed a:1 is reached"),
     ]
     assert seeds.unreached == {}
+
+
+def test_whether_somebody_is_there_is_unknown_until_surely_nobody_is_at_any_seed() -> None:
+    seeds = Seeds([A, B])
+    states = [seeds.is_unknown]
+    seeds.failed(A, "refuses connections", is_absent=True)
+    states.append(seeds.is_unknown)
+    seeds.failed(B, "refuses connections", is_absent=True)
+    assert [*states, seeds.is_unknown] == [True, True, False]
+
+
+def test_a_seed_that_is_silent_or_ends_the_connection_may_be_alive() -> None:
+    seeds = Seeds([A])
+    states = []
+    seeds.failed(A, "is silent")
+    states.append(seeds.is_unknown)
+    seeds.refused(A, "not a node", is_end=False)
+    states.append(seeds.is_unknown)
+    seeds.refused(A, "it ended", is_end=True)
+    states.append(seeds.is_unknown)
+    seeds.reached(A)
+    assert [*states, seeds.is_unknown] == [True, False, True, False]
+    assert not Seeds([]).is_unknown

@@ -22,6 +22,8 @@ CASES = [
     (errors.NoMembers("upper", 2), ExitCode.NO_MEMBERS, "iris join upper"),
     (errors.NoMembers("upper", 2, "eu", 1), ExitCode.NO_MEMBERS, "the zone 'eu' serves 'upper' (1 member in other zones)"),
     (errors.NoMembers("upper", 2, "eu", 0), ExitCode.NO_MEMBERS, "iris join upper"),
+    (errors.NotConnected("upper", {"192.0.2.1:1": "is silent"}), ExitCode.NOT_CONNECTED, "192.0.2.1:1 is silent. Check"),
+    (errors.NotConnected("upper", {"192.0.2.1:1": "is silent"}), ExitCode.NOT_CONNECTED, "--idempotent"),
     (errors.RequestTimeout("upper", 5.0, None), ExitCode.TIMEOUT, "--timeout"),
     (errors.RequestTimeout("upper", 5.0, "ab" * 16), ExitCode.TIMEOUT, "abababab"),
     (errors.Overloaded("upper", 3), ExitCode.OVERLOADED, "--timeout"),

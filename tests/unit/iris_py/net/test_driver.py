@@ -14,8 +14,8 @@ import pytest
 
 from iris_overlay.events import DialRequested
 from iris_py.link.link import RECORD_BYTES_MAX
+from iris_py.net.descriptors import EXHAUSTED_TOLD_S
 from iris_py.net.driver import (
-    EXHAUSTED_TOLD_S,
     PORT_ATTEMPTS_MAX,
     RECEIVE_BUFFER_BYTES,
     Connection,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -12,7 +13,7 @@ import uvloop
 
 from iris_py.net import datagrams, sockets
 from iris_py.net.datagrams import DATAGRAMS_SENT_MAX
-from iris_py.net.sockets import SocketNetwork
+from iris_py.net.sockets import ACCEPTS_MAX, SocketNetwork
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -440,5 +441,72 @@ def test_multicast_on_loopback_does_not_leave_the_machine(run: Run) -> None:
         assert sock.getsockname() == end.address
         assert end.address[0] == HERE
         end.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS])
+def test_who_dials_waits_while_there_are_no_descriptors(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    monkeypatch.setattr(sockets, "ACCEPT_RETRY_S", 0.001)
+    accept = socket.socket.accept
+    failures = 5
+
+    def fail(sock: socket.socket) -> Any:
+        nonlocal failures
+        if not failures:
+            return accept(sock)
+        failures -= 1
+        raise OSError(number, "none left")
+
+    monkeypatch.setattr(socket.socket, "accept", fail)
+
+    async def main() -> None:
+        network = SocketNetwork()
+        accepted, make = make_door()
+        listener = await network.listen(make, HERE, 0)
+        assert await dial_and_close(network, accepted, *listener.address) == listener.address
+        listener.close()
+
+    run(main())
+    assert failures == 0
+    told = [record.getMessage() for record in caplog.records if record.name == "iris_py.net"]
+    assert len(told) == 1, "one line for all five"
+    assert told[0].startswith("no connection can be made or accepted: none left")
+
+
+def test_a_crowd_is_accepted_a_few_in_each_turn(run: Run) -> None:
+    async def main() -> None:
+        accepted, make = make_door()
+        listener = await SocketNetwork().listen(make, HERE, 0)
+        crowd = [socket.create_connection(listener.address) for _ in range(3 * ACCEPTS_MAX)]
+        listener._accept()
+        assert len(listener._tasks) == ACCEPTS_MAX
+        async with asyncio.timeout(PATIENCE_S):
+            peers = [await accepted.get() for _ in crowd]
+            for sock, peer in zip(crowd, peers, strict=True):
+                await peer.made.wait()
+                sock.close()
+                peer.transport.abort()
+        listener.close()
+        listener.close()
+        assert listener.descriptors() == []
+
+    run(main())
+
+
+def test_a_door_that_is_closed_during_a_pause_stays_closed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "ACCEPT_RETRY_S", 0.0)
+
+    async def main() -> None:
+        problems: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))
+        listener = await SocketNetwork().listen(Peer, HERE, 0)
+        listener._pause(OSError(errno.EMFILE, "none left"))
+        listener.close()
+        with pytest.raises(ConnectionRefusedError):  # while it takes this, the pause would have ended
+            await SocketNetwork().dial(Peer, *listener.address)
+        assert not problems
 
     run(main())
