@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from iris_py.api.opening import Closable
-from iris_py.errors import NodeClosed
+from iris_py.errors import ConfigurationError, NodeClosed
 
 if TYPE_CHECKING:
     from collections import deque
@@ -37,15 +38,31 @@ class NodeBase(Closable):
         self._loop = asyncio.get_running_loop()
         nodes.add(self)
         self._leaves: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
-        self._closing: asyncio.Task[None] | None = None
+        self._owner = os.getpid()
+        self._is_inherited = False
+        self._closing: asyncio.Future[None] | None = None
         self._room_waiters: list[asyncio.Future[None]] = []
         self._tracing: Tracing | None = None  # looked at once for everything that is sent: it must cost no more than that
         self._busy_poll: BusyPoll | None = None
         self._unrested = 0  # what was sent and subscribed to since the event loop had a turn
 
     def _check_open(self) -> None:
-        if self._closing is not None:
-            raise NodeClosed
+        if self._closing is None:
+            return
+        if self._is_inherited:
+            raise ConfigurationError(
+                f"this node belongs to process {self._owner}, and process {os.getpid()} is a fork of it. "
+                "Connect after the fork, with iris_py.connect()."
+            )
+        raise NodeClosed
+
+    def _disown(self) -> None:
+        """In the child of a fork: be of no use, and let go of the sockets, which are the parent's (docs/design.md 10.5)."""
+        self._is_inherited = True
+        self._closing = self._loop.create_future()
+        self._closing.set_result(None)
+        if hasattr(self, "_driver"):
+            self._driver.disown()
 
     async def _send_to_all(
         self, send: Callable[[str, bytes, float, Headers], int | None], name: str, payload: bytes, headers: Headers
@@ -80,6 +97,16 @@ class NodeBase(Closable):
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def _handle_fork() -> None:
+    """This is the child of a fork."""
+    for node in list(nodes):
+        node._disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_handle_fork)
 
 
 async def close_nodes() -> None:

@@ -30,7 +30,7 @@ class Membership(Closable):
         self._registration = registration
         self._server = server
         self._leave = leave
-        self._leaving: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Future[None] | None = None
 
     @property
     def cluster(self) -> str:

@@ -56,7 +56,7 @@ class Publishing(NodeBase):
             NodeClosed: The node was closed.
         """
         if self._closing is not None:
-            raise NodeClosed
+            self._check_open()
         if type(payload) is not bytes:
             payload = packets.as_bytes(payload)
         if headers is not None or self._tracing is not None:

@@ -12,6 +12,7 @@ import errno
 import logging
 import math
 import mmap
+import os
 import socket
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -308,12 +309,18 @@ class Driver:
             task.cancel()
         return tasks
 
-    def descriptors(self) -> list[int]:
-        """Return the descriptors of all open sockets; none on a simulated network. For the child of a fork to let go of."""
+    def disown(self) -> None:
+        """In the child of a fork: let go of the sockets, which are the parent's, and send nothing more."""
+        self._is_closed = True
         found = [descriptor for connection in self._connections.values() for descriptor in connection.descriptors()]
         for end in (self._listener, self._datagrams):
             found += [] if end is None else end.descriptors()
-        return found
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for descriptor in found:
+            # Not closed but replaced: the number stays taken, so whatever still closes it closes nobody else's, and what it
+            # asks of the epoll that both processes share is about no socket of the parent.
+            os.dup2(null, descriptor, inheritable=False)
+        os.close(null)
 
     # -- in
 

@@ -726,7 +726,7 @@ class NodeCore:
             self.requester.peer_released(peer, now, unsent)
             self.surveyor.peer_released(peer, now, unsent)
         else:
-            self._peer_lost(peer, now, unsent, None if event.clean else event.link.heard_at)
+            self._peer_lost(peer, now, unsent, is_broken=event.broken)
         self.tunnels.link_closed(event.link, event.reason)
         self._outbound.peer_closed(peer, now, is_clean=event.clean)
         self._make_room(now)  # who was congested is not any more
@@ -742,8 +742,8 @@ class NodeCore:
         else:  # it may have been reached through the ring
             self._peer_lost(peer, now, self._outbound.unsent(peer))
 
-    def _peer_lost(self, peer: Peer, now: float, unsent: set[int], heard_at: float | None = None) -> None:
-        self.requester.peer_lost(peer, now, unsent, heard_at)
+    def _peer_lost(self, peer: Peer, now: float, unsent: set[int], *, is_broken: bool = False) -> None:
+        self.requester.peer_lost(peer, now, unsent, is_broken=is_broken)
         self.surveyor.peer_lost(peer, unsent)
         self.service.peer_lost(peer)
         self.pubsub.peer_lost(peer)

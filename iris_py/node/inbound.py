@@ -201,6 +201,9 @@ class Inbound:
 
     def _receive_body(self, receivers: list[Receiver], group: Group, peer: Peer, body: bytes, now: float) -> None:
         offset, end, unpack = 0, len(body), packets.MESSAGE.unpack_from
+        if end > packets.SHARED_BODY_BYTES_MAX and not packets.is_body_sane(body):
+            self._count_drop("malformed")
+            return
         is_usual = receivers is self.receivers
         # Of the kinds that come in hundreds, those that follow one another; nothing else passes them.
         requests: list[tuple[int, int, bytes, bytes, Headers]] = []

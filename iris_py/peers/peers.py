@@ -59,6 +59,8 @@ class PeerClosed:
     """Whether both sides had said that it ends."""
     released: bool
     """Whether the peer closed it as idle: what it has not answered was surely not executed."""
+    broken: bool = False
+    """Whether the connection ended though neither side wanted that: no sign that the peer has ended, too."""
 
 
 @dataclass(slots=True)
@@ -253,7 +255,7 @@ class Peers:
         reason = "the peer opened another link"
         link.abort(reason)
         ended = [event for event in link.events_received() if isinstance(event, LinkClosed)]
-        self._forget_link(link, reason, clean=False, released=any(event.released for event in ended))
+        self._forget_link(link, reason, clean=False, released=any(event.released for event in ended), broken=True)
 
     def _handle_opened(self, link: Link) -> None:
         info = self._infos[link]
@@ -276,9 +278,9 @@ class Peers:
             self._events.append(DialFailed(address, event.reason, event.refused, event.broken))
         if info is None and not link.initiator:
             self.refused += 1
-        self._forget_link(link, event.reason, clean=event.clean, released=event.released)
+        self._forget_link(link, event.reason, clean=event.clean, released=event.released, broken=event.broken)
 
-    def _forget_link(self, link: Link, reason: str, *, clean: bool, released: bool) -> None:
+    def _forget_link(self, link: Link, reason: str, *, clean: bool, released: bool, broken: bool) -> None:
         peer = self._links.pop(link, None)
         self._strangers.discard(link)
         info = self._infos.pop(link, None)
@@ -292,7 +294,7 @@ class Peers:
             self._lost[peer.id] = link.id
             if len(self._lost) > LOST_LINKS_MAX:
                 del self._lost[next(iter(self._lost))]
-            self._events.append(PeerClosed(peer, reason, link, clean, released))
+            self._events.append(PeerClosed(peer, reason, link, clean, released, broken))
 
     def _dial_succeeded(self, link: Link, id: NodeId) -> None:  # noqa: A002
         address = self._dialled.pop(link, None)

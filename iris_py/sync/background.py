@@ -220,15 +220,8 @@ class Background:
             self.loop.close()
 
     def disown(self) -> None:
-        """Make it useless in the child of a fork, and let go of its sockets there."""
+        """Make it useless in the child of a fork. Its nodes let go of their sockets themselves."""
         self._is_inherited = True
-        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        for node in self._nodes.values():
-            for descriptor in node._driver.descriptors():
-                # Not closed but replaced: the number stays taken, so whatever still closes it closes nobody else's, and what
-                # it asks of the epoll that both processes share is about no socket of the parent.
-                os.dup2(null, descriptor, inheritable=False)
-        os.close(null)
 
     # --
 

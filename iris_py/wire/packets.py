@@ -25,6 +25,11 @@ MESSAGE_BYTES_LIMIT = 64 * 1024 * 1024
 #: The largest sealed packet: the largest message, and room for headers.
 BODY_BYTES_LIMIT = MESSAGE_BYTES_LIMIT + 128 * 1024
 
+#: The largest body of several messages, or of a run; a larger one holds one message and nothing else. So one packet is at most
+#: some three thousand messages, and nobody can stop a node with one. Senders seal at 62 KiB (``BODY_BYTES``), and a message
+#: that is begun just below that has a head.
+SHARED_BODY_BYTES_MAX = 64 * 1024
+
 #: A failure carries at most this many characters of the exception's text: enough to read, too little to be a covert reply.
 FAILURE_TEXT_MAX = 4096
 
@@ -141,6 +146,15 @@ def as_bytes(payload: object) -> bytes:
     if isinstance(payload, bytearray | memoryview):
         return bytes(payload)
     raise TypeError(f"a payload is bytes, not {type(payload).__qualname__}; encode it first")
+
+
+def is_body_sane(body: bytes) -> bool:
+    """Tell whether a body has not more messages than one may have; see ``SHARED_BODY_BYTES_MAX``."""
+    if len(body) <= SHARED_BODY_BYTES_MAX:
+        return True
+    kind, flags, head_bytes, length, _id, _argument = MESSAGE.unpack_from(body)
+    is_run = kind == PUBLICATION and flags & RUN
+    return MESSAGE_BYTES + head_bytes + length == len(body) and not is_run
 
 
 def encode_routed(kind: int, group: bytes, nonce: bytes, sealed: bytes) -> bytes:

@@ -88,6 +88,8 @@ ADOPTION_TIMEOUT_S = 60.0
 LOOK_INTERVAL_S = 5.0
 #: Tasks that may wait to be accepted at once; more than an executor has.
 BACKLOG = 512
+#: How long a task may take to prove who it is. It takes none, so this ends what is no task.
+OPENING_TIMEOUT_S = 10.0
 #: The largest order: two handlers of the largest message there is, and their settings.
 ORDER_BYTES_MAX = 144 << 20
 
@@ -289,7 +291,8 @@ class Agent:
         hello = Hello(self._launch.agent, self._launch.key is None, os.urandom(NONCE_BYTES))
         writer.write(hello.encode())
         key = self._launch.key or self._birth_key
-        opening = await reader.readexactly(OPENING_BYTES)
+        async with asyncio.timeout(OPENING_TIMEOUT_S):
+            opening = await reader.readexactly(OPENING_BYTES)
         talk = Talk(key, hello, opening[:NONCE_BYTES])
         writer.write(json.dumps({"proof": talk.answer(opening).hex()}).encode() + b"\n")
         sealed = await _read_order(reader)

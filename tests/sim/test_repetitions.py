@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import iris_py as iris
+from iris_overlay.ids import ring_distance
 from iris_py.testing import NodeSimulation, run
 
 WORK_S = 0.5
@@ -122,6 +123,37 @@ def test_what_the_dead_had_is_executed_once_by_the_living() -> None:
                 for number in range(40):
                     assert await caller.request("work", b"x", idempotent=True, key=f"k{number}", timeout=30.0) == b"x"
             assert sum(work.events.count("done") for work in works[1:]) == 40
+
+    run(scenario(), limit_s=120)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_who_starts_while_the_root_of_a_cluster_dies_asks_the_same_members_as_all_others(seed: int) -> None:
+    """Its first view comes while another node takes the list of members over."""
+
+    async def scenario() -> None:
+        async with NodeSimulation(seed) as simulation:
+            caller, *serving = nodes = await simulation.start_nodes(5)
+            works = {node: Work(0.0) for node in serving}
+            for node, work in works.items():
+                await node.join("work", work, concurrency=1)
+            keys = [f"k{number}" for number in range(40)]
+            for key in keys:
+                await caller.request("work", b"x", idempotent=True, key=key)
+            group = int.from_bytes(caller._core.group("work", 0.0).id, "big")
+            root = min(nodes, key=lambda node: ring_distance(int(node.id, 16), group))
+            starting = [asyncio.create_task(simulation.start_node())]
+            await asyncio.sleep(0.002 * seed)
+            simulation.kill(root)
+            for pause_s in (0.0, 0.01, 0.1):
+                await asyncio.sleep(pause_s)
+                starting.append(asyncio.create_task(simulation.start_node()))
+            for start in starting:
+                newcomer = await start
+                for key in keys:
+                    assert await newcomer.request("work", b"x", idempotent=True, key=key, timeout=20.0) == b"x"
+            works.pop(root, None)
+            assert sum(work.events.count("done") for work in works.values()) == 40
 
     run(scenario(), limit_s=120)
 

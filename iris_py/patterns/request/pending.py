@@ -145,18 +145,6 @@ class Pending(msgspec.Struct, eq=False):
         *also, (self.member, self.sent_at) = self.also
         self.also = also or None
 
-    def stays(self, heard_at: float | None, now: float) -> bool:
-        """Tell whether it is given again to its member, to which the link has ended: it has a key, and the member lives.
-
-        Args:
-            heard_at: When the link brought something last; None if the member has ended.
-            now: The time.
-        """
-        assert self.member is not None
-        if not self.anchor or heard_at is None or self.member.peer.is_dead:
-            return False
-        return now - heard_at < self.group.hedging.sign_s(self.timeout_s)
-
     def look_for_sign(self, later: float, now: float) -> float:
         """See whether its member gives a sign of life, for which it is asked the first time; if its link broke, over a new one.
 

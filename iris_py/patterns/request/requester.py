@@ -356,14 +356,14 @@ class Requester:
                 return
         self._try_another(request_id, pending, now)
 
-    def peer_lost(self, peer: Peer, now: float, unsent: Container[int] = (), heard_at: float | None = None) -> None:
+    def peer_lost(self, peer: Peer, now: float, unsent: Container[int] = (), *, is_broken: bool = False) -> None:
         """A peer died, or the link to it broke: whatever it held may have been executed. Call after the views have changed.
 
         Args:
             peer: The peer.
             now: The time.
             unsent: The requests for it that were not sent. They stay as they are.
-            heard_at: When the link brought something last; None if the peer has ended.
+            is_broken: Whether its connection broke, so that it may live, and be waited for by requests with a key.
         """
         for pending in self._pending.values():
             if pending.also and (member := pending.drop_also(peer)):
@@ -373,7 +373,7 @@ class Requester:
                 self._try_another(request_id, pending, now)  # nothing begins before the offer is taken
             elif pending.idempotent:
                 pending.lost = pending.member
-                self._try_another(request_id, pending, now, stays=pending.stays(heard_at, now))
+                self._try_another(request_id, pending, now, stays=is_broken and bool(pending.anchor) and not peer.is_dead)
             else:
                 self._finish(request_id, pending, MemberLost(pending.group.name, peer.id.hex()))
 

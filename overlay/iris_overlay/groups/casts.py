@@ -81,7 +81,8 @@ class Casts:
         self._epoch = 0
         self._targets: dict[GroupId, _Target] = {}
         self._resend: DeadlineTable[GroupId] = DeadlineTable()
-        # Groups in which this is an inner node of the tree, and who passes casts to it.
+        # Groups in which this is an inner node of the tree, and who passes casts to it. Invariant: the local node is a member,
+        # or left and was not told yet that everybody knows; so at most 2 * GROUPS_PER_NODE_MAX.
         self._inner: dict[GroupId, _Inner] = {}
         self._parents: dict[GroupId, NodeId] = {}
         self._sequences: Sequences[CastDown] = Sequences(config.reorder_s, SOURCES_MAX)
@@ -128,9 +129,11 @@ class Casts:
         if not outgoing:
             self._resend.cancel(message.group)
 
-    def adopt(self, message: Children) -> None:
-        """Handle to whom casts are passed on."""
+    def adopt(self, message: Children, *, is_member: bool) -> None:
+        """Handle to whom casts are passed on. Only members are in a tree: whoever else is told so says nothing to that."""
         inner = self._inner.get(message.group)
+        if message.children and inner is None and not is_member:
+            return
         if inner is None or inner.root.id != message.root.id or message.version >= inner.version:
             if message.children:
                 self._inner[message.group] = _Inner(message.root, message.version, message.children)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_overlay.groups.directory import accusation_of
 from iris_overlay.groups.messages import Accuse, Accused, Entrust
+from iris_overlay.messages import GROUPS_PER_NODE_MAX
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
@@ -95,10 +96,10 @@ class DeathReports:
                 del self._trusts[next(iter(self._trusts))]
             trust = self._trusts[source] = _Trust()
         trust.stamp = max(trust.stamp, message.stamp)
-        for group in message.groups:
-            trust.groups[group] = None
         for group in message.dropped:
             trust.groups.pop(group, None)
+        for group in message.groups[: GROUPS_PER_NODE_MAX - len(trust.groups)]:  # nobody is in more
+            trust.groups[group] = None
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
         """Accuse a dead neighbour at the roots of its groups."""

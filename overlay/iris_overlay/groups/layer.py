@@ -465,7 +465,9 @@ _HANDLERS: dict[type, Callable[..., None]] = {
         FollowerKind.COPY, message.group, source, message.version, now
     ),
     Drop: lambda layer, message, source, path, now: layer._roots.copies.drop(message.group, source.id),
-    Children: lambda layer, message, source, path, now: layer._casts.adopt(message),
+    Children: lambda layer, message, source, path, now: layer._casts.adopt(
+        message, is_member=message.group in layer._memberships.groups
+    ),
     Adopted: lambda layer, message, source, path, now: layer._roots.acknowledge(
         FollowerKind.PARENT, message.group, source, message.version, now
     ),

@@ -301,7 +301,6 @@ def test_streams_are_turned_away_before_the_node_runs_and_dropped_when_it_ends()
         driver.run(cast("Any", Accepting()), lambda _address, _error: None)
         streams = [accept(), accept()]
         assert not any(stream.is_aborted for stream in streams)
-        assert driver.descriptors() == [17, 17]
         driver.abort()
         assert all(stream.is_aborted for stream in streams)
         assert accept().is_aborted

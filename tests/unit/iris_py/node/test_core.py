@@ -882,6 +882,33 @@ def test_bodies_of_a_hostile_member(body: bytes, drops: dict[str, int], started:
     assert net.outcome(other) == b"re:question"
 
 
+@pytest.mark.parametrize("size", [packets.SHARED_BODY_BYTES_MAX, packets.SHARED_BODY_BYTES_MAX + 20])
+def test_one_packet_has_at_most_a_few_thousand_messages(size: int) -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one)
+    count = size // 20
+    cancels = MESSAGE.pack(packets.CANCEL, 0, 0, 0, 1, 0) * (count - 1)
+    handled: list[object] = []
+    one._inbound.receivers[packets.CANCEL] = lambda message, _now: handled.append(message)
+    inject(net, other, one, "cluster", cancels + MESSAGE.pack(packets.CANCEL, 0, 0, size - 20 * count, 1, 0) + bytes(size % 20))
+    is_taken = size <= packets.SHARED_BODY_BYTES_MAX
+    assert len(handled) == (count if is_taken else 0)
+    assert one.drops == ({} if is_taken else {"malformed": 1})
+
+
+def test_a_large_body_is_one_message_and_no_run() -> None:
+    size = packets.SHARED_BODY_BYTES_MAX
+    alone = MESSAGE.pack(packets.REQUEST, 0, 0, size, 1, 1000) + bytes(size)
+    assert packets.is_body_sane(alone)
+    assert not packets.is_body_sane(alone + MESSAGE.pack(packets.CANCEL, 0, 0, 0, 1, 0))
+    publication = MESSAGE.pack(packets.PUBLICATION, 0, 1, size, 1, 0) + b"t" + bytes(size)
+    assert packets.is_body_sane(publication)
+    assert not packets.is_body_sane(MESSAGE.pack(packets.PUBLICATION, packets.RUN, 1, size, 1, 0) + b"t" + bytes(size))
+    run = b"".join(packets.encode_run(b"t", [bytes(1000)] * 60, 1, 1))
+    assert packets.is_body_sane(run)
+
+
 @pytest.mark.parametrize(
     ("packet", "reason"),
     [

@@ -428,6 +428,7 @@ def test_a_redial_replaces_what_the_other_side_still_holds(dialler_is_small: boo
     closed = next(event for event in holder.events if isinstance(event, PeerClosed))
     assert closed.link is old
     assert not closed.clean, "what was on it may be lost"
+    assert closed.broken, "the peer lives"
     assert old.state is LinkState.CLOSED
     assert closed.peer is holder.peers.find(dialler.id)  # whoever holds it sees the new link
     assert closed.peer.link is second.links[second.tables.index(holder)]

@@ -103,7 +103,7 @@ def test_what_is_kept_is_bounded() -> None:
 
 def test_an_inner_node_passes_each_cast_on_once() -> None:
     fixture = Fixture()
-    fixture.casts.adopt(Children(ROOT, G, 5, CHILDREN))
+    fixture.casts.adopt(Children(ROOT, G, 5, CHILDREN), is_member=True)
     assert fixture.sent() == [(ROOT, Adopted(G, 5))]
     fixture.casts.receive(ROOT, down(7), 0.0, is_member=True)
     assert fixture.sent() == [(child, down(7)) for child in CHILDREN]
@@ -118,16 +118,32 @@ def test_an_inner_node_passes_each_cast_on_once() -> None:
 
 def test_older_children_do_not_replace_newer_ones() -> None:
     fixture = Fixture()
-    fixture.casts.adopt(Children(ROOT, G, 5, CHILDREN))
-    fixture.casts.adopt(Children(ROOT, G, 4, []))
+    fixture.casts.adopt(Children(ROOT, G, 5, CHILDREN), is_member=True)
+    fixture.casts.adopt(Children(ROOT, G, 4, []), is_member=True)
     assert fixture.casts.copies(G) == 3
-    fixture.casts.adopt(Children(ROOT, G, 6, []))
+    fixture.casts.adopt(Children(ROOT, G, 6, []), is_member=True)
     assert fixture.casts.copies(G) == 0
+
+
+def test_who_is_no_member_becomes_no_inner_node_whatever_it_is_told() -> None:
+    fixture = Fixture()
+    for number in range(100):
+        group = GroupId(number.to_bytes(16, "big"))
+        fixture.casts.adopt(Children(ROOT, group, 5, CHILDREN), is_member=False)
+        fixture.casts.receive(ROOT, CastDown(group, SOURCE, 1, False, 0, b""), 0.0, is_member=False)
+    assert len(fixture.casts) == 0
+    assert fixture.sent() == []
+    fixture.casts.adopt(Children(ROOT, G, 5, CHILDREN), is_member=True)
+    fixture.casts.adopt(Children(ROOT, G, 6, CHILDREN[:1]), is_member=False)  # it has left, and is needed until all know
+    assert fixture.casts.copies(G) == 1
+    assert fixture.sent() == [(ROOT, Adopted(G, 5)), (ROOT, Adopted(G, 6))]
+    fixture.casts.adopt(Children(ROOT, G, 7, []), is_member=False)
+    assert fixture.sent() == [(ROOT, Adopted(G, 7))]
 
 
 def test_a_lost_child_is_reported() -> None:
     fixture = Fixture()
-    fixture.casts.adopt(Children(ROOT, G, 5, CHILDREN))
+    fixture.casts.adopt(Children(ROOT, G, 5, CHILDREN), is_member=True)
     fixture.sent()
     fixture.casts.peer_lost(CHILDREN[1].id, 0.0)
     fixture.casts.peer_lost(SOURCE, 0.0)
@@ -159,7 +175,7 @@ def test_nobody_waits_for_what_the_root_never_sent() -> None:
 def test_who_is_no_member_receives_nothing_but_passes_on() -> None:
     fixture = Fixture()
     fixture.casts.receive(ROOT, down(1), 0.0, is_member=False)
-    fixture.casts.adopt(Children(ROOT, G, 5, CHILDREN[:1]))
+    fixture.casts.adopt(Children(ROOT, G, 5, CHILDREN[:1]), is_member=True)
     fixture.sent()
     fixture.casts.receive(ROOT, down(2), 0.0, is_member=False)
     assert fixture.sent() == [(CHILDREN[0], down(2))]

@@ -6,7 +6,7 @@ from iris_overlay.groups.death_reports import ACCUSED_S, ENTRUSTED_MAX, REPEAT_S
 from iris_overlay.groups.io import Outbox
 from iris_overlay.groups.messages import Accuse, Accused, Entrust
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo
 
 PEERS = [NodeInfo(NodeId(bytes([number]) * 16), ()) for number in range(1, 100)]
 A, B = GroupId(b"a" * 16), GroupId(b"b" * 16)
@@ -99,3 +99,15 @@ def test_what_is_entrusted_is_bounded() -> None:
     for peer in PEERS:
         reporters.peer_dead(peer.id, 0.0)
     assert len(reporters) == 2 * ENTRUSTED_MAX
+
+
+def test_a_neighbour_entrusts_no_more_groups_than_a_node_may_be_in() -> None:
+    outbox = Outbox()
+    reporters = DeathReports(outbox)
+    groups = [GroupId(number.to_bytes(16, "big")) for number in range(3 * GROUPS_PER_NODE_MAX)]
+    for start in range(0, len(groups), GROUPS_PER_NODE_MAX):
+        reporters.entrust(PEERS[0].id, Entrust(1, True, False, groups[start : start + GROUPS_PER_NODE_MAX], []))
+    reporters.entrust(PEERS[0].id, Entrust(2, True, False, [A], groups[:1]))  # one went, so there is room for another
+    reporters.peer_dead(PEERS[0].id, 0.0)
+    accused = [target for target, _ in outbox.posts]
+    assert accused == [*groups[1:GROUPS_PER_NODE_MAX], A]

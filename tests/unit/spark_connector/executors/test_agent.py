@@ -248,6 +248,19 @@ def test_a_task_that_ends_in_the_middle_is_no_error(directory: PrivateDirectory,
     assert not caplog.records
 
 
+def test_a_process_that_says_nothing_is_left(directory: PrivateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "OPENING_TIMEOUT_S", 0.01)
+    made = make(directory)
+
+    async def main() -> None:
+        task = Task(made)
+        await task.handling
+        assert task.writer.is_closed
+        assert len(task.writer.lines) == 1  # the hello
+
+    run(main)
+
+
 def test_the_errors_of_an_order_are_told(directory: PrivateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     made = make(directory)
 

@@ -231,7 +231,7 @@ def test_a_key_is_given_again_to_a_member_whose_link_broke_and_to_another_when_n
     request_id = caller.ask(key=True)
     ((_kind, first, _id),) = caller.sent()
     link, first.peer.link = first.peer.link, None
-    caller.requester.peer_lost(first.peer, 1.0, heard_at=0.9)
+    caller.requester.peer_lost(first.peer, 1.0, is_broken=True)
     assert caller.sent() == [(REQUEST_ONCE, first, request_id)]
     assert (first.in_flight, caller.requester.retries) == (1, 1)
     given_up_at = 1.0 + DELAY_S + caller.group.hedging.sign_s(TIMEOUT_S)
@@ -250,7 +250,7 @@ def test_what_has_no_key_leaves_a_member_whose_link_broke_at_once() -> None:
         caller.ask(token=number)
     first = caller.members()[0]
     held = {id_ for _kind, member, id_ in caller.sent() if member is first}
-    caller.requester.peer_lost(first.peer, 1.0, heard_at=0.9)
+    caller.requester.peer_lost(first.peer, 1.0, is_broken=True)
     assert {id_: member is first for _kind, member, id_ in caller.sent()} == dict.fromkeys(held, False)
 
 
@@ -259,7 +259,7 @@ def test_a_key_stays_with_a_member_that_has_a_new_link() -> None:
     caller.ask(key=True)
     ((_kind, first, _id),) = caller.sent()
     link, first.peer.link = first.peer.link, None
-    caller.requester.peer_lost(first.peer, 1.0, heard_at=0.9)
+    caller.requester.peer_lost(first.peer, 1.0, is_broken=True)
     caller.sent()
     caller.pass_time(caller.requester.deadline() or 0.0)
     first.peer.link = link
@@ -287,7 +287,7 @@ def test_the_next_member_has_all_the_time_for_a_sign_though_the_one_before_was_a
     assert len(caller.pass_time(given_up_at)) == 1
 
 
-@pytest.mark.parametrize("end", ["silent", "dead", "ended", "gone"])
+@pytest.mark.parametrize("end", ["silent", "dead", "gone"])
 def test_a_key_leaves_a_member_that_broke_its_link_and_does_not_live(end: str) -> None:
     caller = make()
     caller.ask(key=True)
@@ -296,8 +296,7 @@ def test_a_key_leaves_a_member_that_broke_its_link_and_does_not_live(end: str) -
     first.peer.is_dead = end == "dead"
     if end == "gone":
         caller.leave(first, 3.0)
-    heard_at = {"silent": 3.0 - SIGN_S, "ended": None}.get(end, 3.0)
-    caller.requester.peer_lost(first.peer, 3.0, heard_at=heard_at)
+    caller.requester.peer_lost(first.peer, 3.0, is_broken=end != "silent")
     ((kind, second, _id),) = caller.sent()
     assert kind == REQUEST_ONCE
     assert second is not first

@@ -1,0 +1,88 @@
+"""A program of asyncio that forks in the middle of its work; for test_forks.py.
+
+Usage: fork_program.py loop|thread. The fork is in the event loop, or in another thread. Whatever there is to say is a line of
+the standard output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import iris_py
+from tests.integration.sync_programs import network_sockets, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Echo(iris_py.Handler):
+    """Answers at once, or never."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+
+    async def on_request(self, request: iris_py.Request) -> bytes:
+        if request.payload == b"never":
+            self.begun.set()
+            await asyncio.Event().wait()
+        return request.payload
+
+
+async def use(node: iris_py.Node) -> None:
+    """Try everything that the child could send something with."""
+    uses: dict[str, Callable[[], Any]] = {
+        "request": lambda: node.request("echo", b"by the child"),
+        "broadcast": lambda: node.broadcast("echo", b"by the child"),
+        "publish": lambda: node.publish("a", b"by the child"),
+        "join": lambda: node.join("echo", Echo()),
+        "subscribe": lambda: node.subscribe("a"),
+        "tunnel": lambda: node.tunnel("echo"),
+        "members": lambda: node.members("echo"),
+        "survey": lambda: node.survey("echo", b"by the child"),
+    }
+    for name, begin in uses.items():
+        try:
+            await begin()
+        except iris_py.ConfigurationError as exc:
+            say(name, str(os.getppid()) in str(exc) and str(os.getpid()) in str(exc))
+    await node.close()
+
+
+async def main(where: str) -> None:
+    handler = Echo()
+    async with iris_py.connect() as node, iris_py.connect() as other, node.join("echo", handler), node.subscribe("a") as news:
+        assert await other.request("echo", b"a link is there") == b"a link is there"
+        await other.publish("a", b"to learn who subscribes")
+        pending = asyncio.create_task(other.request("echo", b"never", timeout=600))
+        await handler.begun.wait()
+        before = network_sockets()
+        assert before
+        if where == "loop":
+            child = fork(other, before)
+        else:
+            child = await asyncio.to_thread(fork, other, before)
+        say("status", (await asyncio.to_thread(os.waitpid, child, 0))[1])
+        say((await other.request("echo", b"by the parent")).decode())
+        await other.publish("a", b"still subscribed")
+        async for message in news:
+            if message.payload == b"still subscribed":
+                say(message.payload.decode())
+                break
+        say("pending", not pending.done())
+        pending.cancel()
+
+
+def fork(node: iris_py.Node, before: set[str]) -> int:
+    child = os.fork()
+    if child:
+        return child
+    say("inherited", len(before & network_sockets()))
+    asyncio.run(use(node))  # asyncio itself takes no running loop over a fork
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    iris_py.run(main(sys.argv[1]))
