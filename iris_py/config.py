@@ -73,7 +73,7 @@ _VARIABLES: Final = (*(f"IRIS_{key.upper()}" for key in _ENVIRONMENT), "IRIS_CON
 _warned: Final[set[str]] = set()
 _FILE_KEYS: Final = (*_ENVIRONMENT, "clusters")
 #: What :func:`iris_py.connect` takes.
-_ARGUMENTS: Final = (*(key for key in _ENVIRONMENT if key != "secret_file"), "keyring")
+_ARGUMENTS: Final = (*_ENVIRONMENT, "keyring", "clusters")
 _KEYS_CHOICE: Final = ("keyring", "secret", "secret_file")  # one of these answers "which keys"
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
@@ -202,6 +202,8 @@ def _settle(layers: Sequence[_Layer], state_directory: Path, config_directory: P
     discovery, discovery_origin = _first(layers, "discovery", True)
     busy_poll, busy_poll_origin = _first(layers, "busy_poll", True)
     clusters, clusters_origin = _first(layers, "clusters", {})
+    if settled_keyring is not None and "clusters" in layers[0].values:
+        raise ConfigurationError("clusters and keyring are both given, and a keyring brings its own. Leave one out.")
     return Config(
         network=network,
         secret=settled_secret,
@@ -244,7 +246,7 @@ def _settle_keys(layers: Sequence[_Layer]) -> tuple[Secret | None, Keyring | Non
                 )
             return None, value
         if key == "secret_file":
-            path = Path(_text(value, origin)).expanduser()
+            path = (value if isinstance(value, Path) else Path(_text(value, origin))).expanduser()
             return read_secret_file(path if layer.directory is None else layer.directory / path, origin), None
         return parse_secret(value, origin), None
     return None, None

@@ -9,7 +9,7 @@ from iris_py.api.opening import Opening
 from iris_py.config import Config, load_config
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from iris_py.tracing import TracingSetting
@@ -20,7 +20,9 @@ def connect(
     *,
     network: str | None = None,
     secret: Secret | str | bytes | None = None,
+    secret_file: str | Path | None = None,
     keyring: Keyring | None = None,
+    clusters: Mapping[str, Secret | str | bytes] | None = None,
     listen: str | None = None,
     seeds: Sequence[str] | None = None,
     zone: str | None = None,
@@ -38,7 +40,10 @@ def connect(
     Args:
         network: The name of the network.
         secret: The network secret, as ``iris keys new`` shows it.
+        secret_file: Instead of it: a file that holds it. Others must not be able to write it, and should not read it.
         keyring: Instead of a secret: several generations, or secrets for single clusters.
+        clusters: Secrets of single clusters, by name. The rest of the network can neither read nor join them; all their members
+            and callers need the same one. A keyring brings its own.
         listen: ``host:port`` to listen on; port 0 takes a free one.
         seeds: ``host:port`` of nodes to dial, besides those that are discovered.
         zone: Where this node is, for example ``eu-west/a``.
@@ -59,7 +64,9 @@ def connect(
     settings = load_config(
         network=network,
         secret=secret,
+        secret_file=secret_file,
         keyring=keyring,
+        clusters=clusters,
         listen=listen,
         seeds=seeds,
         zone=zone,

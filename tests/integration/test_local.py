@@ -19,6 +19,7 @@ import iris_py as iris
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.net.busy_poll import BusyPoll
 from iris_py.net.sockets import SocketNetwork
+from iris_security import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -111,6 +112,28 @@ def test_seeds_and_beacons_each_suffice(loops: Loops) -> None:
             assert len(third.nodes()) == 1
             async with iris.connect(**options, discovery=True) as fourth:
                 await loops.until(lambda: len(third.nodes()) == len(fourth.nodes()) == 2)
+
+    loops.run(main())
+
+
+def test_a_cluster_with_a_secret_of_its_own_is_closed_to_the_rest_of_its_network(loops: Loops, tmp_path: Path) -> None:
+    own, network = (Secret.from_bytes(bytes((number,)) * 32) for number in (1, 2))
+    path = tmp_path / "secret"
+    path.write_text(network.text)
+    path.chmod(0o600)
+
+    async def main() -> None:
+        async with (
+            iris.connect(secret_file=path, clusters={"payroll": own}, discovery=False) as member,
+            iris.connect(secret=network, clusters={"payroll": own.text}, seeds=[member.address], discovery=False) as insider,
+            iris.connect(secret=network, seeds=[member.address], discovery=False) as outsider,
+            member.join("payroll", echo),
+            outsider.join("payroll", shout),  # another cluster, which happens to have the same name
+        ):
+            assert await insider.request("payroll", b"hello") == b"hello"
+            assert await outsider.request("payroll", b"hello") == b"HELLO"
+            assert [each.id for each in await insider.members("payroll")] == [member.id]
+            assert [each.id for each in await outsider.members("payroll")] == [outsider.id]
 
     loops.run(main())
 

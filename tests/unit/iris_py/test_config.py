@@ -450,5 +450,23 @@ def test_loopback() -> None:
 def test_an_argument_that_is_no_setting() -> None:
     with pytest.raises(TypeError, match=r"there is no setting 'zoen'\. Did you mean 'zone'\?"):
         load_config(zoen="eu")
-    with pytest.raises(TypeError, match="'secret_file'"):  # a path is for the environment and the file
-        load_config(secret_file="secret")
+    with pytest.raises(TypeError, match="'environment'"):
+        load_config(environment={})
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_secret_file_and_secrets_of_clusters_as_arguments(tmp_path: Path, kind: type) -> None:
+    path = tmp_path / "secret"
+    path.write_text(OTHER.text + "\n")
+    path.chmod(0o600)
+    config = load_config(secret_file=kind(path), clusters={"payroll": SECRET.text, "bank": OTHER}, environ={})
+    assert config.secret == OTHER
+    assert dict(config.clusters) == {"payroll": SECRET, "bank": OTHER}
+    with pytest.raises(ConfigurationError, match="secret and secret_file are both given"):
+        load_config(secret_file=kind(path), secret=SECRET, environ={})
+    with pytest.raises(ConfigurationError, match="secret_file"):
+        load_config(secret_file=kind(tmp_path / "nothing"), environ={})
+    with pytest.raises(ConfigurationError, match=r"clusters\.payroll"):
+        load_config(clusters={"payroll": "x"}, environ={})
+    with pytest.raises(ConfigurationError, match="clusters and keyring are both given"):
+        load_config(clusters={"payroll": SECRET}, keyring=Keyring(SECRET, network="n"), environ={})
