@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.link.lanes import CONTROL, MULTICAST, TUNNEL, UNICAST
+from iris_py.link.link import LinkState
 from iris_py.patterns.request.standing import StandingRequests
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
@@ -117,6 +118,8 @@ class Inbound:
         for kind, group_id, nonce, sealed in received:
             if kind == CONTROL:
                 self._receive_control(peer.id, group_id, now)
+                if link.state is LinkState.CLOSED:
+                    return  # that broke the rules: what came with it does not count, nor cost any more
                 continue
             link.active_at = now
             group = self._groups.get(group_id)

@@ -897,6 +897,27 @@ def test_one_packet_has_at_most_a_few_thousand_messages(size: int) -> None:
     assert one.drops == ({} if is_taken else {"malformed": 1})
 
 
+def test_what_comes_with_a_violation_does_not_count() -> None:
+    net = Net(2)
+    one, other = net.cores.nodes.values()
+    net.join(one)
+    group = other.group("cluster", net.now)
+    net.cores.drive()
+    peer = other.peers.find(one.info.id)
+    assert peer is not None
+    assert peer.link is not None
+    link = peer.link
+    link.send_control(b"no message of the overlay")
+    channel = group.channel(peer)
+    channel.parts.append(MESSAGE.pack(packets.REQUEST, 0, 0, 0, 1, 1000))
+    link.send_packet(UNICAST, group.id, *group.seal(channel))
+    other._outbound.touched[link] = None  # both are in one record
+    net.cores.drive()
+    assert not net.started(one)
+    assert one.overlay.counters.messages_invalid == 1
+    assert link.state is LinkState.CLOSED
+
+
 def test_a_large_body_is_one_message_and_no_run() -> None:
     size = packets.SHARED_BODY_BYTES_MAX
     alone = MESSAGE.pack(packets.REQUEST, 0, 0, size, 1, 1000) + bytes(size)
