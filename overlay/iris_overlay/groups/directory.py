@@ -27,6 +27,15 @@ TOMBSTONES_MAX: Final = 8192
 LOG_MAX: Final = 256
 
 
+#: A root begins its epoch above what a watcher claims to have seen, but believes no claim from here on: one lie would bring the
+#: directory to its last version. A thousand new roots in each second get here after 12 days.
+EPOCHS_CLAIMED_MAX: Final = 1 << 30
+
+#: Copies from here on are not kept: who takes one over begins the next epoch, and has to be able to say it. Only a liar gets a
+#: directory there; it has no copies then, and begins anew when its root is gone.
+EPOCHS_COPIED_MAX: Final = (1 << 31) - 2
+
+
 class Outcome(Enum):
     """Say what a registration did."""
 
@@ -62,6 +71,11 @@ def is_accusation(stamp: int) -> bool:
 def next_epoch(version: int) -> int:
     """Return the first version of the next epoch."""
     return ((version >> STAMP_SHIFT) + 1) << STAMP_SHIFT
+
+
+def is_believable(version: int, epochs: int) -> bool:
+    """Return whether a version that somebody claims is of an earlier epoch than a number: others may be asked to lie."""
+    return version >> STAMP_SHIFT < epochs
 
 
 class Directory:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import structs
 
 from iris_overlay.groups.copies import copy_parts
-from iris_overlay.groups.directory import Outcome, accusation_of, is_accusation
+from iris_overlay.groups.directory import EPOCHS_CLAIMED_MAX, Outcome, accusation_of, is_accusation, is_believable
 from iris_overlay.groups.followers import ATTEMPTS_MAX, Follower, FollowerKind, Followers
 from iris_overlay.groups.messages import (
     COPY_MEMBERS_MAX,
@@ -172,7 +172,10 @@ class GroupRoot:
         watchers = self.followers.members[FollowerKind.WATCHER]
         watcher = watchers.get(info.id)
         if version > self.directory.version:
-            self.begin_epoch(version)
+            if is_believable(version, EPOCHS_CLAIMED_MAX):
+                self.begin_epoch(version)
+            else:
+                version = 0  # It is told everything; who has not lied asks anew, as for a root that has forgotten.
         if watcher is None:
             if len(watchers) >= WATCHERS_MAX:
                 return False

@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.groups.copies import COPIES, GROUPS_MAX, Copies, HeldCopy
-from iris_overlay.groups.directory import Directory, Outcome, accusation_of
+from iris_overlay.groups.directory import EPOCHS_COPIED_MAX, Directory, Outcome, accusation_of, is_believable
 from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, Follower, FollowerKind
 from iris_overlay.groups.handing_on import Passing
 from iris_overlay.groups.messages import (
@@ -267,7 +267,8 @@ class Roots:
 
     def copy(self, source: NodeInfo, message: Copy, now: float) -> None:
         """Handle a copy of a directory, or a directory that is handed over."""
-        if message.group not in self.roots and len(self.roots) >= GROUPS_MAX:
+        has_room = message.group in self.roots or len(self.roots) < GROUPS_MAX
+        if not (has_room and is_believable(message.version, EPOCHS_COPIED_MAX)):
             self._counters.registrations_refused += 1
             return
         version, is_more = self.copies.receive(source.id, message, now)

@@ -7,11 +7,12 @@ from collections import Counter
 
 import pytest
 
-from iris_overlay.groups.directory import Directory, Outcome, next_epoch
+from iris_overlay.groups.directory import EPOCHS_CLAIMED_MAX, Directory, Outcome, next_epoch
 from iris_overlay.groups.followers import ATTEMPTS_MAX, FollowerKind
 from iris_overlay.groups.io import Outbox
 from iris_overlay.groups.messages import (
     COPY_MEMBERS_MAX,
+    STAMP_SHIFT,
     VIEW_MAX,
     WATCHERS_MAX,
     Accused,
@@ -23,10 +24,12 @@ from iris_overlay.groups.messages import (
     GroupMessage,
     MemberRecord,
     View,
+    decode_group_message,
+    encode_group_message,
 )
 from iris_overlay.groups.root import RECENT_MAX, SIZE_DRIFT, GroupRoot
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.messages import SEQUENCE_MAX, NodeInfo
 
 G = GroupId(b"g" * 16)
 WATCHER, COPY, PARENT = FollowerKind.WATCHER, FollowerKind.COPY, FollowerKind.PARENT
@@ -156,6 +159,21 @@ def test_a_watcher_that_knows_a_later_version_begins_a_new_epoch() -> None:
     before = group.root.directory.version
     group.watch(version=before + 1000)
     assert group.told().version == next_epoch(before + 1000) + 1  # the watcher itself is a change for the copies
+
+
+@pytest.mark.parametrize("claimed", [EPOCHS_CLAIMED_MAX << STAMP_SHIFT, SEQUENCE_MAX])
+def test_a_watcher_that_knows_what_cannot_be_is_told_everything_and_changes_nothing(claimed: int) -> None:
+    group = Group(2)
+    before = group.root.directory.version
+    for _ in range(3):
+        group.watch(version=claimed)
+        view = group.told()
+        assert isinstance(view, View)
+        assert decode_group_message(encode_group_message(view)) == view
+        assert len(view.members) == 2
+    assert group.root.directory.version < before + 10
+    group.watch(THIRD, version=(EPOCHS_CLAIMED_MAX << STAMP_SHIFT) - 1)  # the last that is believed
+    assert group.root.directory.version == (EPOCHS_CLAIMED_MAX << STAMP_SHIFT) + 1  # the watcher itself is a change
 
 
 def test_watchers_are_bounded() -> None:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_overlay.groups.directory import accusation_of
+from iris_overlay.groups.directory import EPOCHS_COPIED_MAX, accusation_of
 from iris_overlay.groups.messages import (
     FANOUT_MAX,
+    STAMP_SHIFT,
     VIEW_MAX,
     Accuse,
     Accused,
@@ -29,11 +30,12 @@ from iris_overlay.groups.messages import (
     Unwatch,
     View,
     Watch,
+    decode_group_message,
     encode_group_message,
 )
 from iris_overlay.groups.roots import ACCUSED_S, RECHECK_S, REVIEW_S, WOKEN_S
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.messages import SEQUENCE_MAX, NodeInfo
 from tests.unit.overlay.groups.test_layer import LOCAL, OTHER, PEER, THIRD, Fixture, G, register
 
 if TYPE_CHECKING:
@@ -81,6 +83,33 @@ def test_groups_are_bounded_and_each_refusal_is_counted(monkeypatch: pytest.Monk
     assert fixture.layer.table_sizes()["copies"] == 0
     fixture.receive(register(THIRD), THIRD)
     assert set(fixture.layer.directory_of(G) or ()) == {OTHER.id, THIRD.id}, "a group that it has takes more members"
+
+
+@pytest.mark.parametrize("version", [EPOCHS_COPIED_MAX << STAMP_SHIFT, SEQUENCE_MAX])
+@pytest.mark.parametrize("is_mine", [False, True])
+def test_a_copy_that_nobody_could_take_over_is_not_kept(version: int, is_mine: bool) -> None:
+    fixture = Fixture()
+    fixture.ring.is_mine = is_mine
+    fixture.receive(Copy(G, 0, version, True, True, [MemberRecord(OTHER, b"", 1)], [], [THIRD], []), PEER)
+    assert fixture.counters.registrations_refused == 1
+    assert fixture.layer.table_sizes()["copies"] == 0
+    assert not fixture.layer.directory_of(G)
+
+
+def test_whoever_takes_over_the_last_copy_that_is_kept_says_nothing_that_others_refuse() -> None:
+    fixture = Fixture()
+    fixture.ring.is_mine = False
+    version = (EPOCHS_COPIED_MAX << STAMP_SHIFT) - 1
+    fixture.receive(Copy(G, 0, version, True, True, [MemberRecord(OTHER, b"", 1)], [], [THIRD], []), PEER)
+    fixture.ring.is_mine = True
+    fixture.layer.peer_dead(PEER.id, 2.0)
+    fixture.layer.leaves_changed([], [PEER.id], 2.0)
+    fixture.receive(register(THIRD), THIRD)
+    pass_time(fixture.layer, 5.0)
+    sent = fixture.sent()
+    assert [message for _, message in sent if isinstance(message, View)]
+    for _, message in sent:
+        assert decode_group_message(encode_group_message(message)) == message
 
 
 def test_members_of_a_full_group_are_refused_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
