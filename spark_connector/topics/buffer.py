@@ -61,10 +61,12 @@ class Waiting:
 
     Attributes:
         bytes: What they have.
+        overrun: The sum of their :attr:`Arrival.overrun`.
     """
 
     def __init__(self, messages_max: int, bytes_max: int, *, drops: bool = True) -> None:
         self.bytes = 0
+        self.overrun = 0
         self._drops = drops
         self._messages_max = messages_max
         self._bytes_max = bytes_max
@@ -96,9 +98,11 @@ class Waiting:
         arrived = [Arrival(message, time_us, overrun) for message, overrun in zip(messages, chain(overruns, repeat(0)))]  # noqa: B905
         arrivals.extend(arrived)
         self.bytes += _size(arrived)
+        self.overrun += sum(arrival.overrun for arrival in arrived)
         while self._drops and len(arrivals) > 1 and (len(arrivals) > self._messages_max or self.bytes > self._bytes_max):
             dropped.append(arrivals.popleft())
             self.bytes -= _size(dropped[-1:])
+            self.overrun -= dropped[-1].overrun
         return dropped
 
     def take(self, count: int | None) -> list[Arrival]:
@@ -111,10 +115,11 @@ class Waiting:
         if count is None or count >= len(arrivals):
             taken = list(arrivals)
             arrivals.clear()
-            self.bytes = 0
+            self.bytes = self.overrun = 0
             return taken
         taken = [arrivals.popleft() for _ in range(count)]
         self.bytes -= _size(taken)
+        self.overrun -= sum(arrival.overrun for arrival in taken)
         return taken
 
 

@@ -358,7 +358,7 @@ class Source:
             "position": self._rows.end + waiting,
             "lag": waiting + self._subscription.queued_messages,
             "lagMs": 0 if oldest_us is None else max(0, time.time_ns() // 1000 - oldest_us) // 1000,
-            "dropped": losses.dropped,
+            "dropped": losses.dropped + self._waiting.overrun,  # those are counted when what waits is taken
             "lost": losses.lost,
             "missed": sum(losses.missed.values()),
             "missedByPublisher": dict(losses.missed),

@@ -155,3 +155,16 @@ def test_chunks_are_bounded_in_rows_and_bytes(monkeypatch: pytest.MonkeyPatch) -
     assert [chunk.num_rows for chunk in chunks] == [3, 2, 1, 1, 1]
     assert [value for chunk in chunks for value in chunk.column("value").to_pylist()] == [each.payload for each in sent]
     assert encode_rows([]) == []
+
+
+def test_what_was_dropped_before_what_waits_is_counted_as_long_as_that_waits() -> None:
+    waiting = Waiting(3, 1000)
+    waiting.put(messages(b"a", b"b", b"c"), 0, [1, 0, 5])
+    counts = [waiting.overrun]
+    waiting.put(messages(b"d"), 0, [10])  # the first one is dropped for it
+    counts.append(waiting.overrun)
+    waiting.take(2)
+    counts.append(waiting.overrun)
+    waiting.take(None)
+    counts.append(waiting.overrun)
+    assert counts == [6, 15, 10, 0]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from iris_py import ConfigurationError, IrisError
+from iris_py import ConfigurationError, IrisError, Message
 from spark_connector.dataframes import worker
 from spark_connector.errors import DataLost
 from spark_connector.topics import reader as reader_module
@@ -193,6 +193,24 @@ def test_a_query_that_has_dropped_a_message_fails_with_what_to_do(
     with pytest.raises(DataLost, match=r"12 were dropped.*failOnDataLoss.*'policy', 'block'") as caught:
         reader.latestOffset(start, ReadAllAvailable())
     assert (caught.value.topic, caught.value.dropped, caught.value.lost, caught.value.missed) == ("in", 12, 0, {})
+
+
+def test_the_progress_counts_what_the_subscription_dropped_before_it_is_taken(planner: Callable[..., TopicReader]) -> None:
+    reader = planner()
+    start = reader.initialOffset()
+    source = reader._source
+    assert source is not None
+
+    async def overrun() -> None:
+        source._waiting.put([Message(b"1", "s", 4, "", "in", 3), Message(b"2", "s", 6, "", "in", 1)], 0, [3, 1])
+
+    source._worker_node.call(overrun())
+    report = reader.reportLatestOffset()
+    assert (report["position"], report["dropped"], report["missed"]) == (2, 4, 0)
+    with pytest.raises(DataLost, match="4 were dropped"):
+        reader.latestOffset(start, ReadAllAvailable())
+    report = reader.reportLatestOffset()
+    assert (report["position"], report["dropped"], report["missed"]) == (2, 4, 0)
 
 
 def test_a_query_that_goes_on_counts_what_it_missed_of_each_publisher(
