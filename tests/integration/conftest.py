@@ -40,13 +40,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # -- event loops
 
 
-async def until(condition: Callable[[], object], what: str = "it") -> None:
-    """Poll until something is the case."""
+async def until(condition: Callable[[], object], what: str = "it", describe: Callable[[], object] = str) -> None:
+    """Poll until something is the case; if that never comes, fail with what `describe` returns then."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE_S
     while not condition():
         if loop.time() > deadline:
-            raise AssertionError(f"{what} was not the case within {PATIENCE_S:g} s")
+            raise AssertionError(f"{what} was not the case within {PATIENCE_S:g} s {describe()}".rstrip())
         await asyncio.sleep(0.005)
 
 
@@ -61,6 +61,17 @@ def open_sockets() -> set[str]:
         if target.startswith("socket:"):
             found.add(target)
     return found
+
+
+def describe_sockets(sockets: set[str]) -> list[str]:
+    """Return the lines in which the system describes these sockets of this process."""
+    inodes = {socket.removeprefix("socket:[").removesuffix("]") for socket in sockets}
+    found = []
+    for table in sorted(Path("/proc/self/net").iterdir()):
+        if table.name in ("tcp", "tcp6", "udp", "udp6", "unix", "netlink", "raw"):
+            lines = table.read_text().splitlines()
+            found += [f"{table.name}: {line}" for line in lines if inodes & set(line.split())]
+    return [*sorted(sockets), *found]
 
 
 class Loops:
@@ -93,7 +104,7 @@ class Loops:
         """Fail unless only these sockets, and only these tasks besides the running one, are left."""
         known = {*(tasks or ()), asyncio.current_task()}
         await until(lambda: not asyncio.all_tasks() - known, "no task left")
-        await until(lambda: open_sockets() <= sockets, "no socket left")
+        await until(lambda: open_sockets() <= sockets, "no socket left", lambda: describe_sockets(open_sockets() - sockets))
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
