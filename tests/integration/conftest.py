@@ -64,14 +64,27 @@ def open_sockets() -> set[str]:
 
 
 def describe_sockets(sockets: set[str]) -> list[str]:
-    """Return the lines in which the system describes these sockets of this process."""
-    inodes = {socket.removeprefix("socket:[").removesuffix("]") for socket in sockets}
+    """Return these sockets as the system describes them, and the command whose process has the other end of each."""
     found = []
-    for table in sorted(Path("/proc/self/net").iterdir()):
-        if table.name in ("tcp", "tcp6", "udp", "udp6", "unix", "netlink", "raw"):
-            lines = table.read_text().splitlines()
-            found += [f"{table.name}: {line}" for line in lines if inodes & set(line.split())]
+    for name in ("tcp", "tcp6", "udp", "udp6", "unix", "netlink"):
+        lines = [line.split() for line in Path(f"/proc/self/net/{name}").read_text().splitlines()[1:]]
+        for fields in lines:
+            if any(f"socket:[{field}]" in sockets for field in fields):
+                found.append(f"{name} {' '.join(fields)}")
+                others = [other[9] for other in lines if name.startswith("tcp") and other[1:3] == fields[2:0:-1]]
+                found += [f"its other end: {owner_of(other)}" for other in others]
     return [*sorted(sockets), *found]
+
+
+def owner_of(inode: str) -> str:
+    """Return the command whose process has a socket open."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(os.readlink(descriptor) == f"socket:[{inode}]" for descriptor in (process / "fd").iterdir()):
+                return (process / "cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue  # it ended while it was looked at
+    return "no process"
 
 
 class Loops:
