@@ -15,7 +15,7 @@ from iris_py.link.lanes import MULTICAST
 from iris_py.link.link import RECORD_BYTES_MAX, Link, LinkState
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire.packets import BROADCAST, MESSAGE, MESSAGE_BYTES
-from iris_security import GroupOpener, GroupSealer, Keyring, Secret, multicast_associated
+from iris_security import GroupOpener, GroupSealer, Identity, Keyring, Secret, multicast_associated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +43,7 @@ class LinkStream(asyncio.BufferedProtocol):
         self.link = Link(
             initiator=initiator,
             keyring=keyring,
+            identity=Identity(entropy(32)),
             hello=b"",
             ephemeral_private=entropy(32),
             now=self._loop.time(),

@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from iris_overlay.events import Departed, GroupJoined, GroupLeft, Settled
+from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.api.handler import Handler, check_handler, default_concurrency, serves_tunnels
 from iris_py.api.info import Member, Members, Statistics, describe
@@ -41,7 +42,7 @@ from iris_py.peers.member import WEIGHT_MAX, WEIGHT_MIN
 from iris_py.tracing import find_tracing
 from iris_py.wire import packets
 from iris_py.wire.headers import encode_headers
-from iris_security import Keyring
+from iris_security import IDENTITY_SEED_BYTES, Identity, Keyring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -268,9 +269,10 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             raise ConfigurationError(
                 f"cannot listen on {config.listen}: {exc.strerror or exc}. Choose another address."
             ) from exc
-        info = NodeInfo(entropy(16), advertised_addresses(host, port), config.zone)  # type: ignore[arg-type] # NodeId is new
+        identity = Identity(entropy(IDENTITY_SEED_BYTES))
+        info = NodeInfo(NodeId(identity.node_id), advertised_addresses(host, port), config.zone)
         max_message_bytes = config.max_message_bytes
-        self._core = NodeCore(info, self._keyring, rng=rng, entropy=entropy, max_message_bytes=max_message_bytes)
+        self._core = NodeCore(info, identity, self._keyring, rng=rng, entropy=entropy, max_message_bytes=max_message_bytes)
         self._core.peers.handshakes_max = descriptors.handshakes_max(allowed)
         remembered: list[str] = []
         complete = False

@@ -21,6 +21,8 @@ class CloseReason(enum.IntEnum):
 class PeerIdentified:
     """The peer is authentic. The owner now calls :meth:`Link.confirm` or :meth:`Link.close`."""
 
+    node_id: bytes
+    """The id of the peer: it holds the private key that belongs to it."""
     hello: bytes
     """The peer's description of itself, encoded by its node."""
     replaces: bytes

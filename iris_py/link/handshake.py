@@ -8,15 +8,15 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from iris_security import Handshake
+from iris_security import SIGNATURE_BYTES, Handshake, Purpose, verify_signature
 
 if TYPE_CHECKING:
-    from iris_security import Keyring, TransportKeys
+    from iris_security import Identity, Keyring, TransportKeys
 
 MAGIC = b"IRIS"
 VERSION = 1
 SUITE = 1  # Noise_NNpsk0_25519_AESGCM_SHA256, records under AES-256-GCM
-#: Largest Noise message that is read from a stranger: a hello with a page of addresses.
+#: Largest Noise message that is read from a stranger: a signature, and a hello with a page of addresses.
 HANDSHAKE_BYTES_MAX = 4096
 
 _PREAMBLE = struct.Struct(">4sBB8sH")
@@ -33,6 +33,7 @@ class LinkHandshake:
     Args:
         initiator: Whether this side dialled.
         keyring: The secrets of the network; an initiator uses the primary one, a responder the one that is asked for.
+        identity: This node, which signs for that it is the one that speaks.
         hello: What this node says of itself. A responder's goes into its message; an initiator's goes into its first
             record, which is the link's business.
         ephemeral_private: 32 fresh random bytes.
@@ -41,12 +42,17 @@ class LinkHandshake:
         keys: The keys of the link, once the handshake is complete.
         link_id: What both sides can call this link, once it is complete: the handshake hash.
         peer_hello: What the responder said of itself; for initiators, once it is complete.
+        peer_id: The id of the responder, which has signed for it; as ``peer_hello``.
     """
 
-    def __init__(self, *, initiator: bool, keyring: Keyring, hello: bytes, ephemeral_private: bytes) -> None:
+    def __init__(
+        self, *, initiator: bool, keyring: Keyring, identity: Identity, hello: bytes, ephemeral_private: bytes
+    ) -> None:
         self.keys: TransportKeys | None = None
         self.link_id = b""
         self.peer_hello = b""
+        self.peer_id = b""
+        self._identity = identity
         self._keyring = keyring
         self._hello = hello
         self._ephemeral_private = ephemeral_private
@@ -90,7 +96,7 @@ class LinkHandshake:
             raise ProtocolError("a secret that we do not hold")
         noise = self._make_noise(initiator=False, psk=keys.link_psk, key_id=key_id)
         noise.read_message(bytes(data[_PREAMBLE.size : end]))
-        answer = noise.write_message(self._hello)
+        answer = noise.write_message(lambda transcript: self._identity.sign(Purpose.RESPONDER, transcript) + self._hello)
         self._out.append(_LENGTH.pack(len(answer)) + answer)
         self._complete(noise)
         return end
@@ -101,7 +107,9 @@ class LinkHandshake:
         end = _LENGTH.size + _bounded(_LENGTH.unpack_from(data)[0])
         if len(data) < end:
             return 0
-        self.peer_hello = noise.read_message(bytes(data[_LENGTH.size : end]))
+        payload = noise.read_message(bytes(data[_LENGTH.size : end]))
+        self.peer_id = verify_signature(Purpose.RESPONDER, noise.payload_hash, payload[:SIGNATURE_BYTES])
+        self.peer_hello = payload[SIGNATURE_BYTES:]
         self._complete(noise)
         return end
 
@@ -112,6 +120,20 @@ class LinkHandshake:
     def _make_noise(self, *, initiator: bool, psk: bytes, key_id: bytes) -> Handshake:
         prologue = MAGIC + bytes((VERSION, SUITE)) + key_id + self._keyring.network.encode()
         return Handshake(initiator=initiator, psk=psk, prologue=prologue, ephemeral_private=self._ephemeral_private)
+
+
+def introduce(identity: Identity, handshake_hash: bytes, hello: bytes) -> bytes:
+    """Return what an initiator says of itself in its first record: its signature for the handshake, and its hello."""
+    return identity.sign(Purpose.INITIATOR, handshake_hash) + hello
+
+
+def read_introduction(handshake_hash: bytes, data: bytes) -> tuple[bytes, bytes]:
+    """Read what an initiator says of itself; return its node id and its hello.
+
+    Raises:
+        AuthenticationError: Its signature is not for this handshake.
+    """
+    return verify_signature(Purpose.INITIATOR, handshake_hash, data[:SIGNATURE_BYTES]), data[SIGNATURE_BYTES:]
 
 
 def _bounded(length: int) -> int:

@@ -25,7 +25,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from iris_py.link.events import CloseReason, LinkClosed, LinkDrained, LinkEvent, LinkOpened, LinkVerified, PeerIdentified
-from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, LinkHandshake, ProtocolError
+from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, LinkHandshake, ProtocolError, introduce, read_introduction
 from iris_py.link.lanes import (
     CLOSE,
     CONTROL,
@@ -50,7 +50,7 @@ from iris_security.aead import TAG_BYTES
 
 if TYPE_CHECKING:
     from iris_py.link.config import LinkConfig
-    from iris_security import Keyring
+    from iris_security import Identity, Keyring
 
 __all__ = [
     "LINK_ID_BYTES",
@@ -125,6 +125,7 @@ class Link:
     Args:
         initiator: Whether this side dialled.
         keyring: The secrets of the network.
+        identity: This node: it signs for the handshake.
         hello: What this node says of itself; the peer gets it once it is authenticated.
         ephemeral_private: 32 fresh random bytes.
         now: The time.
@@ -132,7 +133,15 @@ class Link:
     """
 
     def __init__(
-        self, *, initiator: bool, keyring: Keyring, hello: bytes, ephemeral_private: bytes, now: float, config: LinkConfig
+        self,
+        *,
+        initiator: bool,
+        keyring: Keyring,
+        identity: Identity,
+        hello: bytes,
+        ephemeral_private: bytes,
+        now: float,
+        config: LinkConfig,
     ) -> None:
         self.initiator = initiator
         self.id = NO_LINK
@@ -145,12 +154,14 @@ class Link:
         self.is_busy = False
         self.has_more = False
         self.active_at = now
+        self._identity = identity
         self._hello = hello
+        self._handshake_hash = b""
         self._config = config
         self._events: list[LinkEvent] = []
         self._packets: list[Packet] = []
         self._handshake: LinkHandshake | None = LinkHandshake(
-            initiator=initiator, keyring=keyring, hello=hello, ephemeral_private=ephemeral_private
+            initiator=initiator, keyring=keyring, identity=identity, hello=hello, ephemeral_private=ephemeral_private
         )
         self._sealer: RecordSealer | None = None
         self._opener: RecordOpener | None = None
@@ -250,7 +261,7 @@ class Link:
         assert self.state is LinkState.IDENTIFIED
         if self.initiator:
             self.state = LinkState.CONFIRMING
-            self._lanes.add_signal(HELLO, replaces + self._hello)
+            self._lanes.add_signal(HELLO, replaces + introduce(self._identity, self._handshake_hash, self._hello))
         else:
             self._lanes.add_signal(PONG)
             self._become_open(now)
@@ -364,12 +375,13 @@ class Link:
         used = handshake.receive_data(data)
         self._raw += handshake.data_to_send()
         if handshake.keys is not None:
+            self._handshake_hash = handshake.link_id
             self.id = handshake.link_id[:LINK_ID_BYTES]
             self._sealer, self._opener = RecordSealer(handshake.keys.send), RecordOpener(handshake.keys.receive)
             self._handshake = None  # forward secrecy: the ephemeral key must not outlive the handshake
             if self.initiator:
                 self.state = LinkState.IDENTIFIED
-                self._events.append(PeerIdentified(handshake.peer_hello, NO_LINK))
+                self._events.append(PeerIdentified(handshake.peer_id, handshake.peer_hello, NO_LINK))
         return used
 
     def _receive_record(self, record: bytes, now: float) -> None:
@@ -416,8 +428,9 @@ class Link:
         if self.state is LinkState.HANDSHAKE:  # a responder, before the first record was believed
             if kind != HELLO or len(body) < LINK_ID_BYTES:
                 raise ProtocolError("no hello")
+            node_id, hello = read_introduction(self._handshake_hash, body[LINK_ID_BYTES:])
             self.state = LinkState.IDENTIFIED
-            self._events.append(PeerIdentified(body[LINK_ID_BYTES:], body[:LINK_ID_BYTES]))
+            self._events.append(PeerIdentified(node_id, hello, body[:LINK_ID_BYTES]))
         elif kind == CLOSE:
             self._receive_close(body, now)
         elif self.state is LinkState.CONFIRMING:

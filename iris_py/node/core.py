@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from iris_py.peers.message import PeerMessage
     from iris_py.peers.peers import PeersEvent
     from iris_py.wire.headers import Headers
-    from iris_security import Keyring
+    from iris_security import Identity, Keyring
 
 #: A link on which packets moved within this time (seconds) is not closed, though the overlay does not need it. Too small: a
 #: conversation with pauses dials again and again. Too large: descriptors.
@@ -77,12 +77,16 @@ class NodeCore:
 
     Args:
         info: The node itself, with the addresses it listens on.
+        identity: The key pair that its id is of.
         keyring: The secrets of the network.
         rng: Randomness for choices and jitter; nothing secret depends on it.
         entropy: Randomness for keys.
         link_config: Times and bounds of links.
         overlay_config: Times and bounds of the overlay.
         max_message_bytes: The largest payload that this node sends.
+
+    Raises:
+        ValueError: The id of the node is another one than that of its identity.
 
     Attributes:
         drops: What was dropped, by reason.
@@ -92,6 +96,7 @@ class NodeCore:
     def __init__(
         self,
         info: NodeInfo,
+        identity: Identity,
         keyring: Keyring,
         *,
         rng: Rng,
@@ -100,11 +105,13 @@ class NodeCore:
         overlay_config: OverlayConfig | None = None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
+        if info.id != identity.node_id:
+            raise ValueError("a node has the id of its identity")
         self.info = info
         self.max_message_bytes = max_message_bytes
         self.drops: dict[str, int] = {}
         self.other_networks = OtherNetworks()
-        self.peers = Peers(info, keyring, entropy, link_config or LinkConfig(), rng)
+        self.peers = Peers(info, identity, keyring, entropy, link_config or LinkConfig(), rng)
         with refusals:
             self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng)
         self.requester = Requester(rng, lambda: self.overlay.size_estimate() - 1)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from iris_overlay.rng import Rng
     from iris_py.link.config import LinkConfig
     from iris_py.link.events import LinkEvent
-    from iris_security import Keyring
+    from iris_security import Identity, Keyring
 
 #: Accepted connections that have not proven anything yet, for strangers must not be able to use up descriptors and memory.
 #: Beyond it one of the address with the most of them makes room: a door that was closed instead would let 256 silent strangers
@@ -98,6 +98,7 @@ class Peers:
 
     Args:
         local: This node.
+        identity: The key pair that its id is of.
         keyring: The secrets of the network.
         entropy: The source of ephemeral keys.
         config: Times and bounds of each link.
@@ -109,11 +110,18 @@ class Peers:
     """
 
     def __init__(
-        self, local: NodeInfo, keyring: Keyring, entropy: Callable[[int], bytes], config: LinkConfig, rng: Rng
+        self,
+        local: NodeInfo,
+        identity: Identity,
+        keyring: Keyring,
+        entropy: Callable[[int], bytes],
+        config: LinkConfig,
+        rng: Rng,
     ) -> None:
         self.refused = 0
         self.handshakes_max = HANDSHAKES_MAX
         self._local = local
+        self._identity = identity
         self._keyring = keyring
         self._entropy = entropy
         self._config = config
@@ -208,6 +216,7 @@ class Peers:
         link = Link(
             initiator=initiator,
             keyring=self._keyring,
+            identity=self._identity,
             hello=self._hello,
             ephemeral_private=self._entropy(32),
             now=now,
@@ -224,6 +233,9 @@ class Peers:
             info = _decode_info(event.hello)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             link.abort("a malformed hello")
+            return
+        if info.id != event.node_id:
+            link.abort("a hello in the name of another node")
             return
         self._infos[link] = info
         if link.initiator:

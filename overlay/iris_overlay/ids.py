@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NewType
 
-#: 128 bits: random ids of as many nodes as will ever run do not collide by chance.
+#: 128 bits: ids of as many nodes as will ever run do not collide by chance, and nobody finds a second key for one of them.
 ID_BYTES = 16
 
 ID_BITS: Final = 8 * ID_BYTES
@@ -24,7 +24,8 @@ DIGITS: Final = ID_BITS // DIGIT_BITS
 _MASK: Final = RING - 1
 _HALF: Final = RING >> 1
 
-#: A node: ID_BYTES of randomness, drawn anew by each process. An id is never used again, so a departed one stays departed.
+#: A node: ID_BYTES of the hash of a public key that each process makes anew (docs/design.md 2.7). An id is never used again, so a
+#: departed one stays departed.
 NodeId = NewType("NodeId", bytes)
 
 #: A cluster or a topic: a keyed hash of its kind and name (docs/design.md 2.3). The overlay never sees the name.

@@ -7,13 +7,16 @@ argument.
 from iris_security.datagram import DatagramOpener, DatagramSealer
 from iris_security.envelope import GroupOpener, GroupSealer, multicast_associated, unicast_associated
 from iris_security.errors import AuthenticationError, KeyExhaustedError, ReplayError, SecretFormatError, SecurityError
+from iris_security.identity import IDENTITY_SEED_BYTES, SIGNATURE_BYTES, Identity, Purpose, verify_signature
 from iris_security.keyring import NAME_BYTES_MAX, SECRET_BYTES, Entropy, GroupKeys, Keyring, NetworkKeys, Secret, encode_name
 from iris_security.noise import Handshake, TransportKeys
 from iris_security.record import RecordOpener, RecordSealer
 
 __all__ = [
+    "IDENTITY_SEED_BYTES",
     "NAME_BYTES_MAX",
     "SECRET_BYTES",
+    "SIGNATURE_BYTES",
     "AuthenticationError",
     "DatagramOpener",
     "DatagramSealer",
@@ -22,9 +25,11 @@ __all__ = [
     "GroupOpener",
     "GroupSealer",
     "Handshake",
+    "Identity",
     "KeyExhaustedError",
     "Keyring",
     "NetworkKeys",
+    "Purpose",
     "RecordOpener",
     "RecordSealer",
     "ReplayError",
@@ -35,4 +40,5 @@ __all__ = [
     "encode_name",
     "multicast_associated",
     "unicast_associated",
+    "verify_signature",
 ]

@@ -8,11 +8,13 @@ Theory of operation. The pattern has two messages::
     <- e, ee
 
 This is NN of section 7.5 with the modifier psk0 of section 9.4. Who lacks the pre-shared key can neither make nor read either
-of them, and the ephemeral keys make every link's keys new: who learns the secret later cannot read what was recorded. There
-are no static keys: inside a network nobody proves *who* it is.
+of them, and the ephemeral keys make every link's keys new: who learns the secret later cannot read what was recorded.
 
 Message 1 carries nothing fresh from the responder, so it can be replayed. The responder must believe nothing, and do nothing of
 consequence, before the first record opens.
+
+There are no static keys in the pattern. A node shows which one it is by a signature over the handshake hash (identity.py),
+which each side sends under the keys of the handshake: SIGMA-I of Krawczyk 2003, with the tag of Noise in the place of its MAC.
 
 Because the pattern is fixed, this is not a general Noise engine: `write_message` and `read_message` spell the tokens out.
 """
@@ -20,6 +22,7 @@ Because the pattern is fixed, this is not a general Noise engine: `write_message
 import enum
 import hashlib
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidTag
@@ -65,6 +68,10 @@ class Handshake:
 
     The initiator writes and then reads, the responder reads and then writes; then `is_complete` holds, and `split` gives the
     keys.
+
+    Attributes:
+        payload_hash: The hash of all before the payload of the last message that was written or read. It has both ephemeral
+            keys in it once that is message 2.
     """
 
     def __init__(self, *, initiator: bool, psk: bytes, prologue: bytes, ephemeral_private: bytes) -> None:
@@ -91,6 +98,7 @@ class Handshake:
         self._symmetric.mix_key_and_hash(psk)
         # The result of `ee`. The responder has it after message 1, and mixes it in message 2.
         self._shared: bytes | None = None
+        self.payload_hash = b""
         self._turn = _Turn.WRITE if initiator else _Turn.READ
 
     def __repr__(self) -> str:
@@ -113,21 +121,28 @@ class Handshake:
             raise RuntimeError(f"a handshake in state {self._turn.name} has no hash yet")
         return self._symmetric.hash
 
-    def write_message(self, payload: bytes = b"") -> bytes:
+    def write_message(self, payload: bytes | Callable[[bytes], bytes] = b"") -> bytes:
         """Return the message of our turn; send it to the peer.
 
         The payload of message 1 can be replayed and is read by whoever learns the pre-shared key later: leave it empty.
+
+        Args:
+            payload: What to carry; or a function that makes it of `payload_hash`, to sign that.
 
         Raises:
             ValueError: The payload is larger than `PAYLOAD_BYTES_MAX`.
             RuntimeError: It is not our turn.
         """
         self._require(_Turn.WRITE)
-        if len(payload) > PAYLOAD_BYTES_MAX:
-            raise ValueError(f"a handshake message carries at most {PAYLOAD_BYTES_MAX} bytes, not {len(payload)}")
+        if not callable(payload):
+            _check_payload(payload)
         self._mix_ephemeral(self._public)
         if not self._initiator:
             self._mix_shared()
+        self.payload_hash = self._symmetric.hash
+        if callable(payload):
+            payload = payload(self.payload_hash)
+            _check_payload(payload)
         message = self._public + self._symmetric.encrypt_and_hash(payload)
         self._turn = _Turn.READ if self._initiator else _Turn.COMPLETE
         return message
@@ -150,6 +165,7 @@ class Handshake:
         if self._initiator:
             self._shared = self._exchange(remote)
             self._mix_shared()
+        self.payload_hash = self._symmetric.hash
         try:
             payload = self._symmetric.decrypt_and_hash(sealed)
         except InvalidTag:
@@ -239,6 +255,11 @@ class _SymmetricState:
         key, self._key = self._key, None
         assert key is not None, "a key would be used for a second payload"
         return key
+
+
+def _check_payload(payload: bytes) -> None:
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise ValueError(f"a handshake message carries at most {PAYLOAD_BYTES_MAX} bytes, not {len(payload)}")
 
 
 def _noise_hkdf(chaining_key: bytes, material: bytes, outputs: int) -> list[bytes]:

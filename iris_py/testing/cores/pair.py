@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from iris_overlay.events import DialRequested
 from iris_py.link.config import LinkConfig
 from iris_py.link.link import Link, LinkState
+from iris_security import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,6 +86,7 @@ class LinkPair:
 
     Attributes:
         now: The time.
+        identities: Those of the initiator and of the responder.
         initiator: The end that dialled.
         responder: The end that accepted.
     """
@@ -105,13 +107,23 @@ class LinkPair:
         self._chunk_bytes = chunk_bytes
         self._confirms = confirms
         config = config or LinkConfig()
+        self.identities = Identity(b"\x01" * 32), Identity(b"\x02" * 32)
         self.initiator = End(
-            Link(initiator=True, keyring=keyring, hello=hello, ephemeral_private=b"\x01" * 32, now=0.0, config=config)
+            Link(
+                initiator=True,
+                keyring=keyring,
+                identity=self.identities[0],
+                hello=hello,
+                ephemeral_private=b"\x01" * 32,
+                now=0.0,
+                config=config,
+            )
         )
         self.responder = End(
             Link(
                 initiator=False,
                 keyring=responder_keyring or keyring,
+                identity=self.identities[1],
                 hello=b"responder",
                 ephemeral_private=b"\x02" * 32,
                 now=0.0,

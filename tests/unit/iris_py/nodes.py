@@ -6,7 +6,6 @@ import random
 from typing import TYPE_CHECKING
 
 from iris_overlay.events import GroupJoined
-from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.node.core import NodeCore
@@ -14,6 +13,7 @@ from iris_py.patterns.request.events import BroadcastReceived, RequestsStarted
 from iris_py.patterns.request.registration import Execution, Registration
 from iris_py.testing.cores.pair import NodeCores
 from iris_security import Keyring, Secret
+from tests.unit.iris_py.identities import IDENTITIES, node_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +48,8 @@ class Net:
         number = len(self.cores.nodes) + 1
         rng = random.Random(number)
         core = NodeCore(
-            NodeInfo(NodeId(bytes((number,)) * 16), (f"node:{number}",)),
+            NodeInfo(node_id(number), (f"node:{number}",)),
+            IDENTITIES[number],
             Keyring(secret, network="test", clusters=clusters),
             rng=rng,
             entropy=rng.randbytes,

@@ -7,16 +7,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, MAGIC, SUITE, VERSION, LinkHandshake, ProtocolError
-from iris_security import AuthenticationError, Handshake, Keyring, Secret
+from iris_py.link.handshake import (
+    HANDSHAKE_BYTES_MAX,
+    MAGIC,
+    SUITE,
+    VERSION,
+    LinkHandshake,
+    ProtocolError,
+    introduce,
+    read_introduction,
+)
+from iris_security import SIGNATURE_BYTES, AuthenticationError, Handshake, Identity, Keyring, Purpose, Secret
 
 SECRET = Secret(bytes(range(32)))
 KEYRING = Keyring(SECRET, network="test")
+INITIATOR, RESPONDER = Identity(b"\x03" * 32), Identity(b"\x04" * 32)
 
 
 def make(*, initiator: bool, keyring: Keyring = KEYRING, hello: bytes = b"hello") -> LinkHandshake:
     return LinkHandshake(
-        initiator=initiator, keyring=keyring, hello=hello, ephemeral_private=(b"\x01" if initiator else b"\x02") * 32
+        initiator=initiator,
+        keyring=keyring,
+        identity=INITIATOR if initiator else RESPONDER,
+        hello=hello,
+        ephemeral_private=(b"\x01" if initiator else b"\x02") * 32,
     )
 
 
@@ -31,6 +45,7 @@ def test_one_message_each_way() -> None:
     answer = b"".join(responder.data_to_send())
     assert initiator.receive_data(memoryview(answer)) == len(answer)
     assert initiator.peer_hello == b"I am the responder"
+    assert initiator.peer_id == RESPONDER.node_id
     assert initiator.keys is not None
     assert responder.keys is not None
     assert initiator.keys.send == responder.keys.receive
@@ -154,3 +169,83 @@ def test_garbage_raises_only_what_is_documented(data: bytes) -> None:
             assert used == 0
             assert handshake.keys is None
             assert not handshake.data_to_send()
+
+
+# -- who it is
+
+
+class Claiming(Identity):
+    """Signs as another identity does not: with the public key of that one, and our own private key."""
+
+    __slots__ = ("claimed",)
+
+    def __init__(self, seed: bytes, claimed: Identity) -> None:
+        super().__init__(seed)
+        self.claimed = claimed
+
+    def sign(self, purpose: Purpose, data: bytes) -> bytes:
+        return self.claimed.public_key + super().sign(purpose, data)[len(self.public_key) :]
+
+
+class Repeating(Identity):
+    """Says again what another node has signed in another handshake."""
+
+    __slots__ = ("recorded",)
+
+    def __init__(self, recorded: bytes) -> None:
+        super().__init__(bytes(32))
+        self.recorded = recorded
+
+    def sign(self, purpose: Purpose, data: bytes) -> bytes:
+        return self.recorded
+
+
+def shake(initiator: LinkHandshake, responder: LinkHandshake) -> None:
+    responder.receive_data(memoryview(b"".join(initiator.data_to_send())))
+    initiator.receive_data(memoryview(b"".join(responder.data_to_send())))
+
+
+def hostile_responder(identity: Identity) -> LinkHandshake:
+    return LinkHandshake(initiator=False, keyring=KEYRING, identity=identity, hello=b"hello", ephemeral_private=b"\x05" * 32)
+
+
+def test_a_responder_cannot_be_another_node() -> None:
+    initiator = make(initiator=True)
+    with pytest.raises(AuthenticationError):
+        shake(initiator, hostile_responder(Claiming(b"\x06" * 32, RESPONDER)))
+    assert initiator.keys is None
+    assert not initiator.peer_id
+
+
+def test_what_a_responder_signed_is_of_no_use_in_another_handshake() -> None:
+    signed: list[bytes] = []
+
+    class Recording(Identity):
+        __slots__ = ()
+
+        def sign(self, purpose: Purpose, data: bytes) -> bytes:
+            signed.append(super().sign(purpose, data))
+            return signed[-1]
+
+    shake(make(initiator=True), hostile_responder(Recording(b"\x04" * 32)))
+    other = LinkHandshake(initiator=True, keyring=KEYRING, identity=INITIATOR, hello=b"hello", ephemeral_private=b"\x07" * 32)
+    with pytest.raises(AuthenticationError):
+        shake(other, hostile_responder(Repeating(*signed)))
+    assert other.keys is None
+
+
+@pytest.mark.parametrize("signature", [b"", bytes(SIGNATURE_BYTES - 1), bytes(SIGNATURE_BYTES), b"\xff" * SIGNATURE_BYTES])
+def test_what_is_no_signature(signature: bytes) -> None:
+    with pytest.raises(AuthenticationError):
+        shake(make(initiator=True), hostile_responder(Repeating(signature)))
+    with pytest.raises(AuthenticationError):
+        read_introduction(b"h" * 32, signature)
+
+
+def test_an_initiator_introduces_itself_for_one_handshake() -> None:
+    introduction = introduce(INITIATOR, b"h" * 32, b"hello")
+    assert read_introduction(b"h" * 32, introduction) == (INITIATOR.node_id, b"hello")
+    with pytest.raises(AuthenticationError):
+        read_introduction(b"g" * 32, introduction)
+    with pytest.raises(AuthenticationError):  # what a responder has signed is no introduction
+        read_introduction(b"h" * 32, RESPONDER.sign(Purpose.RESPONDER, b"h" * 32) + b"hello")

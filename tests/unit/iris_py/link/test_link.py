@@ -36,10 +36,11 @@ from iris_py.link.link import (
     LinkState,
 )
 from iris_py.testing.cores.pair import End, LinkPair
-from iris_security import Keyring, RecordOpener, RecordSealer, Secret
+from iris_security import SIGNATURE_BYTES, Identity, Keyring, RecordOpener, RecordSealer, Secret
 
 SECRET = Secret(bytes(range(32)))
 KEYRING = Keyring(SECRET, network="test")
+IDENTITY = Identity(b"\x03" * 32)
 GROUP = b"g" * 16
 NONCE = b"n" * 12
 CONFIG = LinkConfig()
@@ -111,8 +112,8 @@ def test_both_open_after_two_round_trips() -> None:
                 moments.setdefault(id(end), pair.now)
     assert moments[id(pair.responder)] == 3.0
     assert moments[id(pair.initiator)] == 4.0
-    assert pair.initiator.events == [PeerIdentified(b"responder", NO_LINK), LinkOpened()]
-    assert pair.responder.events == [PeerIdentified(b"initiator", NO_LINK), LinkOpened()]
+    assert pair.initiator.events == [PeerIdentified(pair.identities[1].node_id, b"responder", NO_LINK), LinkOpened()]
+    assert pair.responder.events == [PeerIdentified(pair.identities[0].node_id, b"initiator", NO_LINK), LinkOpened()]
 
 
 def test_both_sides_call_the_link_by_one_id() -> None:
@@ -126,7 +127,7 @@ def test_the_hello_names_the_lost_link() -> None:
     pair.drive()
     pair.initiator.link.confirm(pair.now, b"the lost")
     pair.drive()
-    assert pair.responder.events == [PeerIdentified(b"initiator", b"the lost")]
+    assert pair.responder.events == [PeerIdentified(pair.identities[0].node_id, b"initiator", b"the lost")]
 
 
 def test_nothing_flows_before_it_is_open() -> None:
@@ -172,11 +173,23 @@ def test_chunks_of_any_size_tell_the_same(size: int) -> None:
 
 
 def responder() -> End:
-    return End(Link(initiator=False, keyring=KEYRING, hello=b"me", ephemeral_private=b"\x02" * 32, now=0.0, config=CONFIG))
+    return End(
+        Link(
+            initiator=False,
+            keyring=KEYRING,
+            identity=IDENTITY,
+            hello=b"me",
+            ephemeral_private=b"\x02" * 32,
+            now=0.0,
+            config=CONFIG,
+        )
+    )
 
 
 FIRST = b"".join(
-    Link(initiator=True, keyring=KEYRING, hello=b"me", ephemeral_private=b"\x01" * 32, now=0.0, config=CONFIG).data_to_send(1)
+    Link(
+        initiator=True, keyring=KEYRING, identity=IDENTITY, hello=b"me", ephemeral_private=b"\x01" * 32, now=0.0, config=CONFIG
+    ).data_to_send(1)
 )
 
 
@@ -258,7 +271,7 @@ def test_a_stranger_cannot_make_a_responder_wait_for_a_large_record(length: int)
 
 
 def test_a_large_hello_is_accepted() -> None:
-    pair = LinkPair(KEYRING, hello=bytes(HANDSHAKE_BYTES_MAX - 64))
+    pair = LinkPair(KEYRING, hello=bytes(HANDSHAKE_BYTES_MAX - 64 - SIGNATURE_BYTES))
     pair.drive()
     assert pair.responder.link.state is LinkState.OPEN
 

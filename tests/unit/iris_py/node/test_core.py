@@ -11,13 +11,13 @@ import pytest
 
 from iris_overlay.errors import TooManyGroupsError
 from iris_overlay.events import Departed, GroupJoined, GroupLeft
-from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError, MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.link.config import LinkConfig
 from iris_py.link.lanes import CONTROL, MULTICAST, RECORD_BYTES, UNICAST
 from iris_py.link.link import LinkState
+from iris_py.node.core import NodeCore
 from iris_py.node.events import DialRefused
 from iris_py.patterns.request.events import RegistrationDrained, RequestCancelled
 from iris_py.patterns.request.registration import Registration
@@ -28,12 +28,13 @@ from iris_py.peers.peers import HANDSHAKES_MAX, Peers
 from iris_py.wire import packets
 from iris_py.wire.packets import MESSAGE, MESSAGE_BYTES_LIMIT, check_size
 from iris_security import Keyring, Secret, multicast_associated
+from tests.unit.iris_py.identities import IDENTITIES, node_id
 from tests.unit.iris_py.nodes import SECRET, Net
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.node.core import NodeCore
+    from iris_overlay.ids import NodeId
 
 
 CLUSTER_SECRET = Secret(b"c" * 32)
@@ -587,7 +588,8 @@ def test_a_confirmed_link_is_open_at_once() -> None:
     net = Net(1)
     (core,) = net.cores.nodes.values()
     peers = Peers(
-        NodeInfo(NodeId(b"p" * 16), ()),
+        NodeInfo(node_id(100), ()),
+        IDENTITIES[100],
         Keyring(SECRET, network="test"),
         random.Random(1).randbytes,
         LinkConfig(),
@@ -605,7 +607,7 @@ def test_a_confirmed_link_is_open_at_once() -> None:
         for event in theirs.events_received():
             peers.handle_event(theirs, event, net.now)
     assert ours.state is LinkState.OPEN
-    peer = core.peers.find(NodeId(b"p" * 16))
+    peer = core.peers.find(node_id(100))
     assert peer is not None
     assert peer.link is ours
 
@@ -1142,3 +1144,31 @@ def test_an_idle_node_comes_to_rest() -> None:
         assert deadline > net.now
         core.handle_timeout(net.now)  # early, so harmless
         assert len(core.peers.links()) == 1
+
+
+def test_a_peer_that_speaks_in_the_name_of_another_node_gets_no_link() -> None:
+    net = Net(2)
+    one, two = net.cores.nodes.values()
+    impostor = Peers(
+        two.info, IDENTITIES[100], Keyring(SECRET, network="test"), random.Random(1).randbytes, LinkConfig(), random.Random(1)
+    )
+    theirs = impostor.dialled("node:1", net.now)
+    ours = one.accepted("192.0.2.1", net.now)
+    assert ours is not None
+    for _ in range(3):
+        ours.receive_data(memoryview(b"".join(theirs.data_to_send(10_000))), net.now)
+        one.link_received(ours, net.now)
+        if theirs.state is LinkState.HANDSHAKE:
+            theirs.receive_data(memoryview(b"".join(ours.data_to_send(10_000))), net.now)
+        for event in theirs.events_received():
+            impostor.handle_event(theirs, event, net.now)
+    assert ours.state is LinkState.CLOSED
+    peer = one.peers.find(two.info.id)
+    assert peer is not None
+    assert peer.link is not ours, "that of the honest node"
+    assert one.peers.refused == 1
+
+
+def test_a_node_has_the_id_of_its_identity() -> None:
+    with pytest.raises(ValueError, match="the id of its identity"):
+        NodeCore(NodeInfo(node_id(1), ()), IDENTITIES[2], Keyring(SECRET, network="test"), rng=random.Random(1), entropy=bytes)

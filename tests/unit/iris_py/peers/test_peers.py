@@ -24,7 +24,8 @@ from iris_py.peers.peers import (
     PeerOpened,
     Peers,
 )
-from iris_security import Keyring, Secret
+from iris_security import Identity, Keyring, Secret
+from tests.unit.iris_py.identities import IDENTITY_OF, node_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from iris_py.peers.peers import PeersEvent
 
 KEYRING = Keyring(Secret(bytes(range(32))), network="test")
-SMALL, LARGE, THIRD = (NodeId(bytes((number,)) * 16) for number in (1, 2, 3))
+SMALL, LARGE, THIRD = (node_id(number) for number in (1, 2, 3))
 CONFIG = LinkConfig()
 
 
@@ -50,9 +51,10 @@ class Entropy:
 class Table:
     """A table of links, and the ends of connections that its owner would hold."""
 
-    def __init__(self, id_: NodeId, keyring: Keyring = KEYRING) -> None:
+    def __init__(self, id_: NodeId, keyring: Keyring = KEYRING, identity: Identity | None = None) -> None:
         self.id = id_
-        self.peers = Peers(NodeInfo(id_, (f"node:{id_[0]}",)), keyring, Entropy(id_[0]), CONFIG, random.Random(1))
+        info, entropy = NodeInfo(id_, (f"node:{id_[0]}",)), Entropy(id_[0])
+        self.peers = Peers(info, identity or IDENTITY_OF[id_], keyring, entropy, CONFIG, random.Random(1))
         self.events: list[PeersEvent] = []
 
     def settle(self, now: float) -> None:
@@ -556,12 +558,13 @@ def test_a_peer_that_confirms_a_second_link_does_not_get_it() -> None:
 def test_lost_links_are_bounded() -> None:
     one = Table(SMALL)
     for number in range(LOST_LINKS_MAX + 10):
-        other = Table(NodeId((number + 1000).to_bytes(16, "big")))
+        identity = Identity(number.to_bytes(32, "big"))
+        other = Table(NodeId(identity.node_id), identity=identity)
         wire = Wire(one, other)
         drive(wire)
         wire.cut(0, 0.0)
     assert sizes(one)["_lost"] == LOST_LINKS_MAX
-    assert NodeId((1000).to_bytes(16, "big")) not in one.peers._lost
+    assert Identity(bytes(32)).node_id not in one.peers._lost
     assert NO_LINK not in one.peers._lost.values()
     check_empty(one)
 
