@@ -474,7 +474,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
 
     def _explain(self, error: NoMembers) -> NoMembers | NotConnected:
         """Return the error with what may be the reason; another one if who reaches nobody cannot know that nobody is there."""
-        strangers = self._core.other_networks.hosts(self._loop.time())
+        strangers = self._core.datagrams.other_networks.hosts(self._loop.time())
         if error.nodes == 0 and not error.without_tunnels and self._seeds.is_unknown:
             return NotConnected(error.cluster, self._seeds.unreached, strangers)
         error._add_surroundings(self._seeds.unreached, strangers)

@@ -28,9 +28,9 @@ from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError
 from iris_py.link.config import LinkConfig
 from iris_py.link.events import CloseReason, LinkClosed, LinkVerified
+from iris_py.node.datagrams import Datagrams
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
 from iris_py.node.inbound import Inbound
-from iris_py.node.other_networks import OtherNetworks
 from iris_py.node.refusals import refusals
 from iris_py.patterns.broadcast import Broadcaster
 from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
@@ -47,7 +47,6 @@ from iris_py.peers.peer import Peer
 from iris_py.peers.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
-from iris_security import AuthenticationError, DatagramOpener, DatagramSealer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,7 +89,7 @@ class NodeCore:
 
     Attributes:
         drops: What was dropped, by reason.
-        other_networks: The hosts of other networks that were heard.
+        datagrams: Seals and opens what travels without a link.
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class NodeCore:
         self.info = info
         self.max_message_bytes = max_message_bytes
         self.drops: dict[str, int] = {}
-        self.other_networks = OtherNetworks()
+        self.datagrams = Datagrams(identity, keyring, self.count_drop)
         self.peers = Peers(info, identity, keyring, entropy, link_config or LinkConfig(), rng)
         with refusals:
             self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng)
@@ -120,8 +119,6 @@ class NodeCore:
         self.tunnels = Tunnels(info, entropy, self.requester, self.service, self.count_drop)
         self.groups = Groups(info.id, keyring)
         self._local = Peer(info, None, is_local=True)
-        self._datagram_sealer = DatagramSealer(keyring.primary, info.id)
-        self._datagram_opener = DatagramOpener(keyring)
         self._outbound = Outbound(self._local, self.count_drop)
         self.pubsub = PubSub(self.groups, self.overlay, self._outbound, self._local, self.count_drop, self._forget_idle_group)
         self.pubsub.publisher.max_message_bytes = max_message_bytes
@@ -413,15 +410,11 @@ class NodeCore:
 
     def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None:
         """A datagram came, from whomever."""
-        try:
-            _sender, payload = self._datagram_opener.open(data)
-        except AuthenticationError:
-            self.count_drop("datagram")
-            if self._datagram_opener.is_foreign(data):
-                self.other_networks.heard(source[0], now)
-            return
-        self.overlay.receive_datagram(payload, source, now)
-        self._advance(now)
+        opened = self.datagrams.open(data, source, now)
+        if opened is not None:
+            sender, payload = opened
+            self.overlay.receive_datagram(sender, payload, source, now)
+            self._advance(now)
 
     def handle_resumption(self, now: float) -> None:
         """The node stood still until now: requests that it finds may be those of callers who have given up."""
@@ -506,7 +499,7 @@ class NodeCore:
         """Take the datagrams to send, sealed; None is the multicast group."""
         if not self._rare_deadline_changed:  # nothing has moved in the overlay
             return []
-        return [(to, self._datagram_sealer.seal(data)) for to, data in self.overlay.datagrams_to_send()]
+        return self.datagrams.seal(self.overlay.datagrams_to_send())
 
     def outcomes_received(self) -> list[tuple[object, bytes | IrisError]]:
         """Take the outcomes of requests: (token, reply or error)."""

@@ -24,7 +24,7 @@ DIGITS: Final = ID_BITS // DIGIT_BITS
 _MASK: Final = RING - 1
 _HALF: Final = RING >> 1
 
-#: A node: ID_BYTES of the hash of a public key that each process makes anew (docs/design.md 2.7). An id is never used again, so a
+#: A node: ID_BYTES of the hash of a public key that each process makes anew (docs/design.md 2.7). No id is used again, so a
 #: departed one stays departed.
 NodeId = NewType("NodeId", bytes)
 

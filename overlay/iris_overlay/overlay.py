@@ -248,13 +248,20 @@ class Overlay:
         self._ring.receive(peer, data, now)
         self._finish_turn(now)
 
-    def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None:
-        """Handle an authentic datagram."""
+    def receive_datagram(self, sender: NodeId, data: bytes, source: tuple[str, int], now: float) -> None:
+        """Handle a datagram, each once.
+
+        Args:
+            sender: The node that surely sent it.
+            data: What it sent.
+            source: Where it came from, for all that is known.
+            now: Monotonic seconds.
+        """
         self._notice_stall(now)
         if is_detector_message(data):
-            self._liveness.detector.receive_datagram(data, source, now)
+            self._liveness.detector.receive_datagram(sender, data, source, now)
         else:
-            self._discovery.receive_datagram(data, source, now, self._peers_count())
+            self._discovery.receive_datagram(sender, data, source, now, self._peers_count())
         self._finish_turn(now)
 
     def handle_timeout(self, now: float) -> None:

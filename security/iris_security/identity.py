@@ -38,7 +38,7 @@ class Purpose(enum.Enum):
     OVERLAY = b"overlay"
     """A message of the overlay that passes other nodes on its way."""
     DATAGRAM = b"datagram"
-    """A datagram of the failure detector."""
+    """The header and the payload of a datagram."""
 
 
 class Identity:

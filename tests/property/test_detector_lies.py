@@ -50,7 +50,8 @@ class Listener:
         self.used = [0]
 
     def hear(self, message: DetectorMessage) -> None:
-        self.detector.receive_datagram(encode_detector_message(message), ("198.51.100.9", 9), self.now)
+        sender = message.responder if isinstance(message, Ack) else message.sender
+        self.detector.receive_datagram(sender, encode_detector_message(message), ("198.51.100.9", 9), self.now)
 
     def take(self, step: Step) -> None:
         kind, sender, target, sequence, incarnation, accused, address = step

@@ -45,7 +45,7 @@ class Node:
         self.detector = Detector(self.contact.id, CONFIG, random.Random(seed * 10_007 + index))
         self.timer_at: float | None = None
         self.is_frozen = False
-        self.inbox: list[tuple[bytes, Address]] = []
+        self.inbox: list[tuple[NodeId, bytes, Address]] = []
         self.log: list[tuple[float, DetectorEvent]] = []
         self.sent = 0
         self.sent_bytes = 0
@@ -72,7 +72,7 @@ class Ring:
         # Pairs between which nothing passes, in this direction.
         self.cut: set[tuple[int, int]] = set()
         self.index_of = {node.contact.address: index for index, node in enumerate(self.nodes)}
-        self._heap: list[tuple[float, int, Node, tuple[bytes, Address] | None]] = []
+        self._heap: list[tuple[float, int, Node, tuple[NodeId, bytes, Address] | None]] = []
         self._sequence = itertools.count()
         for index, node in enumerate(self.nodes):
             steps = [step for near in range(1, LEAVES // 2 + 1) for step in (near, -near)]
@@ -109,7 +109,9 @@ class Ring:
         for _ in range(2 if faults.repeats and rng.random() < faults.repeats else 1):
             if not faults.loss or rng.random() >= faults.loss:
                 when = self.now + rng.uniform(*faults.latency_s)
-                heapq.heappush(self._heap, (when, next(self._sequence), receiver, (data, sender.contact.address)))
+                heapq.heappush(
+                    self._heap, (when, next(self._sequence), receiver, (sender.contact.id, data, sender.contact.address))
+                )
 
     def run_for(self, duration_s: float) -> None:
         end = self.now + duration_s

@@ -511,10 +511,10 @@ class Wires:
         when = heap.now + self.latency(node, target)
         while not faults.datagram_lost or rng.random() >= faults.datagram_lost:
             delay = rng.uniform(0.0, faults.datagram_delay_s_max) if faults.datagram_delay_s_max else 0.0
-            heap.schedule(when + delay, self._post, target, self._receive_datagram, target, data, source)
+            heap.schedule(when + delay, self._post, target, self._receive_datagram, node, target, data, source)
             if not faults.datagram_repeated or rng.random() >= faults.datagram_repeated:
                 return
 
-    def _receive_datagram(self, target: SimulatedNode, data: bytes, source: tuple[str, int]) -> None:
-        target.overlay.receive_datagram(data, source, self._heap.now)
+    def _receive_datagram(self, sender: SimulatedNode, target: SimulatedNode, data: bytes, source: tuple[str, int]) -> None:
+        target.overlay.receive_datagram(sender.info.id, data, source, self._heap.now)
         self._drive(target)

@@ -317,7 +317,7 @@ class DetectorWatch(Watch):
 
     def _receive(self, probed: Probed, data: bytes, sender: Probed) -> None:
         if probed.node.is_up and probed.node.side == sender.node.side:
-            probed.detector.receive_datagram(data, sender.address, self._network.now)
+            probed.detector.receive_datagram(sender.node.info.id, data, sender.address, self._network.now)
             self._drive(probed)
 
     def _handle(self, probed: Probed, event: DetectorEvent) -> None:

@@ -119,12 +119,22 @@ class Detector:
             # Nodes that started together must not all ping at the same moment for ever.
             self._tick_at = now + self._config.period_s * self._rng.random()
 
-    def receive_datagram(self, data: bytes, source: Address, now: float) -> None:
-        """Handle an authentic datagram of a detector (`is_detector_message`), each once."""
+    def receive_datagram(self, sender: NodeId, data: bytes, source: Address, now: float) -> None:
+        """Handle a datagram of a detector (`is_detector_message`), each once.
+
+        Args:
+            sender: The node that surely sent it. An `Ack` may be handed on by another node than the one that answers.
+            data: What it sent.
+            source: Where it came from, for all that is known.
+            now: The time.
+        """
         self._notice_stall(now)
         try:
             message = decode_detector_message(data)
         except MessageError:
+            self.counters.datagrams_invalid += 1
+            return
+        if not isinstance(message, Ack) and message.sender != sender:
             self.counters.datagrams_invalid += 1
             return
         self._probing.note_heard(now)

@@ -119,14 +119,17 @@ class Discovery:
                 self._timers.set(_Timer.ASK_AGAIN, now + self._config.beacon_wait_s / 2)
             self._send_beacon(now, peers=0)
 
-    def receive_datagram(self, data: bytes, source: Source, now: float, peers: int) -> None:
-        """Handle an authentic datagram."""
+    def receive_datagram(self, sender: NodeId, data: bytes, source: Source, now: float, peers: int) -> None:
+        """Handle a datagram of a node, which surely sent it."""
         try:
             beacon = decode_beacon(data)
         except MessageError:
             self._counters.datagrams_invalid += 1
             return
         info = beacon.info
+        if info.id != sender:
+            self._counters.datagrams_invalid += 1
+            return
         if not self._has_beacons or info.id == self._local.id:
             return
         familiarity = self._familiarity_of(info.id)

@@ -147,7 +147,7 @@ class Owners:
         for destination, data in datagrams:
             target = None if destination is None else self._find(f"{destination[0]}:{destination[1]}")
             if target is not None and self.is_running(target) and target not in self.walled:
-                self.nodes[target].receive_datagram(data, source, self.now)
+                self.nodes[target].receive_datagram(node, data, source, self.now)
         for event in events:
             self.logs[node].append(event)
             self._handle(node, overlay, event)

@@ -85,7 +85,7 @@ def meet(overlay: Overlay, stranger: NodeInfo, now: float) -> None:
     """Let the beacon of a stranger arrive."""
     data = encode_beacon(stranger, wants_answer=False, peers=0)
     assert data is not None
-    overlay.receive_datagram(data, ("198.51.100.9", 7000), now)
+    overlay.receive_datagram(stranger.id, data, ("198.51.100.9", 7000), now)
 
 
 # The start
@@ -150,7 +150,7 @@ def test_beacons_find_strangers() -> None:
     assert destination is None
     answer = encode_beacon(ONE, wants_answer=False, peers=0)
     assert answer is not None
-    overlay.receive_datagram(answer, ("198.51.100.1", 9), 0.01)
+    overlay.receive_datagram(ONE.id, answer, ("198.51.100.1", 9), 0.01)
     assert overlay.events_received() == [DialRequested(ONE.addresses[0], ONE.id)]
     overlay.handle_timeout(CONFIG.beacon_wait_s)
     assert overlay.events_received() == []  # It was found by a beacon, and is part of the search.
@@ -230,9 +230,9 @@ def test_what_comes_before_the_start_is_handled() -> None:
     overlay = new_overlay()
     question = encode_beacon(ONE, wants_answer=True, peers=0)
     assert question is not None
-    overlay.receive_datagram(question, ("198.51.100.1", 7000), 0.0)
-    overlay.receive_datagram(encode_detector_message(Ping(1, ONE.id, LOCAL.id, None)), ("198.51.100.1", 7000), 0.0)
-    overlay.receive_datagram(b"junk", ("198.51.100.1", 7000), 0.0)
+    overlay.receive_datagram(ONE.id, question, ("198.51.100.1", 7000), 0.0)
+    overlay.receive_datagram(ONE.id, encode_detector_message(Ping(1, ONE.id, LOCAL.id, None)), ("198.51.100.1", 7000), 0.0)
+    overlay.receive_datagram(ONE.id, b"junk", ("198.51.100.1", 7000), 0.0)
     assert [address for address, _ in overlay.datagrams_to_send()] == [("198.51.100.1", 7000)]  # It lives.
     assert overlay.events_received() == []
     overlay.join_group(GROUP, b"", 0.0)
@@ -262,7 +262,7 @@ def test_nothing_raises_for_what_was_never_there() -> None:
     overlay.dial_succeeded("nobody:1", ONE.id, 0.0)
     overlay.unwatch_group(GROUP, 0.0)
     overlay.use_group(GROUP, 0.0)
-    overlay.receive_datagram(b"junk", ("192.0.2.9", 1), 0.0)
+    overlay.receive_datagram(ONE.id, b"junk", ("192.0.2.9", 1), 0.0)
     assert overlay.events_received() == [Settled()]
     assert overlay.counters.messages_unexpected == 1
     assert overlay.counters.datagrams_invalid == 1
@@ -561,7 +561,7 @@ def test_a_stall_is_noticed_whatever_comes_first_after_it(first: str) -> None:
     if first == "timer":
         overlay.handle_timeout(now)
     elif first == "datagram":
-        overlay.receive_datagram(encode_detector_message(Ping(1, ONE.id, LOCAL.id, None)), ("198.51.100.1", 7000), now)
+        overlay.receive_datagram(ONE.id, encode_detector_message(Ping(1, ONE.id, LOCAL.id, None)), ("198.51.100.1", 7000), now)
     elif first == "message":
         overlay.receive_message(ONE.id, encode_ring_message(LeafProbe(ONE, [], True)), now)
     else:

@@ -91,8 +91,8 @@ def test_noise_of_strangers_never_raises(noise: list[bytes]) -> None:
     ack = encode_detector_message(Ack(1, ONE.id, 0))
     for number, data in enumerate(noise):
         for good in (b"", beacon, ack):
-            overlay.receive_datagram(good[: max(0, len(good) - len(data))] + data, ("192.0.2.1", 1), float(number))
-            overlay.receive_datagram(data + good[len(data) :], ("192.0.2.1", 1), float(number))
+            overlay.receive_datagram(ONE.id, good[: max(0, len(good) - len(data))] + data, ("192.0.2.1", 1), float(number))
+            overlay.receive_datagram(ONE.id, data + good[len(data) :], ("192.0.2.1", 1), float(number))
     overlay.datagrams_to_send()
 
 
@@ -127,7 +127,7 @@ def test_every_table_is_bounded_under_a_flood() -> None:
         overlay.receive_message(ONE.id, relayed(Direct(info, b"\x01"), ONE, 2 * number + 1), now)
         beacon = encode_beacon(info, wants_answer=True, peers=0)
         assert beacon is not None
-        overlay.receive_datagram(beacon, ("203.0.113.1", number), now)
+        overlay.receive_datagram(info.id, beacon, ("203.0.113.1", number), now)
         overlay.connect(info, now)
         overlay.link_opened(info, now)
         overlay.link_lost(info.id, now)

@@ -8,26 +8,37 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_security import AuthenticationError, DatagramOpener, DatagramSealer, KeyExhaustedError, Keyring, ReplayError, Secret
+from iris_security import (
+    AuthenticationError,
+    DatagramOpener,
+    DatagramSealer,
+    Identity,
+    KeyExhaustedError,
+    Keyring,
+    Purpose,
+    ReplayError,
+    Secret,
+)
 from iris_security.datagram import DATAGRAM_BYTES_MAX, DATAGRAMS_MAX, OVERHEAD_BYTES, PAYLOAD_BYTES_MAX, VERSION
 from iris_security.replay import REPLAY_WINDOW
 
 SECRET = Secret(bytes(range(32)))
 RING = Keyring(SECRET, network="lab")
-ALICE = bytes(range(16))
-BOB = bytes(range(16, 32))
+ALICE, BOB = Identity(bytes(range(32))), Identity(bytes(range(1, 33)))
 
 
-def datagrams(count: int, *, sender: bytes = ALICE, ring: Keyring = RING) -> list[bytes]:
+def datagrams(count: int, *, sender: Identity = ALICE, ring: Keyring = RING) -> list[bytes]:
     sealer = DatagramSealer(ring.primary, sender)
     return [sealer.seal(b"payload %d" % number) for number in range(count)]
 
 
-def forge(header: bytes, payload: bytes = b"", sender: bytes = ALICE) -> bytes:
-    """Seal under any header, with a key derived by hand."""
-    extracted = hmac.new(sender, RING.primary.datagram_key, hashlib.sha256).digest()
+def forge(header: bytes, payload: bytes = b"", signer: Identity = ALICE) -> bytes:
+    """Seal under any header, as whoever holds the secret of the network can, with a key derived by hand."""
+    extracted = hmac.new(header[9:25], RING.primary.datagram_key, hashlib.sha256).digest()
     key = hmac.new(extracted, b"iris datagram sender\x01", hashlib.sha256).digest()
-    return header + AESGCM(key).encrypt(bytes(4) + header[25:33], payload, header)
+    return header + AESGCM(key).encrypt(
+        bytes(4) + header[25:33], signer.sign(Purpose.DATAGRAM, header + payload) + payload, header
+    )
 
 
 def accepts(opener: DatagramOpener, datagram: bytes) -> bool:
@@ -51,19 +62,21 @@ class TestFormat:
         sealer = DatagramSealer(RING.primary, ALICE)
         sealer.seal(b"")
         assert sealer.seal(b"hello").hex() == (
-            "01aa71c7d4690434b0000102030405060708090a0b0c0d0e0f0000000000000001f74c0fa806c207a50ec69a63ce73e3a3ece6b4347d"
+            "01aa71c7d4690434b0acd6577c2cb1a760c71259449a7410160000000000000001852a8d2466a88c0aa353c8f8f80e5d85dd360a021c09a0ed0406"
+            "71be5aab66b680cbdb43b71e5a5c1ae107e0150b3dd90fcb52f775c8ec3850add392fd0482fa64984461870a74264a17e1792581eb55c2086e9773"
+            "921e0f74c0fd659cef22fde3d616f1cc34510806182866d4f789ddd98825efae"
         )
 
     def test_sealed_as_designed(self) -> None:
         for number, datagram in enumerate(datagrams(3)):
-            header = b"\x01" + RING.primary.key_id + ALICE + number.to_bytes(8, "big")
+            header = b"\x01" + RING.primary.key_id + ALICE.node_id + number.to_bytes(8, "big")
             assert datagram == forge(header, b"payload %d" % number)
 
     @given(st.binary(max_size=PAYLOAD_BYTES_MAX))
     def test_round_trip(self, payload: bytes) -> None:
         datagram = DatagramSealer(RING.primary, ALICE).seal(payload)
         assert len(datagram) == len(payload) + OVERHEAD_BYTES
-        assert DatagramOpener(RING).open(datagram) == (ALICE, payload)
+        assert DatagramOpener(RING).open(datagram) == (ALICE.node_id, payload)
 
     def test_one_of_another_network_is_foreign(self) -> None:
         ours, theirs = (Keyring(Secret(bytes([number]) * 32)) for number in (1, 2))
@@ -81,13 +94,11 @@ class TestFormat:
         sealer = DatagramSealer(RING.primary, ALICE)
         datagram = sealer.seal(bytes(PAYLOAD_BYTES_MAX))
         assert len(datagram) == DATAGRAM_BYTES_MAX == 1200
-        assert DatagramOpener(RING).open(datagram) == (ALICE, bytes(PAYLOAD_BYTES_MAX))
-        with pytest.raises(ValueError, match="at most 1151 bytes"):
+        assert DatagramOpener(RING).open(datagram) == (ALICE.node_id, bytes(PAYLOAD_BYTES_MAX))
+        with pytest.raises(ValueError, match="at most 1055 bytes"):
             sealer.seal(bytes(PAYLOAD_BYTES_MAX + 1))
 
     def test_wrong_arguments(self) -> None:
-        with pytest.raises(ValueError, match="16 bytes"):
-            DatagramSealer(RING.primary, b"alice")
         with pytest.raises(ValueError, match="at least 1"):
             DatagramOpener(RING, senders_max=0)
 
@@ -147,7 +158,30 @@ class TestRefused:
 
     def test_another_sender(self) -> None:
         datagram = datagrams(1)[0]
-        refuse(DatagramOpener(RING), datagram[:9] + BOB + datagram[25:])
+        refuse(DatagramOpener(RING), datagram[:9] + BOB.node_id + datagram[25:])
+
+    def test_an_insider_cannot_speak_for_another_node(self) -> None:
+        """It holds the secret of the network, so it can derive the key of every sender."""
+        opener = DatagramOpener(RING)
+        header = datagrams(1)[0][:33]
+        last = header[:25] + (DATAGRAMS_MAX - 1).to_bytes(8, "big")
+        for forged in (forge(header, b"dead", BOB), forge(last, b"dead", BOB)):
+            refuse(opener, forged)
+        for datagram in datagrams(2):  # nor use up the numbers of its window
+            assert accepts(opener, datagram)
+
+    def test_what_was_signed_is_for_one_header(self) -> None:
+        first, second = (datagrams(2)[number][:33] for number in (0, 1))
+        signature = ALICE.sign(Purpose.DATAGRAM, first + b"payload")
+
+        class Repeating(Identity):
+            __slots__ = ()
+
+            def sign(self, purpose: Purpose, data: bytes) -> bytes:
+                return signature
+
+        assert accepts(DatagramOpener(RING), forge(first, b"payload", Repeating(bytes(32))))
+        refuse(DatagramOpener(RING), forge(second, b"payload", Repeating(bytes(32))))
 
 
 class TestGenerations:
@@ -183,7 +217,7 @@ class TestReplay:
         opener = DatagramOpener(RING)
         assert accepts(opener, self.sealed[0])
         refuse(opener, self.sealed[1][:25] + b"\xff" * 8 + self.sealed[1][33:])
-        refuse(opener, self.sealed[1][:33] + bytes(40))
+        refuse(opener, self.sealed[1][:33] + bytes(140))
         assert accepts(opener, self.sealed[1])
         assert not accepts(opener, self.sealed[0])
 
@@ -196,14 +230,14 @@ class TestReplay:
         assert not accepts(opener, self.sealed[0])
 
     def test_the_one_silent_the_longest_is_forgotten(self) -> None:
-        senders = [number.to_bytes(16, "big") for number in range(4)]
+        senders = [Identity(number.to_bytes(32, "big")) for number in range(4)]
         sealed = [datagrams(2, sender=sender) for sender in senders]
         opener = DatagramOpener(RING, senders_max=3)
         for number in range(3):
             assert accepts(opener, sealed[number][0])
         assert accepts(opener, sealed[0][1])
         assert accepts(opener, sealed[3][0])
-        assert list(opener._senders) == [RING.primary.key_id + senders[number] for number in (2, 0, 3)]
+        assert list(opener._senders) == [RING.primary.key_id + senders[number].node_id for number in (2, 0, 3)]
         assert not accepts(opener, sealed[0][0])
 
 

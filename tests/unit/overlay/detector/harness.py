@@ -23,6 +23,7 @@ LOCAL = NodeId(b"l" * 16)
 
 
 STRANGER = ("198.51.100.9", 9)
+STRANGER_ID = NodeId(b"s" * 16)
 
 
 def contact(number: int, *, dialled: bool = True) -> Contact:
@@ -51,7 +52,8 @@ class Harness:
         return [(address, decode_detector_message(data)) for address, data in self.detector.datagrams_to_send()]
 
     def give(self, message: DetectorMessage, source: tuple[str, int] = STRANGER) -> None:
-        self.detector.receive_datagram(encode_detector_message(message), source, self.now)
+        sender = message.responder if isinstance(message, Ack) else message.sender
+        self.detector.receive_datagram(sender, encode_detector_message(message), source, self.now)
 
     def answer(self, messages: list[tuple[tuple[str, int], DetectorMessage]]) -> None:
         for _, message in messages:

@@ -25,7 +25,7 @@ from iris_overlay.errors import MessageError
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo, encode_beacon
 from tests.profiles import examples
-from tests.unit.overlay.detector.harness import LOCAL, STRANGER, Harness
+from tests.unit.overlay.detector.harness import LOCAL, STRANGER, STRANGER_ID, Harness, contact
 
 IDS = st.binary(min_size=16, max_size=16).map(NodeId)
 
@@ -88,7 +88,7 @@ def test_a_detector_survives_damaged_datagrams(message: DetectorMessage, at: int
     harness = Harness()
     data = bytearray(encode_detector_message(message))
     data[at % len(data)] = byte
-    harness.detector.receive_datagram(bytes(data), STRANGER, harness.now)
+    harness.detector.receive_datagram(STRANGER_ID, bytes(data), STRANGER, harness.now)
     harness.run_for(5.0)
 
 
@@ -128,7 +128,7 @@ LONG_REQUEST = (
 )
 def test_malformed_datagrams_are_counted(data: bytes) -> None:
     harness = Harness()
-    harness.detector.receive_datagram(data, STRANGER, harness.now)
+    harness.detector.receive_datagram(STRANGER_ID, data, STRANGER, harness.now)
     assert harness.detector.counters.datagrams_invalid == 1
     assert harness.take() == []
 
@@ -149,3 +149,13 @@ def test_a_helper_sends_to_no_group(host: str) -> None:
     assert unpack_address(packed, port) is None
     assert unpack_address(b"12345", port) is None
     assert unpack_address(b"1234", 0) is None
+
+
+@pytest.mark.parametrize(
+    "message", [Ping(1, contact(1).id, LOCAL, 0), PingRequest(1, contact(1).id, contact(2).id, bytes((192, 0, 2, 1)), 7000, 0)]
+)
+def test_nobody_asks_in_the_name_of_another_node(message: Ping | PingRequest) -> None:
+    harness = Harness()
+    harness.detector.receive_datagram(STRANGER_ID, encode_detector_message(message), STRANGER, harness.now)
+    assert harness.detector.counters.datagrams_invalid == 1
+    assert harness.take() == []

@@ -50,7 +50,7 @@ class Harness:
     def hear(self, number: int, now: float, peers: int, *, wants_answer: bool = True, their_peers: int = 0) -> bytes:
         data = encode_beacon(stranger(number), wants_answer=wants_answer, peers=their_peers)
         assert data is not None
-        self.discovery.receive_datagram(data, source(number), now, peers)
+        self.discovery.receive_datagram(stranger(number).id, data, source(number), now, peers)
         return data
 
     def take(self) -> list[tuple[tuple[str, int] | None, bytes]]:
@@ -110,7 +110,7 @@ def test_a_question_smaller_than_its_answer_is_not_answered_but_dialled() -> Non
     assert data is not None
     small = data.replace(b"\xc2", b"\xc3", 1)  # wants_answer, without the padding
     assert decode_beacon(small).wants_answer
-    harness.discovery.receive_datagram(small, source(1), 0.0, 0)
+    harness.discovery.receive_datagram(stranger(1).id, small, source(1), 0.0, 0)
     assert harness.take() == []
     assert harness.counters.answers_suppressed == 1
     assert harness.dials(0.0) == ["198.51.100.1:7000"]
@@ -182,7 +182,7 @@ def test_answers_that_wait_are_bounded() -> None:
 def test_our_own_beacon_and_those_of_nodes_that_are_known_are_ignored() -> None:
     harness = Harness()
     ((_, own),) = harness.take()
-    harness.discovery.receive_datagram(own, source(0), 0.0, 0)
+    harness.discovery.receive_datagram(LOCAL.id, own, source(0), 0.0, 0)
     harness.strangers[stranger(1).id] = Familiarity.KNOWN
     harness.hear(1, 0.0, peers=1)
     assert harness.take() == []
@@ -202,10 +202,21 @@ def test_of_many_that_hear_a_stranger_about_one_dials_it_unless_it_belongs_next_
     assert near.dials(CONFIG.beacon_dial_jitter_s) == ["198.51.100.1:7000"]
 
 
+def test_nobody_announces_another_node() -> None:
+    harness = Harness()
+    data = encode_beacon(stranger(1), wants_answer=True, peers=0)
+    assert data is not None
+    harness.take()
+    harness.discovery.receive_datagram(stranger(2).id, data, source(2), 0.0, 0)
+    assert harness.counters.datagrams_invalid == 1
+    assert not harness.take()
+    assert not harness.dials(CONFIG.beacon_dial_jitter_s)
+
+
 def test_junk_is_counted() -> None:
     harness = Harness()
-    harness.discovery.receive_datagram(b"junk", source(0), 0.0, 0)
-    harness.discovery.receive_datagram(b"", source(0), 0.0, 0)
+    harness.discovery.receive_datagram(stranger(0).id, b"junk", source(0), 0.0, 0)
+    harness.discovery.receive_datagram(stranger(0).id, b"", source(0), 0.0, 0)
     assert harness.counters.datagrams_invalid == 2
 
 

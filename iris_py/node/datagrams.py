@@ -1,0 +1,48 @@
+"""The datagrams of a node: sealed on their way out, opened on their way in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_overlay.ids import NodeId
+from iris_py.node.other_networks import OtherNetworks
+from iris_security import AuthenticationError, DatagramOpener, DatagramSealer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_security import Identity, Keyring
+
+
+class Datagrams:
+    """Seals and opens datagrams.
+
+    Args:
+        identity: This node.
+        keyring: The secrets of the network.
+        count_drop: Counts what is dropped, by reason.
+
+    Attributes:
+        other_networks: The hosts of other networks that were heard.
+    """
+
+    def __init__(self, identity: Identity, keyring: Keyring, count_drop: Callable[[str], object]) -> None:
+        self.other_networks = OtherNetworks()
+        self._sealer = DatagramSealer(keyring.primary, identity)
+        self._opener = DatagramOpener(keyring)
+        self._count_drop = count_drop
+
+    def seal(self, datagrams: list[tuple[tuple[str, int] | None, bytes]]) -> list[tuple[tuple[str, int] | None, bytes]]:
+        """Return datagrams as they travel, each with where it goes; None is the multicast group."""
+        return [(to, self._sealer.seal(data)) for to, data in datagrams]
+
+    def open(self, datagram: bytes, source: tuple[str, int], now: float) -> tuple[NodeId, bytes] | None:
+        """Return who has sent a datagram, and what; None if it is not authentic, or came before."""
+        try:
+            sender, payload = self._opener.open(datagram)
+        except AuthenticationError:
+            self._count_drop("datagram")
+            if self._opener.is_foreign(datagram):
+                self.other_networks.heard(source[0], now)
+            return None
+        return NodeId(sender), payload
