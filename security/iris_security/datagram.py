@@ -8,7 +8,8 @@ counts under a key of its own, because random nonces under a shared one run out 
 
 The signature (identity.py) is of the header and the payload, by the node whose id is the sender. Whoever holds the network
 secret could derive the subkey of another node, but cannot sign for it; so it cannot speak for that node, nor use up the
-counters of its window. It costs some 0.04 ms to make and 0.11 ms to check, of the few datagrams that a node sends and gets in a second.
+counters of its window. It costs some 0.04 ms to make and 0.11 ms to check, of the few datagrams that a node sends and gets in
+a second.
 
 Who lacks the network secret learns from a datagram that Iris is here, which generation of a secret it uses, a node id and how
 many datagrams that node has sent. It cannot make one; a repeated one is refused as long as its sender is remembered.
