@@ -32,6 +32,7 @@ from iris_py.node.datagrams import Datagrams
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
 from iris_py.node.inbound import Inbound
 from iris_py.node.refusals import refusals
+from iris_py.node.signer import OverlaySigner
 from iris_py.patterns.broadcast import Broadcaster
 from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
 from iris_py.patterns.request.requester import Requester
@@ -112,7 +113,7 @@ class NodeCore:
         self.datagrams = Datagrams(identity, keyring, self.count_drop)
         self.peers = Peers(info, identity, keyring, entropy, link_config or LinkConfig(), rng)
         with refusals:
-            self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng)
+            self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng, OverlaySigner(identity))
         self.requester = Requester(rng, lambda: self.overlay.size_estimate() - 1)
         self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
         self.service = Service()

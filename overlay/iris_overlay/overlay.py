@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from iris_overlay.peers.contacts import ContactEvent
     from iris_overlay.ring.events import PastryEvent
     from iris_overlay.rng import Rng
+    from iris_overlay.signing import Signer
 
 #: A node that is in no ring yet dials nobody else while it has so many links: one of them lets it join.
 CONTACTS_ENOUGH: Final = 3
@@ -93,13 +94,14 @@ class Overlay:
         counters: What was dropped, by reason.
     """
 
-    def __init__(self, local: NodeInfo, config: OverlayConfig, rng: Rng) -> None:
+    def __init__(self, local: NodeInfo, config: OverlayConfig, rng: Rng, signer: Signer) -> None:
         """Create the overlay of a node.
 
         Args:
             local: The node itself, with the addresses it listens on: for links, and the same for datagrams.
             config: The constants.
             rng: A source of randomness for jitter and sampling; nothing secret depends on it.
+            signer: Signs for the node, and checks what others signed.
 
         Raises:
             InfoError: No peer would accept this node.
@@ -121,7 +123,7 @@ class Overlay:
         self._messages: list[tuple[NodeId, bytes]] = []
         self._events: list[Event] = []
         self._views: dict[GroupId, ViewChanged] = {}
-        self._ring = ring = Pastry(local, config.ring, rng)
+        self._ring = ring = Pastry(local, config.ring, rng, signer)
         self._groups = GroupLayer(local, config.groups, rng, ring, self.counters)
         self._contacts = Contacts(local, config.contacts)
         self._reaching = Reaching(local, ring, self._contacts, self.counters)

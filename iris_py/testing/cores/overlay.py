@@ -25,6 +25,7 @@ from iris_overlay.messages import NodeInfo
 from iris_overlay.overlay import Overlay
 from iris_py.testing.cores.overlay_checks import Checks
 from iris_py.testing.cores.overlay_wires import PORT, Faults, Heap, Item, Reach, SimulatedNode, Wires
+from iris_py.testing.cores.signer import NamedSigner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -120,7 +121,7 @@ class OverlaySimulation:
         assert index not in self.nodes or not self.nodes[index].is_alive
         addresses = () if reach is Reach.HIDDEN else (self.address_of(index),)
         info = NodeInfo(NodeId(self._rng.randbytes(ID_BYTES)), addresses, f"zone{index % 3}" if zone is None else zone)
-        overlay = Overlay(info, self._config, random.Random(self._rng.random()))
+        overlay = Overlay(info, self._config, random.Random(self._rng.random()), NamedSigner(info.id))
         node = self.nodes[index] = SimulatedNode(index, info, overlay, beacons, reach, self.now)
         self._wires.add(node)
         self._command(node, overlay.start, seeds, remembered, beacons, remembered_is_complete, is_now_first=True)

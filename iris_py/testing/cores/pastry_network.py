@@ -20,6 +20,7 @@ from iris_overlay.ring.events import Activated, HandoverWanted, LeavesChanged, L
 from iris_overlay.ring.pastry import Pastry
 from iris_py.testing.cores.pastry_node import SimulatedPastry
 from iris_py.testing.cores.pastry_watch import DetectorWatch, ModelledWatch
+from iris_py.testing.cores.signer import NamedSigner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +86,7 @@ class PastryNetwork:
         info = NodeInfo(identifier, (f"10.{index >> 16}.{index >> 8 & 255}.{index & 255}:9000",) if is_dialable else (), zone)
         self._infos[identifier] = info
         rng = random.Random(self.rng.getrandbits(64))
-        pastry = Pastry(info, self.config, rng)
+        pastry = Pastry(info, self.config, rng, NamedSigner(info.id))
         pastry.intern_infos(lambda info: self._infos.get(info.id, info))
         node = self.nodes[identifier] = SimulatedPastry(index, info, pastry, where, self.now)
         node.is_dialable = is_dialable

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from iris_overlay.ring.config import PastryConfig
     from iris_overlay.ring.messages import RingMessage
     from iris_overlay.rng import Rng
+    from iris_overlay.signing import Signer
 
 
 class Core:
@@ -43,8 +44,8 @@ class Core:
 
     __slots__ = ("_is_answered", "joining", "merging", "neighbours", "relaying", "ring", "router")
 
-    def __init__(self, local: NodeInfo, config: PastryConfig, rng: Rng) -> None:
-        self.ring = ring = Ring(local, config, rng)
+    def __init__(self, local: NodeInfo, config: PastryConfig, rng: Rng, signer: Signer) -> None:
+        self.ring = ring = Ring(local, config, rng, signer)
         self.router = Router(ring)
         self.relaying = Relaying(ring, self.router)
         self.neighbours = Neighbours(ring)
@@ -75,9 +76,9 @@ class Core:
 
     def _on_returned(self, peer: NodeId, message: Returned, now: float) -> None:
         if message.path:
-            self.relaying.send_back(message.path, message.source, message.payload)
-        else:
-            self._unwrap(message.payload, now)
+            self.relaying.pass_back(message)
+        elif message.to == self.ring.local.id and self.router.is_genuine(message, now):
+            self._unwrap(message.payload, now, message.source.id)
 
     def _on_probe(self, peer: NodeId, message: LeafProbe, now: float) -> None:
         if self._is_sent_by(peer, message.info.id):
@@ -92,15 +93,15 @@ class Core:
             self.neighbours.receive_ack(message, now)
 
     def _is_sent_by(self, peer: NodeId, claimed: NodeId) -> bool:
-        """Return whether to look at a probe or its answer: whoever speaks for another could put it into leaf sets."""
+        """Return whether to look at what a node says of itself: whoever speaks for another could put it into leaf sets."""
         if peer != claimed or claimed == self.ring.local.id:
-            self.ring.emit(PeerViolated(peer, "a probe in the name of another node"))
+            self.ring.emit(PeerViolated(peer, "a message in the name of another node"))
             return False
         return not self.ring.is_left
 
     def _on_join_answer(self, peer: NodeId, message: JoinAnswer, now: float) -> None:
         ring = self.ring
-        if ring.is_left:
+        if not self._is_sent_by(peer, message.info.id):
             return
         ring.learn(message.nodes, now)
         if not ring.is_active:
@@ -112,13 +113,13 @@ class Core:
             self.neighbours.has_closed = True
 
     def _on_join_waiting(self, peer: NodeId, message: JoinWaiting, now: float) -> None:
-        if not self.ring.is_active and not self.ring.is_left:
+        if self._is_sent_by(peer, message.info.id) and not self.ring.is_active:
             self.joining.receive_waiting(message, self.router, now)
 
     def _on_row_ask(self, peer: NodeId, message: RowAsk, now: float) -> None:
         ring = self.ring
         row = ring.table.row(message.row)
-        if row and ring.is_active:
+        if self._is_sent_by(peer, message.info.id) and row and ring.is_active:
             ring.tell(message.info, RowAnswer(row))
 
     def _on_row_answer(self, peer: NodeId, message: RowAnswer, now: float) -> None:
@@ -203,20 +204,20 @@ class Core:
             arrived, router.arrived = router.arrived, []
             for message in arrived:
                 if message.kind is RoutedKind.JOIN:
-                    self.joining.answer(message, neighbours)
+                    self.joining.answer(message, neighbours, self.relaying)
                 elif message.kind is RoutedKind.SEEK:
                     probe = self.merging.receive_seek(message, neighbours, now)
                     if probe is not None:
-                        self.relaying.send_back(message.path, ring.local, probe)
+                        self.relaying.send_back(message.path, probe)
                 else:
                     self._unwrap(message.payload, now, message.source.id)
         if neighbours.has_changed:
             neighbours.has_changed = False
             neighbours.gather_news(now)
 
-    def _unwrap(self, data: bytes, now: float, source: NodeId | None = None) -> None:
-        """Handle a link message that came through the ring."""
-        unwrapped = self.relaying.unwrap(data, source)
+    def _unwrap(self, data: bytes, now: float, source: NodeId) -> None:
+        """Handle a link message that came through the ring, from a node that surely sent it."""
+        unwrapped = self.relaying.unwrap(data, source, now)
         if unwrapped is not None:
             peer, message = unwrapped
             # The answer to a joiner is as good if who gave it died meanwhile, and may well come after that.

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iris_overlay.ring.messages import JoinAnswer, JoinWaiting, Returned, Routed, RoutedKind, encode_ring_message
+from iris_overlay.ring.messages import JoinAnswer, JoinWaiting, Routed, RoutedKind, encode_ring_message
 from iris_overlay.ring.state import Timer
 
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import NodeInfo
     from iris_overlay.ring.neighbours import Neighbours
+    from iris_overlay.ring.relay import Relaying
     from iris_overlay.ring.routing import Router
     from iris_overlay.ring.state import Ring
 
@@ -153,7 +154,7 @@ class Joining:
         self._attempt = 0
         return contacts
 
-    def answer(self, message: Routed, neighbours: Neighbours) -> None:
+    def answer(self, message: Routed, neighbours: Neighbours, relaying: Relaying) -> None:
         """Answer a join request whose root is the local node.
 
         By the links of the way here: they are there, while a dial takes longer, is in vain if a firewall protects the joiner,
@@ -162,8 +163,7 @@ class Joining:
         ring = self._ring
         source = message.source
         answer = JoinAnswer(ring.local, neighbours.told_leaves(), [info for info in message.nodes if info.id != source.id])
-        via = ring.find(message.path[-1])
-        if len(message.path) == 1 or via is None:
+        if len(message.path) == 1 or ring.find(message.path[-1]) is None:
             ring.tell(source, answer)
         else:
-            ring.tell(via, Returned(message.path[:-1], ring.local, encode_ring_message(answer)))
+            relaying.send_back(message.path, encode_ring_message(answer))

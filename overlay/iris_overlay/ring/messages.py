@@ -15,6 +15,7 @@ from msgspec import Meta
 from iris_overlay.errors import MessageError
 from iris_overlay.ids import ID_BYTES, NodeId
 from iris_overlay.messages import MESSAGE_BYTES_MAX, SEQUENCE_MAX, NodeInfo
+from iris_overlay.signing import SIGNATURE_BYTES_MAX
 
 #: A leaf set, and some nodes near whoever asked. Twice what a node with `leaf_half` 16 would tell.
 LEAVES_TOLD_MAX: Final = 64
@@ -41,6 +42,7 @@ _Path: TypeAlias = Annotated[tuple[_NodeId, ...], Meta(min_length=1, max_length=
 _WayBack: TypeAlias = Annotated[tuple[_NodeId, ...], Meta(max_length=PATH_LENGTH_MAX)]
 _Leaves: TypeAlias = Annotated[list[NodeInfo], Meta(max_length=LEAVES_TOLD_MAX)]
 _Rows: TypeAlias = Annotated[list[NodeInfo], Meta(max_length=ROWS_TOLD_MAX)]
+_Signature: TypeAlias = Annotated[bytes, Meta(max_length=SIGNATURE_BYTES_MAX)]
 
 
 class RoutedKind(enum.IntEnum):
@@ -53,7 +55,7 @@ class RoutedKind(enum.IntEnum):
     SEEK = 2
     """The source looks for its own place in the ring of whoever it sends this to. The key is its id."""
     RELAY = 3
-    """The payload is a link message for the node whose id is the key, and for nobody else."""
+    """The payload is a link message of the source for the node whose id is the key, or one that comes back (`Returned`)."""
 
 
 class LeafProbe(msgspec.Struct, frozen=True, array_like=True, tag=16):
@@ -101,6 +103,8 @@ class Routed(msgspec.Struct, frozen=True, array_like=True, tag=18):
     """The message of the layer above."""
     nodes: _Rows = []
     """For a join: the rows that the hops added."""
+    signature: _Signature = b""
+    """Of the source, for all that it said: see `signed_part`. What the hops add is theirs."""
 
 
 class Got(msgspec.Struct, frozen=True, array_like=True, tag=19):
@@ -127,7 +131,13 @@ class Returned(msgspec.Struct, frozen=True, array_like=True, tag=21):
     source: NodeInfo
     """The node that answers."""
     payload: bytes
-    """A link message."""
+    """A link message of it."""
+    to: _NodeId
+    """The destination."""
+    number: _Number
+    """Numbers what the source sent, as in `Routed`: the destination drops repetitions."""
+    signature: _Signature = b""
+    """Of the source: see `signed_part`. What brings the message on its way is not signed."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=22):
@@ -186,6 +196,14 @@ _DECODER: msgspec.msgpack.Decoder[RingMessage] = msgspec.msgpack.Decoder(RingMes
 
 # Besides its own errors, the decoder lets through what Python raises for bad UTF-8 (a ValueError) and for deep nesting.
 _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def signed_part(message: Routed | Returned) -> bytes:
+    """Return what the source of a message signs: everything that it says and no hop changes."""
+    if isinstance(message, Routed):
+        said = (18, message.kind, message.key, message.source, message.number, message.excludes_source, message.payload)
+        return _ENCODER.encode(said)
+    return _ENCODER.encode((21, message.source, message.payload, message.to, message.number))
 
 
 def encode_ring_message(message: RingMessage) -> bytes:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from iris_overlay.ring.events import PastryEvent
     from iris_overlay.ring.state import PastryCounters
     from iris_overlay.rng import Rng
+    from iris_overlay.signing import Signer
 
 
 #: The largest estimate of the size of a network. Nodes choose their own ids, and whoever crowds around this one would make it
@@ -65,14 +66,20 @@ class Pastry:
 
     __slots__ = ("_core", "_ring")
 
-    def __init__(self, local: NodeInfo, config: PastryConfig, rng: Rng) -> None:
+    def __init__(self, local: NodeInfo, config: PastryConfig, rng: Rng, signer: Signer) -> None:
         """Create a node that is in no ring yet.
+
+        Args:
+            local: The node itself.
+            config: The constants.
+            rng: A source of randomness for jitter; nothing secret depends on it.
+            signer: Signs for the node, and checks what others signed.
 
         Raises:
             InfoError: No peer would accept this node.
         """
         check_info(local)
-        self._core = core = Core(local, config, rng)
+        self._core = core = Core(local, config, rng, signer)
         self._ring = core.ring
 
     @property
@@ -268,7 +275,7 @@ class Pastry:
         if not path or path[0] == ring.local.id:
             ring.emit(Received(ring.local, payload))
         else:
-            self._core.relaying.send_back(path, ring.local, encode_ring_message(Direct(ring.local, payload)))
+            self._core.relaying.send_back(path, encode_ring_message(Direct(ring.local, payload)))
 
     def leave(self, now: float) -> None:
         """Tell the leaf set and everybody who has a link to this node. It is inactive then, and acknowledges nothing."""

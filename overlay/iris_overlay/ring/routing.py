@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from iris_overlay.ids import NodeId, is_nearer, position, shared_digits
 from iris_overlay.ring.events import Delivered, Undeliverable
 from iris_overlay.ring.hops import Hops, Pending
@@ -19,11 +21,13 @@ from iris_overlay.ring.messages import (
     PATH_LENGTH_MAX,
     ROWS_TOLD_MAX,
     Direct,
+    Returned,
     Routed,
     RoutedKind,
     RowAsk,
     decode_ring_message,
     encode_ring_message,
+    signed_part,
 )
 from iris_overlay.ring.seen import Arrivals
 from iris_overlay.ring.state import Timer
@@ -103,13 +107,30 @@ class Router:
             first: The first hop, instead of the one that the local tables tell.
             tried: Nodes not to go through.
         """
-        self._number += 1
-        message = Routed(0, kind, key, self._ring.local, self._number, (), excludes_source, payload)
+        ring = self._ring
+        message = Routed(0, kind, key, ring.local, self.next_number(), (), excludes_source, payload)
+        message = msgspec.structs.replace(message, signature=ring.signer.sign(signed_part(message)))
         pending = Pending(message, tried)
         if first is not None:
             self._forward(pending, first, now)
         else:
             self._dispatch(pending, now)
+
+    def next_number(self) -> int:
+        """Return the number of the next message that starts here."""
+        self._number += 1
+        return self._number
+
+    def is_genuine(self, message: Routed | Returned, now: float) -> bool:
+        """Return whether a message that other nodes brought is of its source, and comes for the first time."""
+        ring, source = self._ring, message.source.id
+        if (source, message.number) in self._seen:
+            ring.counters.repetitions_dropped += 1
+            return False
+        if not ring.signer.verify(source, signed_part(message), message.signature):
+            ring.counters.signatures_invalid += 1
+            return False
+        return self._seen.is_new(source, message.number, now)
 
     def receive(self, peer: NodeId, message: Routed, now: float) -> None:
         """Handle a routed message of a peer."""
@@ -253,7 +274,7 @@ class Router:
         ring = self._ring
         message = pending.message
         if key == ring.place:
-            if self._seen.is_new(message.source.id, message.number, now):
+            if self.is_genuine(message, now):
                 self.arrived.append(message)
             return
         target = ring.leaves.get(key) or ring.links.get(NodeId(message.key))
@@ -309,9 +330,9 @@ class Router:
 
     def _deliver(self, message: Routed, now: float) -> None:
         ring = self._ring
-        if not self._seen.is_new(message.source.id, message.number, now):
-            ring.counters.repetitions_dropped += 1
-        elif message.kind is RoutedKind.PAYLOAD:
+        if message.path and not self.is_genuine(message, now):  # Without a path it never left this node.
+            return
+        if message.kind is RoutedKind.PAYLOAD:
             ring.emit(Delivered(message.key, message.payload, message.source, message.path))
         else:
             self.arrived.append(message)
@@ -333,6 +354,7 @@ class Router:
                 message.excludes_source,
                 message.payload,
                 nodes,
+                message.signature,
             )
         )
         ring.tell_bytes(hop, data)

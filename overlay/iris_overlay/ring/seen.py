@@ -30,6 +30,9 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._times)
 
+    def __contains__(self, arrival: tuple[NodeId, int]) -> bool:
+        return arrival in self._times
+
     def is_new(self, source: NodeId, number: int, now: float) -> bool:
         """Return whether a number of a source arrives for the first time, and remember it."""
         key = (source, number)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from iris_overlay.ring.events import PastryEvent
     from iris_overlay.ring.messages import RingMessage
     from iris_overlay.rng import Rng
+    from iris_overlay.signing import Signer
 
 #: Open links remembered, as many as a node may have; beyond that, `leave` does not reach the oldest.
 LINKS_MAX: Final = 4096
@@ -64,6 +65,8 @@ class PastryCounters:
 
     messages_invalid: int = 0
     """Messages that broke the protocol."""
+    signatures_invalid: int = 0
+    """Messages that other nodes brought, and that are not of the source that they name."""
     repetitions_dropped: int = 0
     """Routed messages that arrived again."""
     retransmissions: int = 0
@@ -101,16 +104,18 @@ class Ring:
         "newcomers",
         "place",
         "rng",
+        "signer",
         "table",
         "timers",
         "unreachable",
     )
 
-    def __init__(self, local: NodeInfo, config: PastryConfig, rng: Rng) -> None:
+    def __init__(self, local: NodeInfo, config: PastryConfig, rng: Rng, signer: Signer) -> None:
         self.local = local
         self.place = position(local.id)
         self.config = config
         self.rng = rng
+        self.signer = signer
         self.leaves = LeafSet(self.place, config.leaf_half)
         self.table = RoutingTable(self.place, local.zone)
         self.links: dict[NodeId, NodeInfo] = {}

@@ -11,6 +11,7 @@ from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.overlay import Overlay
 from iris_overlay.ring.messages import Direct, LeafAck, LeafProbe, Routed, RoutedKind, encode_ring_message
+from iris_py.testing.cores.signer import NamedSigner, signed
 
 E = TypeVar("E", bound=Event)
 CONFIG = OverlayConfig()
@@ -28,7 +29,7 @@ LOCAL, ONE, TWO = make_info(100), make_info(1), make_info(2)
 
 def new_overlay(config: OverlayConfig = CONFIG) -> Overlay:
     """Return an overlay that was not started."""
-    return Overlay(LOCAL, config, random.Random(1))
+    return Overlay(LOCAL, config, random.Random(1), NamedSigner(LOCAL.id))
 
 
 def started(*, seeds: tuple[str, ...] = (), remembered: tuple[str, ...] = (), beacons: bool = False) -> Overlay:
@@ -54,9 +55,12 @@ def add_leaf(overlay: Overlay, info: NodeInfo, now: float) -> None:
 
 
 def relayed(message: Direct | LeafAck | LeafProbe, via: NodeInfo, number: int = 1) -> bytes:
-    """Return what a peer passes on that another node, says it, sent to the local one."""
-    routed = Routed(number, RoutedKind.RELAY, LOCAL.id, via, number, (via.id,), False, encode_ring_message(message))
-    return encode_ring_message(routed)
+    """Return what a peer passes on for another node to the local one."""
+    source = message.source if isinstance(message, Direct) else message.info
+    path = (source.id, via.id)
+    return encode_ring_message(
+        signed(Routed(number, RoutedKind.RELAY, LOCAL.id, source, number, path, False, encode_ring_message(message)))
+    )
 
 
 class Owners:
@@ -75,7 +79,7 @@ class Owners:
 
     def add(self, info: NodeInfo, *seeds: NodeInfo, config: OverlayConfig = CONFIG) -> Overlay:
         """Start a node that looks for others at the addresses of seeds."""
-        overlay = Overlay(info, config, random.Random(info.id[0]))
+        overlay = Overlay(info, config, random.Random(info.id[0]), NamedSigner(info.id))
         self.nodes[info.id], self.infos[info.id], self.logs[info.id] = overlay, info, []
         overlay.start(self.now, [address for seed in seeds for address in seed.addresses], (), False)
         self.settle()

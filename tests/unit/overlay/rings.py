@@ -11,6 +11,7 @@ from iris_overlay.ring.config import PastryConfig
 from iris_overlay.ring.events import HandoverWanted, PastryEvent
 from iris_overlay.ring.messages import decode_ring_message
 from iris_overlay.ring.pastry import Pastry
+from iris_py.testing.cores.signer import NamedSigner
 
 E = TypeVar("E", bound=PastryEvent)
 CONFIG = PastryConfig()
@@ -40,7 +41,7 @@ class Wires:
 
     def add(self, first: int, contact: int | None = None, *, is_dialable: bool = True) -> Pastry:
         info = make_info(first, is_dialable=is_dialable)
-        pastry = Pastry(info, CONFIG, random.Random(first))
+        pastry = Pastry(info, CONFIG, random.Random(first), NamedSigner(info.id))
         self.nodes[info.id], self.infos[first], self.events[info.id] = pastry, info, []
         if contact is None:
             pastry.start_alone(self.now)

@@ -20,6 +20,7 @@ from iris_overlay.overlay import Overlay
 from iris_overlay.peers.dial_back import PACKET_BYTES_MAX
 from iris_overlay.peers.dials import DIALS_MAX
 from iris_overlay.ring.messages import Direct, LeafProbe, encode_ring_message
+from iris_py.testing.cores.signer import NamedSigner
 from tests.unit.overlay.overlays import (
     CONFIG,
     GROUP,
@@ -65,7 +66,7 @@ def test_misuse_raises_before_anything_changes() -> None:
     with pytest.raises(TooManyGroupsError):
         overlay.join_group(GROUP, b"", 0.0)
     with pytest.raises(InfoError):
-        Overlay(NodeInfo(NodeId(b""), ()), CONFIG, random.Random(1))
+        Overlay(NodeInfo(NodeId(b""), ()), CONFIG, random.Random(1), NamedSigner(NodeId(b"")))
 
 
 @given(st.lists(st.binary(max_size=120), max_size=20), st.randoms(use_true_random=False))

@@ -26,6 +26,7 @@ from iris_overlay.peers.dial_back import (
 from iris_overlay.ring.config import PastryConfig
 from iris_overlay.ring.messages import PAYLOAD_BYTES_MAX, Direct, LeafProbe, Routed, decode_ring_message, encode_ring_message
 from iris_overlay.ring.pastry import Pastry
+from iris_py.testing.cores.signer import NamedSigner
 
 
 def node(number: int, *addresses: str) -> NodeInfo:
@@ -39,7 +40,7 @@ class Harness:
     """The local node is in a ring with ONE, who forwards."""
 
     def __init__(self, local: NodeInfo = LOCAL, *, is_active: bool = True) -> None:
-        self.ring = Pastry(local, PastryConfig(), random.Random(1))
+        self.ring = Pastry(local, PastryConfig(), random.Random(1), NamedSigner(local.id))
         self.contacts = Contacts(local, ContactsConfig())
         self.counters = Counters()
         self.reaching = Reaching(local, self.ring, self.contacts, self.counters)

@@ -19,6 +19,7 @@ from iris_overlay.peers.dialling import Dialler
 from iris_overlay.peers.liveness import BURIED_MAX, BURIED_S, Liveness, datagram_address, is_loopback
 from iris_overlay.ring.messages import LeafProbe, Leaving, Routed, decode_ring_message, encode_ring_message
 from iris_overlay.ring.pastry import Pastry
+from iris_py.testing.cores.signer import NamedSigner
 
 CONFIG = OverlayConfig()
 
@@ -36,7 +37,7 @@ class Harness:
 
     def __init__(self, local: NodeInfo = LOCAL) -> None:
         rng = random.Random(1)
-        self.ring = Pastry(local, CONFIG.ring, rng)
+        self.ring = Pastry(local, CONFIG.ring, rng, NamedSigner(local.id))
         self.groups = GroupLayer(local, CONFIG.groups, rng, self.ring, Counters())
         self.contacts = Contacts(local, CONFIG.contacts)
         self.dialler = Dialler(local, CONFIG, rng, Counters(), lambda node: False)

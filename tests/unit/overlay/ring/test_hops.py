@@ -12,6 +12,7 @@ from iris_overlay.ring.config import PastryConfig
 from iris_overlay.ring.hops import HOP_TIMES_MAX, PENDING_MAX, Hops, Pending
 from iris_overlay.ring.messages import ACKNOWLEDGEMENTS_MAX, Got, Routed, RoutedKind, decode_ring_message
 from iris_overlay.ring.state import Ring, Timer
+from iris_py.testing.cores.signer import NamedSigner
 
 CONFIG = PastryConfig()
 
@@ -27,7 +28,7 @@ class Watcher:
     """Forwards messages to one hop, which acknowledges each after a while."""
 
     def __init__(self) -> None:
-        self.ring = Ring(LOCAL, CONFIG, random.Random(1))
+        self.ring = Ring(LOCAL, CONFIG, random.Random(1), NamedSigner(LOCAL.id))
         self.hops = Hops(self.ring)
 
     def forward(self, now: float, attempts: int = 0, hop: NodeInfo = PEER) -> int:

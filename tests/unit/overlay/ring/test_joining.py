@@ -10,6 +10,7 @@ import pytest
 from iris_overlay.ring.joining import CONTACTS_MAX
 from iris_overlay.ring.messages import Got, JoinWaiting, Routed, RoutedKind, decode_ring_message, encode_ring_message
 from iris_overlay.ring.pastry import Pastry
+from iris_py.testing.cores.signer import NamedSigner
 from tests.unit.overlay.rings import CONFIG, make_info
 
 
@@ -17,7 +18,7 @@ class Joiner:
     """Node 100, which is joining; the nodes that it asks take its requests."""
 
     def __init__(self, *contacts: int) -> None:
-        self.pastry = Pastry(make_info(100), CONFIG, random.Random(1))
+        self.pastry = Pastry(make_info(100), CONFIG, random.Random(1), NamedSigner(make_info(100).id))
         for contact in contacts:
             self.meet(contact, 0.0)
 

@@ -17,6 +17,7 @@ from iris_overlay.ring.messages import (
     encode_ring_message,
 )
 from iris_overlay.ring.pastry import Pastry
+from iris_py.testing.cores.signer import NamedSigner, signed
 from tests.unit.overlay.rings import CONFIG, Wires, make_info, make_ring
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def hinted(pastry: Pastry) -> dict[NodeInfo, MergeHint]:
 
 def seek(pastry: Pastry, stranger: NodeInfo, via: NodeInfo, number: int, now: float) -> None:
     """Let a stranger look for its place, whose nearest node is this one."""
-    message = Routed(number, RoutedKind.SEEK, stranger.id, stranger, number, (stranger.id, via.id), False, b"")
+    message = signed(Routed(number, RoutedKind.SEEK, stranger.id, stranger, number, (stranger.id, via.id), False, b""))
     pastry.receive(via.id, encode_ring_message(message), now)
 
 
@@ -103,7 +104,7 @@ def test_who_is_told_looks_for_its_place_a_little_later_through_a_few_contacts()
 
 
 def test_a_node_that_is_in_no_ring_yet_seeks_nowhere() -> None:
-    pastry, contact = Pastry(make_info(10), CONFIG, random.Random(1)), make_info(100)
+    pastry, contact = Pastry(make_info(10), CONFIG, random.Random(1), NamedSigner(make_info(10).id)), make_info(100)
     pastry.link_opened(contact, 0.0)
     pastry.merge_with(contact, 0.0)
     assert sent(pastry) == []
@@ -124,7 +125,7 @@ def test_a_search_that_comes_back_without_its_way_is_harmless() -> None:
     wires = make_ring(10, 100)
     pastry, local = wires.nodes[wires.infos[10].id], wires.infos[10]
     for number, path in enumerate(((), (local.id,), (wires.infos[100].id,))):
-        message = Routed(number, RoutedKind.SEEK, local.id, local, 1000 + number, path, False, b"")
+        message = signed(Routed(number, RoutedKind.SEEK, local.id, local, 1000 + number, path, False, b""))
         pastry.receive(wires.infos[100].id, encode_ring_message(message), wires.now)
     assert not sought(pastry)
     assert pastry.leaves() == [wires.infos[100]]
@@ -134,6 +135,6 @@ def test_a_contact_through_which_a_search_came_back_is_probed_if_it_is_no_leaf()
     wires = make_ring(10, 100)
     pastry, local, contact = wires.nodes[wires.infos[10].id], wires.infos[10], make_info(50)
     pastry.link_opened(contact, wires.now)
-    message = Routed(1, RoutedKind.SEEK, local.id, local, 1000, (local.id, contact.id), False, b"")
+    message = signed(Routed(1, RoutedKind.SEEK, local.id, local, 1000, (local.id, contact.id), False, b""))
     pastry.receive(wires.infos[100].id, encode_ring_message(message), wires.now)
     assert [to for to, message in sent(pastry) if isinstance(message, LeafProbe)] == [contact]

@@ -40,7 +40,7 @@ MESSAGES: list[RingMessage] = [
     Routed(1, RoutedKind.PAYLOAD, KEY, INFO, 2, (INFO.id,), excludes_source=False, payload=b"p", nodes=[INFO]),
     Got([1, 2, 3]),
     Direct(INFO, b"p"),
-    Returned((INFO.id,), INFO, b"p"),
+    Returned((INFO.id,), INFO, b"p", INFO.id, 2, b"signature"),
     JoinAnswer(INFO, [INFO], [INFO]),
     JoinWaiting(INFO),
     RowAsk(INFO, 3),

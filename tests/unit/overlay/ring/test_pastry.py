@@ -44,6 +44,7 @@ from iris_overlay.ring.neighbours import GIVEN_UP_S, RELAYS_MAX
 from iris_overlay.ring.pastry import SIZE_MAX, Pastry
 from iris_overlay.ring.routing import DETOURS_MAX, HELD_S_MAX
 from iris_overlay.ring.state import LINKS_MAX, NEWCOMER_S, Timer
+from iris_py.testing.cores.signer import NamedSigner, signed
 from tests.unit.overlay.rings import CONFIG, Wires, make_info, make_key, make_ring
 
 
@@ -217,7 +218,11 @@ def test_repetitions_are_dropped() -> None:
     source = wires.infos[100]
     data = [
         encode_ring_message(
-            Routed(sequence, RoutedKind.PAYLOAD, make_key(10), source, 77, (source.id,), excludes_source=False, payload=b"x")
+            signed(
+                Routed(
+                    sequence, RoutedKind.PAYLOAD, make_key(10), source, 77, (source.id,), excludes_source=False, payload=b"x"
+                )
+            )
         )
         for sequence in (500, 501)
     ]
@@ -452,7 +457,11 @@ def test_two_that_join_through_each_other_start_a_ring() -> None:
     wires = Wires()
     for first in (10, 100):
         info = make_info(first)
-        wires.nodes[info.id], wires.infos[first], wires.events[info.id] = Pastry(info, CONFIG, random.Random(first)), info, []
+        wires.nodes[info.id], wires.infos[first], wires.events[info.id] = (
+            Pastry(info, CONFIG, random.Random(first), NamedSigner(info.id)),
+            info,
+            [],
+        )
     wires.link(10, 100)
     for first, other in ((10, 100), (100, 10)):
         wires.nodes[wires.infos[first].id].join_via(wires.infos[other], wires.now)
@@ -469,7 +478,7 @@ class Joiner:
 
     def __init__(self) -> None:
         self.info, self.other = make_info(100), make_info(10)
-        self.pastry = Pastry(self.info, CONFIG, random.Random(1))
+        self.pastry = Pastry(self.info, CONFIG, random.Random(1), NamedSigner(self.info.id))
         self.pastry.link_opened(self.other, 0.0)
         self.pastry.join_via(self.other, 0.0)
 
@@ -538,13 +547,13 @@ def test_who_meets_joiners_only_asks_the_others_at_once() -> None:
 @pytest.mark.parametrize(("others", "is_alone"), [((110, 120), True), ((120, 90), False), ((90, 120), False)])
 def test_the_smallest_of_those_who_wait_for_each_other_starts_a_ring(others: tuple[int, int], is_alone: bool) -> None:
     info = make_info(100)
-    pastry = Pastry(info, CONFIG, random.Random(1))
+    pastry = Pastry(info, CONFIG, random.Random(1), NamedSigner(info.id))
     for other in map(make_info, others):
         pastry.link_opened(other, 0.0)
         pastry.join_via(other, 0.0)
     requester = make_info(130)
     pastry.link_opened(requester, 0.0)
-    request = Routed(1, RoutedKind.JOIN, requester.id, requester, 1, (requester.id,), excludes_source=True, payload=b"")
+    request = signed(Routed(1, RoutedKind.JOIN, requester.id, requester, 1, (requester.id,), excludes_source=True, payload=b""))
     pastry.receive(requester.id, encode_ring_message(request), 0.0)
     for other in map(make_info, others):
         pastry.receive(other.id, encode_ring_message(JoinWaiting(other)), 0.0)
@@ -564,7 +573,7 @@ def test_an_answer_of_one_that_died_meanwhile_is_no_sign_of_its_life() -> None:
     root, leaf = make_info(90), make_info(95)
     joiner.pastry.peer_dead(root.id, 0.0)
     answer = encode_ring_message(JoinAnswer(root, [joiner.other, leaf], []))
-    joiner.pastry.receive(joiner.other.id, encode_ring_message(Returned((), root, answer)), 0.0)
+    joiner.pastry.receive(joiner.other.id, encode_ring_message(signed(Returned((), root, answer, joiner.info.id, 1))), 0.0)
     probed = [to for to, data in joiner.pastry.messages_to_send() if isinstance(decode_ring_message(data), LeafProbe)]
     assert {info.id for info in probed} == {joiner.other.id, leaf.id}
 
@@ -649,7 +658,7 @@ def test_looking_for_oneself_in_the_own_ring_changes_nothing() -> None:
 def test_a_contact_that_fails_is_followed_by_another() -> None:
     wires = make_ring(10)
     info = make_info(100)
-    pastry = wires.nodes[info.id] = Pastry(info, CONFIG, random.Random(1))
+    pastry = wires.nodes[info.id] = Pastry(info, CONFIG, random.Random(1), NamedSigner(info.id))
     wires.infos[100], wires.events[info.id] = info, []
     wires.refusing.add(make_info(50).id)
     pastry.join_via(make_info(50), wires.now)
@@ -662,7 +671,7 @@ def test_a_contact_that_fails_is_followed_by_another() -> None:
 
 @given(st.binary(max_size=64))
 def test_noise_becomes_an_event(data: bytes) -> None:
-    pastry = Pastry(make_info(10), CONFIG, random.Random(1))
+    pastry = Pastry(make_info(10), CONFIG, random.Random(1), NamedSigner(make_info(10).id))
     pastry.start_alone(0.0)
     pastry.events_received()
     pastry.receive(make_info(100).id, data, 0.0)
@@ -694,19 +703,19 @@ def test_a_full_path_ends_a_loop() -> None:
     wires = make_ring(10, 100)
     source = wires.infos[100]
     path = (source.id,) * 32
-    message = Routed(1, RoutedKind.PAYLOAD, make_key(10), source, 7, path, excludes_source=False, payload=b"x")
+    message = signed(Routed(1, RoutedKind.PAYLOAD, make_key(10), source, 7, path, excludes_source=False, payload=b"x"))
     wires.nodes[wires.infos[10].id].receive(source.id, encode_ring_message(message), wires.now)
     assert wires.nodes[wires.infos[10].id].counters.hop_limit_reached == 1
 
 
 def test_the_owner_is_told_what_it_did_wrong() -> None:
-    pastry = Pastry(make_info(10), CONFIG, random.Random(1))
+    pastry = Pastry(make_info(10), CONFIG, random.Random(1), NamedSigner(make_info(10).id))
     with pytest.raises(InfoError):
         pastry.route(b"short", b"", 0.0)
     with pytest.raises(InfoError):
         pastry.send(make_info(10), bytes(PAYLOAD_BYTES_MAX + 1), 0.0)
     with pytest.raises(InfoError):
-        Pastry(NodeInfo(NodeId(b"short"), ()), CONFIG, random.Random(1))
+        Pastry(NodeInfo(NodeId(b"short"), ()), CONFIG, random.Random(1), NamedSigner(NodeId(b"short")))
 
 
 def test_the_largest_payload_arrives() -> None:
@@ -773,7 +782,7 @@ def test_neither_a_damaged_leaf_set_nor_a_crowd_makes_a_network_seem_endless() -
     crowd = Wires()
     for number in range(40):
         info = NodeInfo(NodeId(bytes(14) + number.to_bytes(2, "big")), (f"192.0.2.{number}:9000",))
-        pastry = Pastry(info, CONFIG, random.Random(number))
+        pastry = Pastry(info, CONFIG, random.Random(number), NamedSigner(info.id))
         crowd.infos[number], crowd.events[info.id], crowd.nodes[info.id] = info, [], pastry
         if number:
             crowd.link(number, 0)
@@ -837,7 +846,7 @@ def test_who_left_or_is_met_by_a_joiner_is_not_probed() -> None:
     assert pastry.messages_to_send() == []
     pastry.meet(make_info(50), wires.now)
     assert [to for to, _ in pastry.messages_to_send()] == [make_info(50)]
-    joining = Pastry(make_info(7), CONFIG, random.Random(1))
+    joining = Pastry(make_info(7), CONFIG, random.Random(1), NamedSigner(make_info(7).id))
     joining.meet(make_info(50), 0.0)
     assert joining.messages_to_send() == []
 
@@ -854,7 +863,7 @@ def test_who_stood_still_finds_out_that_it_was_buried() -> None:
     wires.advance(1.0)
     for first in (10, 200):
         assert wires.nodes[wires.infos[first].id].is_leaf(sleeper.id)
-    waiting = Pastry(make_info(7), CONFIG, random.Random(1))
+    waiting = Pastry(make_info(7), CONFIG, random.Random(1), NamedSigner(make_info(7).id))
     waiting.resume(0.0)  # In no ring there is nobody to ask.
     assert waiting.messages_to_send() == []
 
@@ -895,7 +904,7 @@ def test_the_root_of_a_key_in_a_gap_is_not_known() -> None:
 
 
 def test_a_node_becomes_active_once_and_not_after_it_has_left() -> None:
-    pastry = Pastry(make_info(100), CONFIG, random.Random(1))
+    pastry = Pastry(make_info(100), CONFIG, random.Random(1), NamedSigner(make_info(100).id))
     for now in (0.0, 1.0):
         pastry.start_alone(now)
     assert [type(event) for event in pastry.events_received()] == [Activated]
@@ -936,7 +945,7 @@ def test_malformed_messages_are_counted() -> None:
 
 
 def test_so_many_links_are_remembered() -> None:
-    pastry = Pastry(make_info(10), CONFIG, random.Random(1))
+    pastry = Pastry(make_info(10), CONFIG, random.Random(1), NamedSigner(make_info(10).id))
     infos = [NodeInfo(NodeId(number.to_bytes(16, "little")), ()) for number in range(LINKS_MAX + 1)]
     for info in infos[:-1]:
         pastry.link_opened(info, 0.0)
@@ -994,7 +1003,7 @@ def test_who_is_in_a_ring_or_has_left_it_asks_nobody_to_join() -> None:
     wires.advance(20.0)
     pastry.join_via(wires.infos[100], wires.now)
     assert pastry.messages_to_send() == []
-    alone = Pastry(make_info(10), CONFIG, random.Random(1))
+    alone = Pastry(make_info(10), CONFIG, random.Random(1), NamedSigner(make_info(10).id))
     alone.join_via(make_info(10), 0.0)  # Itself.
     assert alone.messages_to_send() == []
     assert alone.deadline() is None

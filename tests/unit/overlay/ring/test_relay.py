@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.ring.events import PeerLeft
+from iris_overlay.ring.events import Delivered, PeerLeft, Received
 from iris_overlay.ring.messages import (
     Direct,
     Got,
+    JoinAnswer,
     LeafProbe,
     Leaving,
     Returned,
+    RingMessage,
     Routed,
     RoutedKind,
     decode_ring_message,
     encode_ring_message,
+    signed_part,
 )
+from iris_py.testing.cores.signer import NamedSigner, signed
 from tests.unit.overlay.rings import make_info, make_ring
 
 
@@ -35,21 +40,64 @@ def test_a_node_with_an_address_is_sent_to_directly_and_any_other_through_the_ri
 def test_what_must_not_go_through_the_ring_is_counted_and_does_nothing(data: bytes) -> None:
     wires = make_ring(10, 100)
     pastry, other = wires.nodes[wires.infos[10].id], wires.infos[100]
-    relayed = Routed(1, RoutedKind.RELAY, wires.infos[10].id, other, 1000, (other.id,), False, data)
+    relayed = signed(Routed(1, RoutedKind.RELAY, wires.infos[10].id, other, 1000, (other.id,), False, data))
     pastry.receive(other.id, encode_ring_message(relayed), wires.now)
     assert pastry.counters.messages_invalid == 1
-    pastry.receive(other.id, encode_ring_message(Returned((), other, data)), wires.now)
+    pastry.receive(other.id, encode_ring_message(signed(Returned((), other, data, wires.infos[10].id, 1001))), wires.now)
     assert pastry.counters.messages_invalid == 2
     assert pastry.events_received() == []
 
 
-def test_nobody_leaves_by_what_comes_back_along_a_path() -> None:
-    wires = make_ring(10, 100)
-    pastry, other = wires.nodes[wires.infos[10].id], wires.infos[100]
-    pastry.receive(other.id, encode_ring_message(Returned((), other, encode_ring_message(Leaving()))), wires.now)
-    assert pastry.counters.messages_invalid == 1
-    assert not [event for event in pastry.events_received() if isinstance(event, PeerLeft)]
-    assert pastry.leaves() == [other]
+def test_a_node_that_leaves_may_say_so_along_a_path_and_nobody_else_for_it() -> None:
+    wires = make_ring(10, 100, 200)
+    pastry, local, other, liar = (wires.nodes[wires.infos[10].id], *(wires.infos[first] for first in (10, 100, 200)))
+    leaving = Returned((), other, encode_ring_message(Leaving()), local.id, 1000)
+    forged = msgspec.structs.replace(leaving, signature=NamedSigner(liar.id).sign(signed_part(leaving)))
+    for message, is_believed in ((leaving, False), (forged, False), (signed(leaving), True)):
+        pastry.receive(liar.id, encode_ring_message(message), wires.now)
+        assert bool([event for event in pastry.events_received() if isinstance(event, PeerLeft)]) is is_believed
+    assert pastry.counters.signatures_invalid == 2
+    assert other not in pastry.leaves()
+
+
+def test_what_comes_back_is_for_one_node_once() -> None:
+    wires = make_ring(10, 100, 200)
+    pastry, local, other, hop = (wires.nodes[wires.infos[10].id], *(wires.infos[first] for first in (10, 100, 200)))
+    answer = encode_ring_message(Direct(other, b"answer"))
+    for to, times in ((hop.id, 0), (local.id, 1), (local.id, 1)):
+        pastry.receive(hop.id, encode_ring_message(signed(Returned((), other, answer, to, 1000))), wires.now)
+        assert len(wires.of(10, Received)) + sum(isinstance(e, Received) for e in pastry.events_received()) <= times
+    assert pastry.counters.repetitions_dropped == 1
+
+
+@pytest.mark.parametrize("kind", list(RoutedKind))
+def test_nobody_sends_through_the_ring_in_the_name_of_another_node(kind: RoutedKind) -> None:
+    wires = make_ring(10, 100, 200)
+    pastry, local, other, liar = (wires.nodes[wires.infos[10].id], *(wires.infos[first] for first in (10, 100, 200)))
+    payload = encode_ring_message(Direct(other, b"x")) if kind is RoutedKind.RELAY else b"x"
+    message = Routed(1, kind, local.id, other, 1000, (other.id, liar.id), False, payload)
+    forged = msgspec.structs.replace(message, signature=NamedSigner(liar.id).sign(signed_part(message)))
+    changed = msgspec.structs.replace(signed(message), payload=payload + b"y")
+    for wrong in (message, forged, changed, msgspec.structs.replace(signed(message), number=1001)):
+        pastry.receive(liar.id, encode_ring_message(wrong), wires.now)
+    assert pastry.counters.signatures_invalid == 4
+    assert not [event for event in pastry.events_received() if isinstance(event, Delivered | Received)]
+    assert pastry.counters.repetitions_dropped == 0, "the number of the honest source is not used up"
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_what_is_wrapped_is_of_the_node_that_wrapped_it(is_back: bool) -> None:
+    wires = make_ring(10, 100, 200)
+    pastry, local, other, liar = (wires.nodes[wires.infos[10].id], *(wires.infos[first] for first in (10, 100, 200)))
+    inners: list[RingMessage] = [Direct(other, b"x"), LeafProbe(other, [], True), JoinAnswer(other, [], [])]
+    for number, inner in enumerate(inners, 1000):
+        data = encode_ring_message(inner)
+        returned = signed(Returned((), liar, data, local.id, number))
+        relayed = signed(Routed(1, RoutedKind.RELAY, local.id, liar, number, (liar.id,), False, data))
+        wrapped = encode_ring_message(returned) if is_back else encode_ring_message(relayed)
+        pastry.receive(liar.id, wrapped, wires.now)
+    assert pastry.counters.messages_invalid == 3
+    assert not [event for event in pastry.events_received() if isinstance(event, Received)]
 
 
 def test_what_cannot_go_back_along_its_path_goes_to_the_first_node_of_it() -> None:
@@ -57,11 +105,25 @@ def test_what_cannot_go_back_along_its_path_goes_to_the_first_node_of_it() -> No
     pastry, other = wires.nodes[wires.infos[10].id], wires.infos[100]
     first, second = make_info(60).id, make_info(90).id
     answer = encode_ring_message(Direct(other, b"answer"))
-    returned = encode_ring_message(Returned((first, second), other, answer))
-    pastry.contact_failed(make_info(95).id, [returned], wires.now)
+    returned = signed(Returned((first, second), other, answer, first, 1))
+    pastry.contact_failed(make_info(95).id, [encode_ring_message(returned)], wires.now)
     (message,) = [decode_ring_message(data) for _, data in pastry.messages_to_send()]
     assert isinstance(message, Routed)
-    assert (message.kind, NodeId(message.key), message.payload) == (RoutedKind.RELAY, first, answer)
+    assert (message.kind, NodeId(message.key)) == (RoutedKind.RELAY, first)
+    assert decode_ring_message(message.payload) == msgspec.structs.replace(returned, path=()), "as its source has signed it"
+
+
+def test_what_came_another_way_back_is_of_the_node_that_answered() -> None:
+    wires = make_ring(10, 100, 200)
+    pastry, local, other, hop = (wires.nodes[wires.infos[10].id], *(wires.infos[first] for first in (10, 100, 200)))
+    genuine = signed(Returned((), other, encode_ring_message(Direct(other, b"answer")), local.id, 1000))
+    changed = msgspec.structs.replace(genuine, payload=encode_ring_message(Direct(other, b"changed")), number=1001)
+    for number, returned in enumerate((changed, genuine)):
+        data = encode_ring_message(returned)
+        relayed = signed(Routed(1, RoutedKind.RELAY, local.id, hop, 1000 + number, (hop.id,), False, data))
+        pastry.receive(hop.id, encode_ring_message(relayed), wires.now)
+    received = [event for event in pastry.events_received() if isinstance(event, Received)]
+    assert [(event.source, event.payload) for event in received] == [(other, b"answer")]
 
 
 def test_a_probe_that_waits_for_a_dial_goes_through_the_ring_meanwhile() -> None:

@@ -7,6 +7,7 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.ring.events import Delivered, Undeliverable
 from iris_overlay.ring.messages import PATH_LENGTH_MAX, Routed, RoutedKind, decode_ring_message, encode_ring_message
+from iris_py.testing.cores.signer import signed
 from tests.unit.overlay.rings import CONFIG, Wires, make_info, make_key, make_ring
 
 
@@ -58,7 +59,7 @@ def test_the_source_of_a_message_is_learned_unless_it_is_only_joining(kind: Rout
     wires = make_ring(*firsts)
     pastry, source = wires.nodes[wires.infos[5].id], make_info(77)
     payload = b"x" if kind is RoutedKind.PAYLOAD else b""
-    message = Routed(1, kind, bytes(make_key(6)), source, 1, (source.id,), False, payload)
+    message = signed(Routed(1, kind, bytes(make_key(6)), source, 1, (source.id,), False, payload))
     pastry.receive(wires.infos[128].id, encode_ring_message(message), wires.now)
     assert (source in pastry.known()) is is_known
 
@@ -68,7 +69,7 @@ def test_a_message_that_has_gone_round_for_too_long_is_dropped() -> None:
     pastry, source = wires.nodes[wires.infos[10].id], make_info(77)
     for length, delivered in ((PATH_LENGTH_MAX - 1, 1), (PATH_LENGTH_MAX, 1)):
         path = tuple(NodeId(bytes([number]) * 16) for number in range(length))
-        message = Routed(length, RoutedKind.PAYLOAD, bytes(make_key(9)), source, length, path, False, b"x")
+        message = signed(Routed(length, RoutedKind.PAYLOAD, bytes(make_key(9)), source, length, path, False, b"x"))
         pastry.receive(wires.infos[100].id, encode_ring_message(message), wires.now)
         wires.settle()
         assert len(wires.of(10, Delivered)) == delivered
@@ -78,7 +79,7 @@ def test_a_message_that_comes_twice_is_delivered_once() -> None:
     wires = make_ring(10, 100)
     pastry, source = wires.nodes[wires.infos[10].id], make_info(77)
     for sequence in (1, 2):
-        message = Routed(sequence, RoutedKind.PAYLOAD, bytes(make_key(9)), source, 1, (source.id,), False, b"x")
+        message = signed(Routed(sequence, RoutedKind.PAYLOAD, bytes(make_key(9)), source, 1, (source.id,), False, b"x"))
         pastry.receive(wires.infos[100].id, encode_ring_message(message), wires.now)
     wires.settle()
     assert [event.payload for event in wires.of(10, Delivered)] == [b"x"]
@@ -87,7 +88,7 @@ def test_a_message_that_comes_twice_is_delivered_once() -> None:
 def test_a_request_to_join_collects_the_rows_of_its_hops() -> None:
     wires = make_ring(*range(3, 256, 6))
     joiner, hop, collected = make_info(130), wires.infos[3], make_info(77)
-    message = Routed(1, RoutedKind.JOIN, bytes(joiner.id), joiner, 1, (joiner.id,), True, b"", [collected])
+    message = signed(Routed(1, RoutedKind.JOIN, bytes(joiner.id), joiner, 1, (joiner.id,), True, b"", [collected]))
     wires.nodes[hop.id].receive(joiner.id, encode_ring_message(message), wires.now)
     messages = [decode_ring_message(data) for _to, data in wires.nodes[hop.id].messages_to_send()]
     (sent,) = [message for message in messages if isinstance(message, Routed)]
