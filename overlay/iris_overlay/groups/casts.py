@@ -129,6 +129,14 @@ class Casts:
         if not outgoing:
             self._resend.cancel(message.group)
 
+    def moved(self, group: GroupId, source: NodeId, now: float) -> None:
+        """Handle that a node which was the root of a group is it no more: what it has not taken goes through the ring."""
+        target = self._targets.get(group)
+        if target is not None and target.root is not None and target.root.id == source:
+            target.root = None
+            if target.outgoing:
+                self._resend.set(group, now)
+
     def adopt(self, message: Children, *, is_member: bool) -> None:
         """Handle to whom casts are passed on. Only members are in a tree: whoever else is told so says nothing to that."""
         inner = self._inner.get(message.group)

@@ -8,7 +8,7 @@ they put messages into one outbox, and this class carries them, those to the loc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from iris_overlay.errors import InfoError, MessageError, StateError, TooManyGroupsError
 from iris_overlay.events import Departed, ProtocolViolated
@@ -36,6 +36,7 @@ from iris_overlay.groups.messages import (
     Entrust,
     Forgotten,
     GroupMessage,
+    Moved,
     Register,
     Told,
     Unregister,
@@ -363,6 +364,11 @@ class GroupLayer:
             return None
 
     def _handle(self, message: GroupMessage, source: NodeInfo, path: Path | None, now: float) -> None:
+        speaker = _SPEAKERS.get(type(message))
+        if speaker is not None and speaker(message) != source.id:
+            self._counters.messages_invalid += 1
+            self._violations.append(ProtocolViolated(source.id, "a message in the name of another node"))
+            return
         _HANDLERS[type(message)](self, message, source, path, now)
 
     def _begin_incarnation(self, stamp: int, now: float) -> None:
@@ -440,9 +446,25 @@ class GroupLayer:
         self._watches.change(source, message, now)
         self._look_for_self(message.group, now)
 
-    def _handle_watch(self, message: Watch, source: NodeInfo, path: Path | None, now: float) -> None:
-        self._roots.watch(message, path if source.id == message.info.id else None, now)
+    def _handle_moved(self, message: Moved, source: NodeInfo, path: Path | None, now: float) -> None:
+        for group in message.groups:
+            self._memberships.moved(group, source.id, now)
+            self._watches.moved(group, source.id, now)
+            self._casts.moved(group, source.id, now)
 
+
+#: Whom a message is of, where it says that: the node that surely sent it.
+_SPEAKERS: dict[type, Callable[[Any], NodeId]] = {
+    Register: lambda message: message.info.id,
+    Unregister: lambda message: message.info.id,
+    Watch: lambda message: message.info.id,
+    Unwatch: lambda message: message.node,
+    CastUp: lambda message: message.info.id,
+    Applied: lambda message: message.root.id,
+    Check: lambda message: message.root.id,
+    View: lambda message: message.root.id,
+    Children: lambda message: message.root.id,
+}
 
 _HANDLERS: dict[type, Callable[..., None]] = {
     Register: lambda layer, message, source, path, now: layer._roots.register(message, now),
@@ -453,7 +475,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     Accuse: lambda layer, message, source, path, now: layer._roots.accuse(message, now),
     Doubt: lambda layer, message, source, path, now: layer._roots.doubt(message.group, message.node, now),
     Check: GroupLayer._handle_check,
-    Watch: GroupLayer._handle_watch,
+    Watch: lambda layer, message, source, path, now: layer._roots.watch(message, path, now),
     Unwatch: lambda layer, message, source, path, now: layer._roots.unwatch(message),
     View: GroupLayer._handle_view,
     Change: GroupLayer._handle_change,
@@ -475,4 +497,5 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     CastTaken: lambda layer, message, source, path, now: layer._casts.taken(message),
     CastDown: GroupLayer._handle_cast_down,
     Forgotten: lambda layer, message, source, path, now: layer._watches.forgotten(source.id, message.group, now),
+    Moved: GroupLayer._handle_moved,
 }

@@ -238,6 +238,13 @@ class Memberships:
         if membership is not None and membership.root is not None and membership.root.id == self._local.id:
             membership.root = root
 
+    def moved(self, group: GroupId, source: NodeId, now: float) -> None:
+        """Handle that a node which was the root of a group is it no more: tell the one that is."""
+        membership = self.groups.get(group) or self._leaving.get(group)
+        if membership is not None and membership.root is not None and membership.root.id == source:
+            membership.root = None
+            self._send(group, membership, now)
+
     def handle_timeout(self, now: float) -> None:
         """Send again, renew, and complete what waited for too long."""
         for group in self._resend.expired(now):

@@ -85,7 +85,7 @@ class Register(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """Make a node a member, or renew that it is one."""
 
     info: NodeInfo
-    """The member: whoever forwards this message does not change it."""
+    """The member, and the sender."""
     items: Annotated[list[Registration], Meta(max_length=BATCH_MAX)]
     """Its memberships at this root."""
 
@@ -94,7 +94,7 @@ class Unregister(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Take a node out of groups."""
 
     info: NodeInfo
-    """The former member."""
+    """The former member, and the sender."""
     items: Annotated[list[tuple[_GroupId, _Number]], Meta(max_length=BATCH_MAX)]
     """The groups and the stamps of leaving."""
 
@@ -165,7 +165,7 @@ class Watch(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """Ask for the views of groups, now and after every change; or renew that."""
 
     info: NodeInfo
-    """The watcher."""
+    """The watcher, and the sender."""
     stamp: _Number
     """Its highest stamp: an earlier incarnation that is accused takes its watch with it, this one not."""
     items: Annotated[list[tuple[_GroupId, _Number]], Meta(max_length=BATCH_MAX)]
@@ -176,7 +176,7 @@ class Unwatch(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """End watches."""
 
     node: _NodeId
-    """The watcher."""
+    """The watcher, and the sender."""
     groups: Annotated[list[_GroupId], Meta(max_length=BATCH_MAX)]
     """The groups."""
 
@@ -291,7 +291,7 @@ class CastUp(msgspec.Struct, frozen=True, array_like=True, tag=18):
     """Ask the root to cast."""
 
     info: NodeInfo
-    """The source."""
+    """The source, and the sender."""
     group: _GroupId
     """The group."""
     sequence: _Number
@@ -335,6 +335,16 @@ class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=21):
     """The group."""
 
 
+class Moved(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """Tell a node that the sender, which it asked, is not the root: it says so itself to who is, through the ring.
+
+    The sender does not pass the message on: to the root it would be the word of the sender about another node.
+    """
+
+    groups: Annotated[list[_GroupId], Meta(max_length=BATCH_MAX)]
+    """The groups."""
+
+
 GroupMessage: TypeAlias = (
     Register
     | Unregister
@@ -358,6 +368,7 @@ GroupMessage: TypeAlias = (
     | CastTaken
     | CastDown
     | Forgotten
+    | Moved
 )
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -34,6 +34,7 @@ from iris_overlay.groups.messages import (
     Drop,
     Forgotten,
     MemberRecord,
+    Moved,
     Register,
     Unregister,
     Unwatch,
@@ -129,6 +130,7 @@ class Roots:
         "_died",
         "_dirty",
         "_local",
+        "_misdirected",
         "_orders",
         "_outbox",
         "_passing",
@@ -162,17 +164,19 @@ class Roots:
         self._dirty: dict[GroupId, None] = {}
         # Acknowledgements of this turn.
         self._applied: dict[NodeId, tuple[NodeInfo, list[tuple[GroupId, int, int, bool]]]] = {}
+        # Who asked this node in this turn as a root that it is not, and for which groups.
+        self._misdirected: dict[NodeId, tuple[NodeInfo, list[GroupId]]] = {}
         self._timers: DeadlineTable[tuple[Timer | FollowerKind, GroupId, NodeId]] = DeadlineTable()
         self._orders: Sequences[CastUp] = Sequences(config.reorder_s, SOURCES_MAX)
         self._sweep_at: float | None = None
         self._refresh_at = 0.0
 
-    # Messages. Each for a group whose root is elsewhere is passed on.
+    # Messages. Whoever speaks of itself to a node that is not the root is told so (`Moved`).
 
     def register(self, message: Register, now: float) -> None:
         """Handle registrations and renewals."""
         for item in message.items:
-            root = self._root_for(item.group, Register(message.info, [item]), now)
+            root = self._root_for(item.group, message.info, now)
             if root is None:
                 continue
             record = MemberRecord(message.info, item.attributes, item.stamp)
@@ -189,14 +193,17 @@ class Roots:
     def unregister(self, message: Unregister, now: float) -> None:
         """Handle that a node left groups."""
         for group, stamp in message.items:
-            root = self._root_for(group, Unregister(message.info, [(group, stamp)]), now)
+            root = self._root_for(group, message.info, now)
             if root is not None:
                 root.remove(message.info.id, stamp, now + self._config.expiry_s)
                 self._wait(root, message.info, stamp, root.directory.version, now)
 
     def accuse(self, message: Accuse, now: float) -> None:
         """Handle that a member was declared dead. It is told, in case it is not."""
-        root = self._root_for(message.group, message, now, is_creating=False)
+        if not self._ring.is_root(message.group):
+            self._outbox.route(message.group, message)
+            return
+        root = self._root_here(message.group, now, is_creating=False)
         if root is None:
             return
         if root.accuse(message.node, message.stamp, now + self._config.expiry_s):
@@ -223,7 +230,7 @@ class Roots:
     def watch(self, message: Watch, path: Path | None, now: float) -> None:
         """Handle questions for views."""
         for group, version in message.items:
-            root = self._root_for(group, Watch(message.info, message.stamp, [(group, version)]), now)
+            root = self._root_for(group, message.info, now)
             expires = now + self._config.expiry_s
             # Who cannot be dialled opens the link itself: without one nothing would tell the watcher that its root is gone.
             way = path if self._local.addresses else None
@@ -243,7 +250,7 @@ class Roots:
 
     def cast(self, message: CastUp, now: float) -> None:
         """Handle a cast of some node."""
-        root = self._root_for(message.group, message, now)
+        root = self._root_for(message.group, message.info, now)
         if root is None:
             return
         key = (message.group, message.info.id)
@@ -403,6 +410,10 @@ class Roots:
                 self._apply(root, pending.info, pending.stamp)
             if root.followers.pendings:
                 self._timers.set((Timer.PENDING, group, _NOBODY), root.followers.pendings[0].deadline)
+        misdirected, self._misdirected = self._misdirected, {}
+        for info, groups in misdirected.values():
+            for start in range(0, len(groups), BATCH_MAX):
+                self._outbox.send(info, Moved(groups[start : start + BATCH_MAX]))
         applied, self._applied = self._applied, {}
         for info, items in applied.values():
             for start in range(0, len(items), BATCH_MAX):
@@ -430,12 +441,15 @@ class Roots:
         directory = root.directory
         self._outbox.route(node, Check(self._local, Accuse(node, directory.members[node].record.stamp, directory.group)))
 
-    def _root_for(self, group: GroupId, message: object, now: float, *, is_creating: bool = True) -> GroupRoot | None:
-        """Return the directory of a group if it is here, and mark it changed; else pass the message on."""
-        if not self._ring.is_root(group):
-            assert isinstance(message, Register | Unregister | Accuse | Watch | CastUp)
-            self._outbox.route(group, message)
-            return None
+    def _root_for(self, group: GroupId, asker: NodeInfo, now: float) -> GroupRoot | None:
+        """Return the directory of a group if it is here, and mark it changed; else tell who asked that it is not."""
+        if self._ring.is_root(group):
+            return self._root_here(group, now)
+        self._misdirected.setdefault(asker.id, (asker, []))[1].append(group)
+        return None
+
+    def _root_here(self, group: GroupId, now: float, *, is_creating: bool = True) -> GroupRoot | None:
+        """Return the directory of a group that this node is the root of, and mark it changed."""
         if group in self.copies.held:
             self._take_over(group, now)
         root = self.roots.get(group)
@@ -534,8 +548,8 @@ class Roots:
         for kind in FollowerKind:
             for node in root.followers.members[kind]:
                 self._timers.cancel((kind, group, node))
-        for _, info, cast in root.held:
-            self._outbox.route(group, CastUp(info, group, cast.sequence, cast.sequence, cast.payload))
+        for info in {info.id: info for _, info, _ in root.held}.values():
+            self._outbox.send(info, Moved([group]))  # It has what was not taken.
         del self.roots[group]
         self.moved.append((group, successor.info))
         for info in root.set_copies(()):

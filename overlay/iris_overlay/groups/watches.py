@@ -214,6 +214,13 @@ class Watches:
             watch.root = None
             self._ask(group, watch, now)
 
+    def moved(self, group: GroupId, source: NodeId, now: float) -> None:
+        """Handle that a node which was the root of a group is it no more: ask the one that is."""
+        watch = self.groups.get(group)
+        if watch is not None and watch.root is not None and watch.root.id == source:
+            watch.root = None
+            self._ask(group, watch, now)
+
     def peer_dead(self, peer: NodeId, now: float) -> None:
         """Handle that a node is dead: as a member it is doubted, as a root it is left."""
         for group, watch in self.groups.items():

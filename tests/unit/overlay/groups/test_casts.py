@@ -209,3 +209,28 @@ def test_repetitions_leave_the_root_some_time() -> None:
         times.append(deadline)
         fixture.casts.handle_timeout(deadline)
     assert times == [1.5, 3.0, 6.0, 12.0, 24.0]
+
+
+def test_what_a_root_that_is_none_any_more_did_not_take_goes_through_the_ring() -> None:
+    fixture = Fixture()
+    fixture.casts.cast(G, b"0", ROOT, 0.0)
+    fixture.casts.cast(G, b"1", ROOT, 0.0)
+    fixture.casts.taken(CastTaken(G, 0))
+    fixture.sent()
+    fixture.casts.moved(G, SOURCE, 0.1)
+    fixture.casts.handle_timeout(0.1)
+    assert fixture.sent() == [], "another node was asked"
+    fixture.casts.moved(G, ROOT.id, 0.1)
+    fixture.casts.handle_timeout(0.1)
+    assert fixture.sent() == [(G, up(1, 0, b"1"))]
+
+
+def test_a_root_that_is_none_any_more_took_everything() -> None:
+    fixture = Fixture()
+    fixture.casts.cast(G, b"0", ROOT, 0.0)
+    fixture.casts.taken(CastTaken(G, 0))
+    fixture.sent()
+    fixture.casts.moved(G, ROOT.id, 0.1)
+    assert fixture.casts.deadline() is None
+    fixture.casts.cast(G, b"1", None, 0.2)
+    assert fixture.sent() == [(G, up(1, 1, b"1"))]

@@ -14,6 +14,7 @@ from iris_overlay.groups.io import AnswerTo, HandoverDone, RouteTo, SendTo
 from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.groups.memberships import ROUTED_MAX
 from iris_overlay.groups.messages import (
+    BATCH_MAX,
     CAST_BYTES_MAX,
     VIEW_MAX,
     Accuse,
@@ -23,6 +24,7 @@ from iris_overlay.groups.messages import (
     CastUp,
     Change,
     Check,
+    Children,
     Copied,
     Copy,
     Doubt,
@@ -30,6 +32,7 @@ from iris_overlay.groups.messages import (
     Forgotten,
     GroupMessage,
     MemberRecord,
+    Moved,
     Register,
     Registration,
     Told,
@@ -175,13 +178,82 @@ def test_a_silent_watcher_holds_up_a_join_for_the_bound() -> None:
     assert not fixture.layer.needs(PEER.id)
 
 
-def test_what_belongs_to_another_root_is_passed_on() -> None:
+def test_whoever_asks_a_node_that_is_not_the_root_is_told_so() -> None:
     fixture = Fixture()
     fixture.ring.is_mine = False
-    for message in (register(OTHER), Watch(OTHER, 0, [(G, 0)]), Accuse(OTHER.id, 1, G)):
-        fixture.receive(message)
-        assert fixture.sent() == [(G, message)]
+    for message in (register(OTHER), Unregister(OTHER, [(G, 1)]), Watch(OTHER, 0, [(G, 0)]), CastUp(OTHER, G, 0, 0, b"x")):
+        fixture.receive(message, OTHER)
+        assert fixture.sent() == [(OTHER, Moved([G]))]
     assert fixture.layer.directory_of(G) is None
+
+
+def test_many_groups_that_moved_are_told_in_parts() -> None:
+    fixture = Fixture()
+    fixture.ring.is_mine = False
+    groups = [GroupId(number.to_bytes(16, "big")) for number in range(BATCH_MAX)]
+    fixture.receive(Register(OTHER, [Registration(group, b"", 1) for group in groups]), OTHER)
+    assert fixture.sent() == [(OTHER, Moved(groups))]
+
+
+def test_an_accusation_for_another_root_is_passed_on() -> None:
+    fixture = Fixture()
+    fixture.ring.is_mine = False
+    fixture.receive(Accuse(OTHER.id, 1, G))
+    assert fixture.sent() == [(G, Accuse(OTHER.id, 1, G))]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        register(OTHER),
+        Unregister(OTHER, [(G, 1)]),
+        Watch(OTHER, 0, [(G, 0)]),
+        Unwatch(OTHER.id, [G]),
+        CastUp(OTHER, G, 0, 0, b"x"),
+        Applied(OTHER, [(G, 1, 0, False)]),
+        Check(OTHER, Accuse(THIRD.id, 1, G)),
+        View(OTHER, G, 9, 0, True, []),
+        Children(OTHER, G, 9, [THIRD]),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+@pytest.mark.parametrize("is_routed", [False, True])
+def test_nobody_speaks_in_the_name_of_another_node(message: GroupMessage, is_routed: bool) -> None:
+    fixture = Fixture()
+    fixture.layer.join_group(G, b"", 0.0)
+    fixture.receive(register(OTHER), OTHER)
+    fixture.receive(Watch(OTHER, 0, [(G, 0)]), OTHER)
+    fixture.layer.events_received()
+    before = fixture.sent(), fixture.layer.directory_of(G), fixture.layer.watchers_of(G), fixture.layer.table_sizes()
+    if is_routed:
+        fixture.layer.delivered(G, encode_group_message(message), PEER, (PEER.id,), 1.0)
+    else:
+        fixture.receive(message)
+    assert fixture.layer.events_received() == [ProtocolViolated(PEER.id, "a message in the name of another node")]
+    after = fixture.sent(), fixture.layer.directory_of(G), fixture.layer.watchers_of(G), fixture.layer.table_sizes()
+    assert after == ([], *before[1:])
+    assert fixture.counters.messages_invalid == 1
+
+
+def test_a_member_whose_root_moved_asks_through_the_ring() -> None:
+    fixture = Fixture()
+    fixture.ring.is_mine = False
+    fixture.layer.join_group(G, b"", 0.0)
+    fixture.layer.watch_group(G, 0.0)
+    fixture.receive(Applied(PEER, [(G, 1, 1, True)]))
+    fixture.receive(View(PEER, G, 5, 1, True, [MemberRecord(LOCAL, b"", 1)]))
+    fixture.sent()
+    fixture.layer.cast(G, b"x", 1.0)
+    cast = CastUp(LOCAL, G, 0, 0, b"x")
+    assert fixture.sent() == [(PEER, cast)]
+    fixture.receive(Moved([G, H]), OTHER)
+    assert fixture.sent() == [], "it is not the root that was asked"
+    fixture.receive(Moved([G, H]))
+    fixture.layer.handle_timeout(1.0)
+    routed = [register(LOCAL), Watch(LOCAL, 0, [(G, 0)]), cast]
+    assert sorted(fixture.sent(), key=str) == sorted(((G, message) for message in routed), key=str)
+    fixture.receive(Moved([G, H]))
+    assert fixture.sent() == [], "nobody is made to ask again and again"
 
 
 def test_copies_are_kept_at_two_neighbours_and_joins_wait_for_them() -> None:
@@ -337,10 +409,10 @@ def test_a_handover_ends_when_the_node_is_the_root_again() -> None:
 
 
 def test_a_registration_in_the_name_of_this_node_is_ended_by_it() -> None:
-    """Whoever holds the secret can send one; with a stamp beyond all of this node's, it must not be ended for ever in vain."""
+    """Whoever holds the secret can say that it was; with a stamp beyond all of this node's, it must not be ended in vain."""
     fixture = Fixture()
-    fixture.receive(register(LOCAL, stamp=1 << 40), OTHER)
-    assert [message for _, message in fixture.sent() if not isinstance(message, Copy)] == []
+    fixture.receive(Copy(G, 0, 1, True, True, [MemberRecord(LOCAL, b"", 1 << 40)], [], [], []), OTHER)
+    assert fixture.sent() == [(OTHER, Copied(G, 1))]
     assert not fixture.layer.directory_of(G)
 
 

@@ -390,3 +390,29 @@ def test_nothing_is_said_that_others_would_refuse() -> None:
     fixture.members.register_all(2.0)
     for _, message in fixture.sent():
         assert decode_group_message(encode_group_message(message)) == message
+
+
+def test_the_root_that_was_asked_is_none_any_more() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.applied(Applied(ROOT, [(A, 1, 1, True)]), 0.1)
+    fixture.members.register_all(1.0)
+    fixture.sent()
+    fixture.members.moved(A, PEERS[0].id, 1.1)
+    fixture.members.moved(B, ROOT.id, 1.1)
+    assert fixture.sent() == [], "another node was asked, and for another group"
+    fixture.members.moved(A, ROOT.id, 1.1)
+    assert fixture.sent() == [(A, Register(LOCAL, [Registration(A, b"", 1)]))]
+    assert fixture.members.root_of(A) is None
+    fixture.members.moved(A, ROOT.id, 1.1)
+    assert fixture.sent() == [], "it asks through the ring already"
+
+
+def test_a_group_that_was_left_is_left_at_the_root_that_is_one() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"", 0.0)
+    fixture.members.applied(Applied(ROOT, [(A, 1, 1, True)]), 0.1)
+    fixture.members.leave(A, 1.0)
+    fixture.sent()
+    fixture.members.moved(A, ROOT.id, 1.1)
+    assert fixture.sent() == [(A, Unregister(LOCAL, [(A, 2)]))]

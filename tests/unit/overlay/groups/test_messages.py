@@ -40,6 +40,7 @@ EXAMPLES: list[GroupMessage] = [
     gm.CastTaken(G, 2),
     gm.CastDown(G, N, 2, False, 1, b"payload"),
     gm.Forgotten(G),
+    gm.Moved([G]),
 ]
 
 

@@ -457,3 +457,16 @@ def test_another_root_is_believed_at_once_unless_it_knows_less_than_half(size: i
     fixture.watches.lose_root(ROOT.id, 1.0)
     fixture.watches.view(view(6, *(record(number) for number in range(1, size + 1)), root=HEIR), 1.1)
     assert fixture.seen() == ([set(range(1, size + 1))] if is_believed else [])
+
+
+def test_the_root_that_was_asked_is_none_any_more() -> None:
+    fixture = watching(record(1))
+    fixture.watches.moved(A, HEIR.id, 1.0)
+    fixture.watches.moved(B, ROOT.id, 1.0)
+    assert fixture.sent() == [], "another node was asked, and for another group"
+    fixture.watches.moved(A, ROOT.id, 1.0)
+    assert fixture.sent() == [ASK]
+    assert fixture.watches.root_of(A) is None
+    assert fixture.seen() == [], "what is known stays known until there is an answer"
+    fixture.watches.moved(A, ROOT.id, 1.0)
+    assert fixture.sent() == [], "it asks through the ring already"
