@@ -29,6 +29,8 @@ class Counters:
     """Casts of this node that no root took, for the ring was broken or too many were under way."""
     casts_skipped: int = 0
     """Casts that others sent and that did not arrive here before later ones of the same source had waited for long enough."""
+    casts_invalid: int = 0
+    """Casts that are not of the source which they name, or that say not to wait for earlier ones than there can be."""
     messages_undeliverable: int = 0
     """Messages of groups that the ring gave up; what they carry is sent again."""
     packets_undeliverable: int = 0

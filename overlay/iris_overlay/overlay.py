@@ -124,7 +124,7 @@ class Overlay:
         self._events: list[Event] = []
         self._views: dict[GroupId, ViewChanged] = {}
         self._ring = ring = Pastry(local, config.ring, rng, signer)
-        self._groups = GroupLayer(local, config.groups, rng, ring, self.counters)
+        self._groups = GroupLayer(local, config.groups, rng, ring, self.counters, signer)
         self._contacts = Contacts(local, config.contacts)
         self._reaching = Reaching(local, ring, self._contacts, self.counters)
         self._dialler = Dialler(local, config, rng, self.counters, self._is_known)

@@ -19,6 +19,7 @@ from iris_overlay.groups.io import AnswerTo, HandoverDone, RouteTo, SendTo
 from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
 from iris_overlay.messages import NodeInfo
+from iris_py.testing.cores.signer import NamedSigner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +106,7 @@ class SimulatedNode:
         self.is_stalled = False
         self.counters = Counters()
         rng = random.Random(simulation.rng.getrandbits(64))
-        self.layer = GroupLayer(info, simulation.config, rng, NodeRing(self), self.counters)
+        self.layer = GroupLayer(info, simulation.config, rng, NodeRing(self), self.counters, NamedSigner(info.id))
         self.waiting: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
         self.buffered: list[tuple[bytes, bytes, NodeInfo]] = []
         self.handovers: set[NodeId] = set()

@@ -1,7 +1,8 @@
 """Casts: messages to all members of a group, sent by this node or passed on down the tree.
 
 The source keeps a cast until the root has sent it down, and repeats it when that does not happen in time or the root dies; the
-root and every member drop duplicates and put the casts of each source in order.
+root and every member drop duplicates and put the casts of each source in order. The source signs each cast, so neither the root
+nor an inner node of the tree can make one, change it or give it another number.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from iris_overlay.events import Cast
-from iris_overlay.groups.messages import STAMP_SHIFT, Adopted, CastDown, CastUp, Doubt
+from iris_overlay.groups.messages import STAMP_SHIFT, Adopted, CastUp, Doubt, cast_part
 from iris_overlay.groups.sequences import SOURCES_MAX, Sequences
 from iris_overlay.timers import DeadlineTable
 
@@ -18,9 +21,10 @@ if TYPE_CHECKING:
     from iris_overlay.counters import Counters
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox
-    from iris_overlay.groups.messages import CastTaken, Children
+    from iris_overlay.groups.messages import CastDown, CastTaken, Children
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
+    from iris_overlay.signing import Signer
 
 #: Casts of one group that no root has taken yet. Beyond, the oldest is not repeated any more: as many are put in order.
 OUTGOING_MAX: Final = 64
@@ -67,16 +71,18 @@ class Casts:
         "_parents",
         "_resend",
         "_sequences",
+        "_signer",
         "_targets",
         "events",
     )
 
-    def __init__(self, local: NodeInfo, config: GroupConfig, outbox: Outbox, counters: Counters) -> None:
+    def __init__(self, local: NodeInfo, config: GroupConfig, outbox: Outbox, counters: Counters, signer: Signer) -> None:
         self.events: list[Cast] = []
         self._local = local
         self._config = config
         self._outbox = outbox
         self._counters = counters
+        self._signer = signer
         self._is_active = False
         self._epoch = 0
         self._targets: dict[GroupId, _Target] = {}
@@ -112,7 +118,8 @@ class Casts:
             target.outgoing.popleft()
             self._counters.casts_lost += 1
         base = target.outgoing[0].sequence if target.outgoing else target.sequence
-        message = CastUp(self._local, group, target.sequence, base, payload)
+        signature = self._signer.sign(cast_part(group, target.sequence, payload))
+        message = CastUp(self._local, group, target.sequence, base, payload, signature)
         target.sequence += 1
         target.outgoing.append(message)
         self._send_up(target, message)
@@ -155,8 +162,11 @@ class Casts:
         inner = self._inner.get(message.group)
         if not is_member and inner is None:
             return
+        if not self._is_genuine(message):
+            self._counters.casts_invalid += 1
+            return
         if inner is not None and (message.is_replay or self._sequences.is_new(key, message.sequence)):
-            down = CastDown(message.group, message.source, message.sequence, False, message.base, message.payload)
+            down = msgspec.structs.replace(message, is_replay=False)
             for info in inner.children:
                 self._outbox.send(info, down)
         if source.id != self._local.id:
@@ -214,6 +224,11 @@ class Casts:
 
     def __len__(self) -> int:
         return len(self._targets) + len(self._sequences) + len(self._inner)
+
+    def _is_genuine(self, message: CastDown) -> bool:
+        """Return whether its source has made a cast; a base beyond the cast itself would have those in between skipped."""
+        said = cast_part(message.group, message.sequence, message.payload)
+        return message.base <= message.sequence and self._signer.verify(message.source, said, message.signature)
 
     def _send_up(self, target: _Target, message: CastUp) -> None:
         if not self._is_active:

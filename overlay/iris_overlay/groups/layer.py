@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from iris_overlay.groups.io import GroupOutput, Path, Ring
     from iris_overlay.ids import GroupId
     from iris_overlay.rng import Rng
+    from iris_overlay.signing import Signer
 
 
 class GroupLayer:
@@ -91,7 +92,7 @@ class GroupLayer:
         "_watches",
     )
 
-    def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, ring: Ring, counters: Counters) -> None:
+    def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, ring: Ring, counters: Counters, signer: Signer) -> None:
         """Create the layer of a node.
 
         Args:
@@ -100,6 +101,7 @@ class GroupLayer:
             rng: A source of randomness for jitter and samples; nothing secret depends on it.
             ring: The ring that the node is, or will be, part of: asked, never changed.
             counters: Where to count what is dropped.
+            signer: Signs for the node, and checks what others signed.
         """
         self._local = local
         self._config = config
@@ -114,7 +116,7 @@ class GroupLayer:
         self._now = 0.0
         self._memberships = Memberships(local, config, rng, self._outbox, counters)
         self._watches = Watches(local, config, rng, self._outbox)
-        self._casts = Casts(local, config, self._outbox, counters)
+        self._casts = Casts(local, config, self._outbox, counters, signer)
         self._death_reports = DeathReports(self._outbox)
         self._roots = Roots(local, config, rng, ring, self._outbox, counters)
 

@@ -26,6 +26,7 @@ from iris_overlay.errors import MessageError
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
 from iris_overlay.messages import ATTRIBUTES_BYTES_MAX, GROUPS_PER_NODE_MAX, MESSAGE_BYTES_MAX, SEQUENCE_MAX, NodeInfo
 from iris_overlay.ring.messages import PAYLOAD_BYTES_MAX
+from iris_overlay.signing import SIGNATURE_BYTES_MAX
 
 #: Members in a view: enough for two choices among the live and near, and a copy of everything to all of them is cheap.
 VIEW_MAX: Final = 32
@@ -56,6 +57,7 @@ _NodeId: TypeAlias = Annotated[NodeId, Meta(min_length=ID_BYTES, max_length=ID_B
 _GroupId: TypeAlias = Annotated[GroupId, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 _Attributes: TypeAlias = Annotated[bytes, Meta(max_length=ATTRIBUTES_BYTES_MAX)]
 _Number: TypeAlias = Annotated[int, Meta(ge=0, le=SEQUENCE_MAX)]
+_Signature: TypeAlias = Annotated[bytes, Meta(max_length=SIGNATURE_BYTES_MAX)]
 _Groups: TypeAlias = Annotated[list[_GroupId], Meta(max_length=GROUPS_PER_NODE_MAX)]
 
 
@@ -300,6 +302,8 @@ class CastUp(msgspec.Struct, frozen=True, array_like=True, tag=18):
     """The first one that no root has taken: a new root waits for it, as messages through the ring may overtake each other."""
     payload: Annotated[bytes, Meta(max_length=CAST_BYTES_MAX)]
     """The message to cast."""
+    signature: _Signature = b""
+    """Of the source, for every member: see `cast_part`."""
 
 
 class CastTaken(msgspec.Struct, frozen=True, array_like=True, tag=19):
@@ -326,6 +330,8 @@ class CastDown(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """From which sequence on the root sent every cast of this source: nobody waits for an earlier one."""
     payload: Annotated[bytes, Meta(max_length=CAST_BYTES_MAX)]
     """The message that is cast."""
+    signature: _Signature = b""
+    """As in `CastUp`."""
 
 
 class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=21):
@@ -374,6 +380,11 @@ GroupMessage: TypeAlias = (
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[GroupMessage] = msgspec.msgpack.Decoder(GroupMessage)
 _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def cast_part(group: GroupId, sequence: int, payload: bytes) -> bytes:
+    """Return what the source of a cast signs: what neither the root nor an inner node of the tree may change."""
+    return _ENCODER.encode((20, group, sequence, payload))
 
 
 def encode_group_message(message: GroupMessage) -> bytes:

@@ -579,7 +579,7 @@ class Roots:
     def _send_down(self, root: GroupRoot, messages: list[CastUp], now: float) -> None:
         for message in messages:
             base = min(message.sequence, self._orders.since((message.group, message.info.id)))
-            cast = CastDown(message.group, message.info.id, message.sequence, False, base, message.payload)
+            cast = CastDown(message.group, message.info.id, message.sequence, False, base, message.payload, message.signature)
             root.cast(message.info, cast, now, self._config.told_timeout_s)
 
     def _start_sweeping(self, now: float) -> None:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from iris_overlay.counters import Counters
 from iris_overlay.events import Cast
 from iris_overlay.groups.casts import ATTEMPTS_MAX, OUTGOING_MAX, TARGETS_MAX, Casts
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.io import Outbox
-from iris_overlay.groups.messages import STAMP_SHIFT, Adopted, CastDown, CastTaken, CastUp, Children, Doubt, GroupMessage
+from iris_overlay.groups.messages import (
+    STAMP_SHIFT,
+    Adopted,
+    CastDown,
+    CastTaken,
+    CastUp,
+    Children,
+    Doubt,
+    GroupMessage,
+    cast_part,
+)
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
+from iris_py.testing.cores.signer import NamedSigner
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
 ROOT = NodeInfo(NodeId(b"root".ljust(16)), ("192.0.2.2:1",))
@@ -24,7 +37,7 @@ class Fixture:
     def __init__(self, *, is_active: bool = True) -> None:
         self.outbox = Outbox()
         self.counters = Counters()
-        self.casts = Casts(LOCAL, GroupConfig(), self.outbox, self.counters)
+        self.casts = Casts(LOCAL, GroupConfig(), self.outbox, self.counters, NamedSigner(LOCAL.id))
         if is_active:
             self.casts.activate(0.0)
 
@@ -39,11 +52,13 @@ class Fixture:
 
 
 def up(sequence: int, base: int, payload: bytes) -> CastUp:
-    return CastUp(LOCAL, G, sequence, base, payload)
+    return CastUp(LOCAL, G, sequence, base, payload, NamedSigner(LOCAL.id).sign(cast_part(G, sequence, payload)))
 
 
 def down(sequence: int, *, is_replay: bool = False, base: int = 0) -> CastDown:
-    return CastDown(G, SOURCE, sequence, is_replay, base, b"%d" % sequence)
+    payload = b"%d" % sequence
+    signature = NamedSigner(SOURCE).sign(cast_part(G, sequence, payload))
+    return CastDown(G, SOURCE, sequence, is_replay, base, payload, signature)
 
 
 def test_casts_take_one_way_until_all_were_taken() -> None:
@@ -130,7 +145,12 @@ def test_who_is_no_member_becomes_no_inner_node_whatever_it_is_told() -> None:
     for number in range(100):
         group = GroupId(number.to_bytes(16, "big"))
         fixture.casts.adopt(Children(ROOT, group, 5, CHILDREN), is_member=False)
-        fixture.casts.receive(ROOT, CastDown(group, SOURCE, 1, False, 0, b""), 0.0, is_member=False)
+        fixture.casts.receive(
+            ROOT,
+            CastDown(group, SOURCE, 1, False, 0, b"", NamedSigner(SOURCE).sign(cast_part(group, 1, b""))),
+            0.0,
+            is_member=False,
+        )
     assert len(fixture.casts) == 0
     assert fixture.sent() == []
     fixture.casts.adopt(Children(ROOT, G, 5, CHILDREN), is_member=True)
@@ -234,3 +254,26 @@ def test_a_root_that_is_none_any_more_took_everything() -> None:
     assert fixture.casts.deadline() is None
     fixture.casts.cast(G, b"1", None, 0.2)
     assert fixture.sent() == [(G, up(1, 1, b"1"))]
+
+
+def test_nobody_in_the_tree_makes_or_changes_a_cast() -> None:
+    fixture = Fixture()
+    fixture.casts.adopt(Children(ROOT, G, 1, CHILDREN), is_member=True)
+    fixture.sent()
+    genuine = down(5)
+    forged = NamedSigner(ROOT.id).sign(cast_part(G, 5, genuine.payload))
+    for wrong in (
+        structs.replace(genuine, payload=b"another"),
+        structs.replace(genuine, sequence=6),
+        structs.replace(genuine, signature=b""),
+        structs.replace(genuine, signature=forged),
+        structs.replace(genuine, source=ROOT.id),
+        structs.replace(genuine, base=6),
+    ):
+        fixture.casts.receive(ROOT, wrong, 0.0, is_member=True)
+    assert fixture.payloads() == []
+    assert fixture.sent() == []
+    assert fixture.counters.casts_invalid == 6
+    fixture.casts.receive(ROOT, genuine, 0.0, is_member=True)
+    assert fixture.payloads() == [b"5"], "its number is not used up"
+    assert fixture.sent() == [(child, genuine) for child in CHILDREN]

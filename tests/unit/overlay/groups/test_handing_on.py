@@ -29,6 +29,7 @@ from iris_overlay.groups.messages import (
 from iris_overlay.groups.roots import UNSURE_S
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
+from iris_py.testing.cores.signer import NamedSigner
 from tests.unit.overlay.stub_ring import StubRing
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Fixture:
         self.ring = StubRing()
         self.ring.neighbours = list(neighbours)
         self.ring.is_mine = is_root
-        self.layer = GroupLayer(LOCAL, CONFIG, random.Random(1), self.ring, Counters())
+        self.layer = GroupLayer(LOCAL, CONFIG, random.Random(1), self.ring, Counters(), NamedSigner(LOCAL.id))
         if is_active:
             self.layer.activated(0.0)
 

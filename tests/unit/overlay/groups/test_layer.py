@@ -40,6 +40,7 @@ from iris_overlay.groups.messages import (
     Unwatch,
     View,
     Watch,
+    cast_part,
     decode_group_message,
     encode_group_message,
 )
@@ -47,6 +48,7 @@ from iris_overlay.groups.roots import RECHECK_S, REVIEW_S, WOKEN_S
 from iris_overlay.groups.takeover import ANSWER_S
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo
+from iris_py.testing.cores.signer import NamedSigner
 from tests.unit.overlay.stub_ring import StubRing
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
@@ -62,7 +64,7 @@ class Fixture:
     def __init__(self, local: NodeInfo = LOCAL) -> None:
         self.ring = StubRing()
         self.counters = Counters()
-        self.layer = GroupLayer(local, GroupConfig(), random.Random(1), self.ring, self.counters)
+        self.layer = GroupLayer(local, GroupConfig(), random.Random(1), self.ring, self.counters, NamedSigner(local.id))
         self.layer.activated(0.0)
 
     def receive(self, message: GroupMessage, source: NodeInfo = PEER, now: float = 1.0) -> None:
@@ -244,7 +246,7 @@ def test_a_member_whose_root_moved_asks_through_the_ring() -> None:
     fixture.receive(View(PEER, G, 5, 1, True, [MemberRecord(LOCAL, b"", 1)]))
     fixture.sent()
     fixture.layer.cast(G, b"x", 1.0)
-    cast = CastUp(LOCAL, G, 0, 0, b"x")
+    cast = CastUp(LOCAL, G, 0, 0, b"x", NamedSigner(LOCAL.id).sign(cast_part(G, 0, b"x")))
     assert fixture.sent() == [(PEER, cast)]
     fixture.receive(Moved([G, H]), OTHER)
     assert fixture.sent() == [], "it is not the root that was asked"
@@ -724,7 +726,7 @@ def test_a_cast_that_comes_before_an_earlier_one_is_sent_when_that_has_had_its_t
     fixture = Fixture()
     fixture.receive(register(OTHER), OTHER)
     fixture.layer.outputs_to_send()
-    fixture.receive(CastUp(PEER, G, 7, 6, b"later"), now=1.0)
+    fixture.receive(CastUp(PEER, G, 7, 6, b"later", NamedSigner(PEER.id).sign(cast_part(G, 7, b"later"))), now=1.0)
     assert CastDown not in [type(message) for _to, message in fixture.sent()]
     due = 1.0 + GroupConfig().reorder_s
     deadline = fixture.layer.deadline()
@@ -775,7 +777,7 @@ def test_neighbours_are_entrusted_when_there_is_a_ring() -> None:
     ring = StubRing()
     ring.is_mine = False
     ring.neighbours = [PEER]
-    layer = GroupLayer(LOCAL, GroupConfig(), random.Random(1), ring, Counters())
+    layer = GroupLayer(LOCAL, GroupConfig(), random.Random(1), ring, Counters(), NamedSigner(LOCAL.id))
     layer.join_group(G, b"", 0.0)
     layer.resume(0.5)
     assert layer.outputs_to_send() == []
@@ -831,7 +833,9 @@ def test_a_node_that_leaves_tells_all_roots_and_waits_for_them() -> None:
 
 def test_a_member_that_left_is_no_part_of_the_tree() -> None:
     fixture = joined(G)
-    fixture.receive(CastDown(G, THIRD.id, 0, False, 0, b"payload"), OTHER)
+    fixture.receive(
+        CastDown(G, THIRD.id, 0, False, 0, b"payload", NamedSigner(THIRD.id).sign(cast_part(G, 0, b"payload"))), OTHER
+    )
     fixture.receive(Applied(PEER, [(G, 1, 1, True)]))
     assert fixture.layer.needs(OTHER.id), "it passes casts on to this node"
     fixture.layer.leave_group(G, 2.0)

@@ -36,9 +36,9 @@ EXAMPLES: list[GroupMessage] = [
     gm.Drop(G),
     gm.Children(INFO, G, 8, [INFO]),
     gm.Adopted(G, 8),
-    gm.CastUp(INFO, G, 2, 1, b"payload"),
+    gm.CastUp(INFO, G, 2, 1, b"payload", b"signature"),
     gm.CastTaken(G, 2),
-    gm.CastDown(G, N, 2, False, 1, b"payload"),
+    gm.CastDown(G, N, 2, False, 1, b"payload", b"signature"),
     gm.Forgotten(G),
     gm.Moved([G]),
 ]

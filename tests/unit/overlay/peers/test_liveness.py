@@ -38,7 +38,7 @@ class Harness:
     def __init__(self, local: NodeInfo = LOCAL) -> None:
         rng = random.Random(1)
         self.ring = Pastry(local, CONFIG.ring, rng, NamedSigner(local.id))
-        self.groups = GroupLayer(local, CONFIG.groups, rng, self.ring, Counters())
+        self.groups = GroupLayer(local, CONFIG.groups, rng, self.ring, Counters(), NamedSigner(local.id))
         self.contacts = Contacts(local, CONFIG.contacts)
         self.dialler = Dialler(local, CONFIG, rng, Counters(), lambda node: False)
         self.liveness = Liveness(local, CONFIG, rng, self.ring, self.groups, self.contacts, self.dialler)
