@@ -112,13 +112,14 @@ class NodeCore:
         self.drops: dict[str, int] = {}
         self.datagrams = Datagrams(identity, keyring, self.count_drop)
         self.peers = Peers(info, identity, keyring, entropy, link_config or LinkConfig(), rng)
+        self.groups = Groups(info.id, keyring)
         with refusals:
-            self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng, OverlaySigner(identity))
+            signer = OverlaySigner(identity, self.groups.by_id)
+            self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng, signer)
         self.requester = Requester(rng, lambda: self.overlay.size_estimate() - 1)
         self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
         self.service = Service()
         self.tunnels = Tunnels(info, entropy, self.requester, self.service, self.count_drop)
-        self.groups = Groups(info.id, keyring)
         self._local = Peer(info, None, is_local=True)
         self._outbound = Outbound(self._local, self.count_drop)
         self.pubsub = PubSub(self.groups, self.overlay, self._outbound, self._local, self.count_drop, self._forget_idle_group)
@@ -153,10 +154,8 @@ class NodeCore:
         if group is None:
             if self.groups.is_full:
                 self._forget_idle_group(now)
-            with refusals:
-                group = self.groups.make(cluster)
+            with refusals, self.groups.adding(self.groups.make(cluster)) as group:
                 self.overlay.watch_group(group.id, now)
-            self.groups.add(group)
             self._advance(now)
         group.last_used = now
         return group

@@ -1,13 +1,16 @@
-"""The identity of a node, as the overlay wants it: for messages that pass other nodes on their way (docs/design.md 2.7)."""
+"""The identity of a node, as the overlay wants it, and the keys of its groups (docs/design.md 2.7, 2.8)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iris_security import AuthenticationError, Purpose, verify_signature
+from iris_security import AuthenticationError, Purpose, is_permitted, verify_signature
 
 if TYPE_CHECKING:
-    from iris_overlay.ids import NodeId
+    from collections.abc import Mapping
+
+    from iris_overlay.ids import GroupId, NodeId
+    from iris_py.peers.group import Group
     from iris_security import Identity
 
 
@@ -16,10 +19,12 @@ class OverlaySigner:
 
     Args:
         identity: This node.
+        groups: The groups in use, by id; the owner changes it.
     """
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: Identity, groups: Mapping[bytes, Group]) -> None:
         self._identity = identity
+        self._groups = groups
 
     def sign(self, data: bytes) -> bytes:
         """Return the signature of this node."""
@@ -31,3 +36,12 @@ class OverlaySigner:
             return verify_signature(Purpose.OVERLAY, data, signature) == node
         except AuthenticationError:
             return False
+
+    def permit(self, group: GroupId, data: bytes) -> bytes:
+        """Return the permit of a group; nothing if this node does not use the group."""
+        used = self._groups.get(group)
+        return b"" if used is None else used.keys.permit(data)
+
+    def is_permitted(self, group: GroupId, data: bytes, permit: bytes) -> bool:
+        """Tell whether a permit was made with the keys of a group."""
+        return is_permitted(group, data, permit)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from iris_py.peers.group import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from iris_overlay.ids import NodeId
     from iris_security import Keyring
@@ -74,6 +75,16 @@ class Groups:
         names = self._topics if group.is_topic else self._by_name
         names[group.name] = self.by_id[group.id] = group
         self._numbers.pop((group.is_topic, group.name), None)
+
+    @contextmanager
+    def adding(self, group: Group) -> Iterator[Group]:
+        """Use a group from now on, unless what follows raises."""
+        self.add(group)
+        try:
+            yield group
+        except BaseException:
+            self.forget(group)
+            raise
 
     def oldest(self, is_idle: Callable[[Group], bool]) -> Group | None:
         """Return the idle group that was not used for the longest time, if one is idle."""

@@ -29,6 +29,8 @@ class Counters:
     """Casts of this node that no root took, for the ring was broken or too many were under way."""
     casts_skipped: int = 0
     """Casts that others sent and that did not arrive here before later ones of the same source had waited for long enough."""
+    permits_invalid: int = 0
+    """Registrations, watches, casts and copies of directories that nobody who holds the keys of their group has made."""
     casts_invalid: int = 0
     """Casts that are not of the source which they name, or that say not to wait for earlier ones than there can be."""
     messages_undeliverable: int = 0

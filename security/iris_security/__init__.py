@@ -7,10 +7,21 @@ argument.
 from iris_security.datagram import DatagramOpener, DatagramSealer
 from iris_security.envelope import GroupOpener, GroupSealer, multicast_associated, unicast_associated
 from iris_security.errors import AuthenticationError, KeyExhaustedError, ReplayError, SecretFormatError, SecurityError
-from iris_security.identity import IDENTITY_SEED_BYTES, SIGNATURE_BYTES, Identity, Purpose, verify_signature
-from iris_security.keyring import NAME_BYTES_MAX, SECRET_BYTES, Entropy, GroupKeys, Keyring, NetworkKeys, Secret, encode_name
+from iris_security.identity import IDENTITY_SEED_BYTES, Identity, Purpose, verify_signature
+from iris_security.keyring import (
+    NAME_BYTES_MAX,
+    SECRET_BYTES,
+    Entropy,
+    GroupKeys,
+    Keyring,
+    NetworkKeys,
+    Secret,
+    encode_name,
+    is_permitted,
+)
 from iris_security.noise import Handshake, TransportKeys
 from iris_security.record import RecordOpener, RecordSealer
+from iris_security.signature import SIGNATURE_BYTES
 
 __all__ = [
     "IDENTITY_SEED_BYTES",
@@ -38,6 +49,7 @@ __all__ = [
     "SecurityError",
     "TransportKeys",
     "encode_name",
+    "is_permitted",
     "multicast_associated",
     "unicast_associated",
     "verify_signature",

@@ -26,9 +26,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from iris_security.aead import TAG_BYTES
 from iris_security.errors import AuthenticationError, KeyExhaustedError, ReplayError
 from iris_security.hkdf import hkdf
-from iris_security.identity import SIGNATURE_BYTES, Identity, Purpose, verify_signature
+from iris_security.identity import Identity, Purpose, verify_signature
 from iris_security.keyring import KEY_ID_BYTES, NODE_ID_BYTES, Keyring, NetworkKeys
 from iris_security.replay import ReplayWindow
+from iris_security.signature import SIGNATURE_BYTES
 
 VERSION = 1
 COUNTER_BYTES = 8

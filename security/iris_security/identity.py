@@ -1,31 +1,21 @@
-"""The identity of a node: a key pair of Ed25519 (RFC 8032) that its process makes at its start, and forgets with its end.
+"""The identity of a node: a key pair that its process makes at its start, and forgets with its end (docs/design.md 2.7).
 
 The id of a node is a hash of the public key. So nobody can take the id of another node: what a node signs shows that it is the
-node of that id, and nobody has to be asked for the key, which travels with each signature.
+node of that id, and nobody has to be asked for the key, which travels with each signature (signature.py).
 
 What this does not give: whoever is in the network makes as many identities as it likes, and tries keys until an id lies where
 it wants it on the ring. An id has 128 bits of the hash. To find a second key for the id of another node takes 2^128 tries; two
 keys of one's own with the same id take 2^64, and are of no use to anybody. With a key of low order anybody can sign, but nobody
 who makes a key as RFC 8032 says has one.
-
-A signature is `public key:32 || Ed25519(b"iris " || purpose || 0x00 || data):64`. Each purpose has a label of its own, so what
-was signed for one is never taken for another.
 """
 
 import enum
 import hashlib
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-
-from iris_security.errors import AuthenticationError
 from iris_security.keyring import NODE_ID_BYTES
+from iris_security.signature import SEED_BYTES, SigningKey, verify
 
-#: A private key of Ed25519 (RFC 8032 section 5.1.5).
-IDENTITY_SEED_BYTES = 32
-PUBLIC_KEY_BYTES = 32
-#: A public key, and what it verifies.
-SIGNATURE_BYTES = PUBLIC_KEY_BYTES + 64
+IDENTITY_SEED_BYTES = SEED_BYTES
 
 
 class Purpose(enum.Enum):
@@ -46,10 +36,10 @@ class Identity:
 
     Attributes:
         node_id: The id, `NODE_ID_BYTES` of SHA-256("iris node id" || public key).
-        public_key: `PUBLIC_KEY_BYTES`.
+        public_key: 32 bytes.
     """
 
-    __slots__ = ("_sign", "node_id", "public_key")
+    __slots__ = ("_key", "node_id", "public_key")
 
     def __init__(self, seed: bytes) -> None:
         """Make the key pair.
@@ -60,12 +50,9 @@ class Identity:
         Raises:
             ValueError: The seed has the wrong size.
         """
-        if len(seed) != IDENTITY_SEED_BYTES:
-            raise ValueError(f"an identity is made of {IDENTITY_SEED_BYTES} bytes, not {len(seed)}")
-        private = Ed25519PrivateKey.from_private_bytes(seed)
-        self.public_key = private.public_key().public_bytes_raw()
-        self.node_id = node_id_of(self.public_key)
-        self._sign = private.sign
+        self._key = SigningKey(seed)
+        self.public_key = self._key.public_key
+        self.node_id = _node_id_of(self.public_key)
 
     def __repr__(self) -> str:
         """Show the id, and nothing of the private key."""
@@ -77,12 +64,7 @@ class Identity:
 
     def sign(self, purpose: Purpose, data: bytes) -> bytes:
         """Return the signature of some data, `SIGNATURE_BYTES`."""
-        return self.public_key + self._sign(_labelled(purpose, data))
-
-
-def node_id_of(public_key: bytes) -> bytes:
-    """Return the id of the node that has a public key."""
-    return hashlib.sha256(b"iris node id" + public_key).digest()[:NODE_ID_BYTES]
+        return self._key.sign(purpose.value, data)
 
 
 def verify_signature(purpose: Purpose, data: bytes, signature: bytes) -> bytes:
@@ -96,15 +78,8 @@ def verify_signature(purpose: Purpose, data: bytes, signature: bytes) -> bytes:
     Raises:
         AuthenticationError: It is no such signature.
     """
-    if len(signature) != SIGNATURE_BYTES:
-        raise AuthenticationError
-    public_key = signature[:PUBLIC_KEY_BYTES]
-    try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(signature[PUBLIC_KEY_BYTES:], _labelled(purpose, data))
-    except (InvalidSignature, ValueError):  # a ValueError: these bytes are no public key
-        raise AuthenticationError from None
-    return node_id_of(public_key)
+    return _node_id_of(verify(purpose.value, data, signature))
 
 
-def _labelled(purpose: Purpose, data: bytes) -> bytes:
-    return b"iris " + purpose.value + b"\x00" + data
+def _node_id_of(public_key: bytes) -> bytes:
+    return hashlib.sha256(b"iris node id" + public_key).digest()[:NODE_ID_BYTES]

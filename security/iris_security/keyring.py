@@ -16,15 +16,16 @@ import hmac
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NoReturn, Self
 
-from iris_security.errors import SecretFormatError
+from iris_security.errors import AuthenticationError, SecretFormatError
 from iris_security.hkdf import hkdf
+from iris_security.signature import SigningKey, verify
 
 #: A source of that many bytes which nobody can guess: the operating system's in production, a seeded one in a simulation.
 Entropy = Callable[[int], bytes]
 
 SECRET_BYTES = 32  # one AES-256 or HMAC-SHA256 key: more would be cut by the derivation, less is guessed sooner
 KEY_ID_BYTES = 8  # it only chooses among a keyring's few generations; the handshake proves the key
-GROUP_ID_BYTES = 16  # two groups of one network meet after 2^64 names
+GROUP_ID_BYTES = 16  # two groups of one network meet after 2^64 names, and nobody finds a second key for one of them
 NODE_ID_BYTES = 16  # the width of a node id on the wire, and in associated data
 PROOF_BYTES = 16  # 128 bits, as an AES-GCM tag: guessing works online only
 NAME_BYTES_MAX = 255  # a name fits behind a length of one byte, and into any log line
@@ -35,6 +36,7 @@ _TEXT_ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 _TEXT_CHARACTERS = 48
 _CHECKSUM_BYTES = 4  # one of 4 thousand million mistyped secrets goes unnoticed
 _CHECKSUM_LABEL = b"iris secret checksum"
+_PERMIT_LABEL = b"permit"
 
 _HOW_TO_CORRECT = "copy the whole line as it was printed when the secret was made"
 
@@ -229,21 +231,33 @@ class NetworkKeys(_KeyMaterial):
 
 
 class GroupKeys(_KeyMaterial):
-    """The keys of a group, for its members: to name it, to seal for it, to prove membership.
+    """The keys of a group, for its members: to name it, to seal for it, to prove membership, to let nodes use it.
 
     Attributes:
-        group_id: Public inside the network: nodes that lack the key still route by it.
+        group_id: The hash of the public key that permits are made with. Public inside the network: nodes that lack the keys
+            still route by it, and tell by it who may use the group.
         key: From which the keys of senders derive.
+        permit_seed: The private key that permits are made with.
     """
 
-    __slots__ = ("group_id", "key")
+    __slots__ = ("group_id", "key", "permit_seed")
 
     group_id: bytes
     key: bytes
+    permit_seed: bytes
 
-    def __init__(self, group_id: bytes, key: bytes) -> None:
-        object.__setattr__(self, "group_id", group_id)
+    def __init__(self, key: bytes, permit_seed: bytes) -> None:
+        object.__setattr__(self, "group_id", _group_id_of(SigningKey(permit_seed).public_key))
         object.__setattr__(self, "key", key)
+        object.__setattr__(self, "permit_seed", permit_seed)
+
+    def permit(self, data: bytes) -> bytes:
+        """Return a permit of this group: a signature that whoever knows the group id can check (docs/design.md 2.8).
+
+        Args:
+            data: What is permitted, and to which node.
+        """
+        return SigningKey(self.permit_seed).sign(_PERMIT_LABEL, data)
 
     def proof(self, node_id: bytes, statement: bytes = b"") -> bytes:
         """Return the proof that a node holds the key of this group (docs/design.md 2.4).
@@ -342,17 +356,33 @@ class Keyring:
         return self._derive_group(self._primary_secret, "topic", name)
 
     def _derive_group(self, secret: Secret, kind: Literal["cluster", "topic"], name: str) -> GroupKeys:
-        encoded = encode_name(name)
-        group_id_key = hkdf(secret.value, salt=self._salt, info=b"iris group id")
-        label = kind.encode()
+        label = kind.encode() + b" " + encode_name(name)
         return GroupKeys(
-            group_id=hmac.digest(group_id_key, label + b"\0" + encoded, "sha256")[:GROUP_ID_BYTES],
-            key=hkdf(secret.value, salt=self._salt, info=b"iris " + label + b" " + encoded),
+            key=hkdf(secret.value, salt=self._salt, info=b"iris " + label),
+            permit_seed=hkdf(secret.value, salt=self._salt, info=b"iris permit " + label),
         )
 
     def __repr__(self) -> str:
         """Show what is public."""
         return f"Keyring(network={self.network!r}, key_id={self._primary.key_id.hex()}, generations={len(self._generations)})"
+
+
+def is_permitted(group_id: bytes, data: bytes, permit: bytes) -> bool:
+    """Return whether a permit was made with the keys of a group, which the caller need not hold.
+
+    Args:
+        group_id: The group.
+        data: What has to be permitted, and to which node.
+        permit: As it came.
+    """
+    try:
+        return _group_id_of(verify(_PERMIT_LABEL, data, permit)) == group_id
+    except AuthenticationError:
+        return False
+
+
+def _group_id_of(public_key: bytes) -> bytes:
+    return hashlib.sha256(b"iris group id" + public_key).digest()[:GROUP_ID_BYTES]
 
 
 def _checksum(value: bytes) -> bytes:

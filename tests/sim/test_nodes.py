@@ -651,7 +651,7 @@ def test_a_broadcast_handler_that_is_slower_than_the_sender_slows_it_down() -> N
 
 
 def test_broadcasts_that_come_after_the_leave_are_counted() -> None:
-    async def scenario(simulation: NodeSimulation) -> None:
+    async def scenario(simulation: NodeSimulation) -> int:
         sender, receiver = await simulation.start_nodes(2)
         handler = Recorder()
         membership = await receiver.join("accounts", handler)
@@ -659,10 +659,12 @@ def test_broadcasts_that_come_after_the_leave_are_counted() -> None:
             await sender.broadcast("accounts", bytes(2_000))
         await membership.leave()
         await asyncio.sleep(5.0)
-        assert len(handler.broadcasts) < 400
-        assert len(handler.broadcasts) + receiver.statistics().drops["broadcast_to_no_member"] == 400
+        dropped = receiver.statistics().drops.get("broadcast_to_no_member", 0)
+        assert len(handler.broadcasts) + dropped == 400
+        return dropped
 
-    simulate(scenario, bandwidth_bytes_s=1e6, seed=2)  # the ids of others make the receiver wait for what is under way
+    # With some ids the receiver hears that it has left behind what is under way, and nothing comes after that.
+    assert sum(simulate(scenario, seed=seed, bandwidth_bytes_s=1e6) for seed in range(8))
 
 
 def test_a_sender_that_never_rests_does_not_stop_the_event_loop() -> None:

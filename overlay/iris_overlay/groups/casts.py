@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_overlay.events import Cast
-from iris_overlay.groups.messages import STAMP_SHIFT, Adopted, CastUp, Doubt, cast_part
+from iris_overlay.groups.messages import STAMP_SHIFT, Adopted, CastUp, Doubt, cast_part, user_part
 from iris_overlay.groups.sequences import SOURCES_MAX, Sequences
 from iris_overlay.timers import DeadlineTable
 
@@ -37,10 +37,11 @@ ATTEMPTS_MAX: Final = 5
 
 
 class _Target:
-    __slots__ = ("attempts", "outgoing", "root", "sequence")
+    __slots__ = ("attempts", "outgoing", "permit", "root", "sequence")
 
-    def __init__(self, sequence: int) -> None:
+    def __init__(self, sequence: int, permit: bytes) -> None:
         self.sequence = sequence
+        self.permit = permit
         # What no root has taken yet, in order.
         self.outgoing: deque[CastUp] = deque()
         # The way that the outgoing ones took, None for through the ring: another way could overtake them.
@@ -103,7 +104,7 @@ class Casts:
         """Send to all members of a group, by the root if it is known, else through the ring."""
         target = self._targets.pop(group, None)
         if target is None:
-            target = _Target(self._epoch << STAMP_SHIFT)
+            target = _Target(self._epoch << STAMP_SHIFT, self._signer.permit(group, user_part(self._local.id)))
             self._epoch += 1
             if len(self._targets) >= TARGETS_MAX:
                 oldest = next(iter(self._targets))
@@ -119,7 +120,7 @@ class Casts:
             self._counters.casts_lost += 1
         base = target.outgoing[0].sequence if target.outgoing else target.sequence
         signature = self._signer.sign(cast_part(group, target.sequence, payload))
-        message = CastUp(self._local, group, target.sequence, base, payload, signature)
+        message = CastUp(self._local, group, target.sequence, base, payload, signature, target.permit)
         target.sequence += 1
         target.outgoing.append(message)
         self._send_up(target, message)

@@ -114,11 +114,11 @@ class GroupLayer:
         self._is_leaving = False
         self._departs_at: float | None = None
         self._now = 0.0
-        self._memberships = Memberships(local, config, rng, self._outbox, counters)
-        self._watches = Watches(local, config, rng, self._outbox)
+        self._memberships = Memberships(local, config, rng, self._outbox, counters, signer)
+        self._watches = Watches(local, config, rng, self._outbox, signer)
         self._casts = Casts(local, config, self._outbox, counters, signer)
         self._death_reports = DeathReports(self._outbox)
-        self._roots = Roots(local, config, rng, ring, self._outbox, counters)
+        self._roots = Roots(local, config, rng, ring, self._outbox, counters, signer)
 
     # Inputs
 

@@ -10,8 +10,18 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from iris_overlay.events import GroupJoined, GroupLeft
-from iris_overlay.groups.messages import BATCH_MAX, STAMP_SHIFT, VIEW_MAX, Register, Registration, Unregister
+from iris_overlay.groups.messages import (
+    BATCH_MAX,
+    STAMP_SHIFT,
+    VIEW_MAX,
+    Register,
+    Registration,
+    Unregister,
+    member_part,
+)
 from iris_overlay.messages import SEQUENCE_MAX
 from iris_overlay.timers import DeadlineTable
 
@@ -23,6 +33,7 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
     from iris_overlay.rng import Rng
+    from iris_overlay.signing import Signer
 
 #: The last incarnation that a stamp can say. A node that lives there is declared dead and cannot deny it.
 INCARNATION_LAST: Final = SEQUENCE_MAX >> STAMP_SHIFT
@@ -50,11 +61,13 @@ COMMANDS_MAX: Final = 4096
 
 
 class _Membership:
-    __slots__ = ("attempts", "attributes", "ends_at", "root", "routed_at", "size", "stamp")
+    __slots__ = ("attempts", "attributes", "ends_at", "root", "routed_at", "said", "size", "stamp")
 
     def __init__(self, attributes: bytes, stamp: int) -> None:
         self.attributes = attributes
         self.stamp = stamp
+        # What the root is told, with the permit for this stamp: it is made once.
+        self.said: Registration | None = None
         # Who acknowledged last; None if that node is gone, or nobody did.
         self.root: NodeInfo | None = None
         self.size = 0
@@ -80,12 +93,15 @@ class Memberships:
         "_renew_at",
         "_resend",
         "_rng",
+        "_signer",
         "completions",
         "groups",
         "stamp",
     )
 
-    def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, outbox: Outbox, counters: Counters) -> None:
+    def __init__(
+        self, local: NodeInfo, config: GroupConfig, rng: Rng, outbox: Outbox, counters: Counters, signer: Signer
+    ) -> None:
         self.groups: dict[GroupId, _Membership] = {}
         self.completions: list[GroupJoined | GroupLeft] = []
         self.stamp = 0
@@ -94,6 +110,7 @@ class Memberships:
         self._rng = rng
         self._outbox = outbox
         self._counters = counters
+        self._signer = signer
         self._is_active = False
         self._leaving: dict[GroupId, _Membership] = {}
         # What waits, by stamp of the command.
@@ -185,7 +202,7 @@ class Memberships:
             if membership.root is None:
                 self._send(group, membership, now)
             else:
-                item = Registration(group, membership.attributes, membership.stamp)
+                item = self._registration(group, membership)
                 batches.setdefault(membership.root.id, (membership.root, []))[1].append(item)
                 self._expect(group, membership, now)
         for root, items in batches.values():
@@ -291,7 +308,7 @@ class Memberships:
             return
         message: Register | Unregister
         if membership.ends_at is None:
-            message = Register(self._local, [Registration(group, membership.attributes, membership.stamp)])
+            message = Register(self._local, [self._registration(group, membership)])
         else:
             message = Unregister(self._local, [(group, membership.stamp)])
         if membership.root is None:
@@ -300,6 +317,14 @@ class Memberships:
         else:
             self._outbox.send(membership.root, message)
         self._expect(group, membership, now)
+
+    def _registration(self, group: GroupId, membership: _Membership) -> Registration:
+        said = membership.said
+        if said is None or said.stamp != membership.stamp:
+            said = Registration(group, membership.attributes, membership.stamp)
+            permit = self._signer.permit(group, member_part(said, self._local.id))
+            said = membership.said = msgspec.structs.replace(said, permit=permit)
+        return said
 
     def _expect(self, group: GroupId, membership: _Membership, now: float) -> None:
         self._resend.set(group, now + self._config.resend_after_s(membership.attempts))

@@ -37,10 +37,10 @@ WATCHERS_MAX: Final = 256
 #: Copies of a cast that one node sends: 1,000 members are two hops from the root, 30,000 three.
 FANOUT_MAX: Final = 32
 
-#: Groups in one message: with full attributes 70 KiB. Larger batches would hold up what follows on the link.
+#: Groups in one message: with full attributes 95 KiB. Larger batches would hold up what follows on the link.
 BATCH_MAX: Final = 256
 
-#: Members in one part of a copy, and watchers: about 15 KiB together, and 340 KiB if every node has the longest addresses. More
+#: Members in one part of a copy, and watchers: about 21 KiB together, and 350 KiB if every node has the longest addresses. More
 #: could exceed what the ring carries.
 COPY_MEMBERS_MAX: Final = 64
 
@@ -70,6 +70,8 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     """See `Membership`."""
     stamp: _Number
     """Of its registration."""
+    permit: _Signature = b""
+    """Of the group, for all that: see `member_part`. Whoever keeps or passes on a record checks it."""
 
 
 class Registration(msgspec.Struct, frozen=True, array_like=True):
@@ -81,6 +83,8 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     """See `Membership`."""
     stamp: _Number
     """Of this registration; a renewal has the same."""
+    permit: _Signature = b""
+    """Of the group: see `MemberRecord`."""
 
 
 class Register(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -170,8 +174,8 @@ class Watch(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """The watcher, and the sender."""
     stamp: _Number
     """Its highest stamp: an earlier incarnation that is accused takes its watch with it, this one not."""
-    items: Annotated[list[tuple[_GroupId, _Number]], Meta(max_length=BATCH_MAX)]
-    """The groups, and the version that the watcher has from this root; 0 for none."""
+    items: Annotated[list[tuple[_GroupId, _Number, _Signature]], Meta(max_length=BATCH_MAX)]
+    """The groups, the version that the watcher has from this root, 0 for none, and the permit of the group: see `user_part`."""
 
 
 class Unwatch(msgspec.Struct, frozen=True, array_like=True, tag=9):
@@ -304,6 +308,8 @@ class CastUp(msgspec.Struct, frozen=True, array_like=True, tag=18):
     """The message to cast."""
     signature: _Signature = b""
     """Of the source, for every member: see `cast_part`."""
+    permit: _Signature = b""
+    """Of the group, for the root: see `user_part`."""
 
 
 class CastTaken(msgspec.Struct, frozen=True, array_like=True, tag=19):
@@ -380,6 +386,16 @@ GroupMessage: TypeAlias = (
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[GroupMessage] = msgspec.msgpack.Decoder(GroupMessage)
 _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def member_part(record: MemberRecord | Registration, node: NodeId) -> bytes:
+    """Return what the permit of a member is for: this node, with these attributes, in this registration."""
+    return _ENCODER.encode((1, node, record.stamp, record.attributes))
+
+
+def user_part(node: NodeId) -> bytes:
+    """Return what the permit of a node is for that watches a group, or casts to it."""
+    return _ENCODER.encode((2, node))
 
 
 def cast_part(group: GroupId, sequence: int, payload: bytes) -> bytes:

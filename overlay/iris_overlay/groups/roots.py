@@ -39,6 +39,8 @@ from iris_overlay.groups.messages import (
     Unregister,
     Unwatch,
     Watch,
+    member_part,
+    user_part,
 )
 from iris_overlay.groups.root import GroupRoot
 from iris_overlay.groups.sequences import SOURCES_MAX, Sequences
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from iris_overlay.groups.io import Outbox, Path, Ring
     from iris_overlay.messages import NodeInfo
     from iris_overlay.rng import Rng
+    from iris_overlay.signing import Signer
 
 #: A member is looked for in the ring at most so often. Less than the ring takes to repair would not help.
 CHECK_S: Final = 0.5
@@ -137,6 +140,7 @@ class Roots:
         "_refresh_at",
         "_ring",
         "_rng",
+        "_signer",
         "_sweep_at",
         "_timers",
         "_woken_at",
@@ -145,7 +149,9 @@ class Roots:
         "roots",
     )
 
-    def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, ring: Ring, outbox: Outbox, counters: Counters) -> None:
+    def __init__(
+        self, local: NodeInfo, config: GroupConfig, rng: Rng, ring: Ring, outbox: Outbox, counters: Counters, signer: Signer
+    ) -> None:
         self.roots: dict[GroupId, GroupRoot] = {}
         self.copies = Copies(config.expiry_s)
         # Directories that were handed over, and to whom: for the owner to take.
@@ -160,6 +166,7 @@ class Roots:
         self._ring = ring
         self._outbox = outbox
         self._counters = counters
+        self._signer = signer
         # Groups with something to send at the end of the turn.
         self._dirty: dict[GroupId, None] = {}
         # Acknowledgements of this turn.
@@ -176,10 +183,13 @@ class Roots:
     def register(self, message: Register, now: float) -> None:
         """Handle registrations and renewals."""
         for item in message.items:
+            record = MemberRecord(message.info, item.attributes, item.stamp, item.permit)
+            if self._ring.is_root(item.group) and not self._is_member(item.group, record):
+                self._counters.permits_invalid += 1
+                continue
             root = self._root_for(item.group, message.info, now)
             if root is None:
                 continue
-            record = MemberRecord(message.info, item.attributes, item.stamp)
             outcome = root.register(record, now + self._config.expiry_s)
             if outcome is Outcome.ACCUSED:
                 tombstone = root.directory.tombstones[message.info.id]
@@ -229,7 +239,10 @@ class Roots:
 
     def watch(self, message: Watch, path: Path | None, now: float) -> None:
         """Handle questions for views."""
-        for group, version in message.items:
+        for group, version, permit in message.items:
+            if self._ring.is_root(group) and not self._is_user(group, message.info.id, permit):
+                self._counters.permits_invalid += 1
+                continue
             root = self._root_for(group, message.info, now)
             expires = now + self._config.expiry_s
             # Who cannot be dialled opens the link itself: without one nothing would tell the watcher that its root is gone.
@@ -250,6 +263,9 @@ class Roots:
 
     def cast(self, message: CastUp, now: float) -> None:
         """Handle a cast of some node."""
+        if self._ring.is_root(message.group) and not self._is_user(message.group, message.info.id, message.permit):
+            self._counters.permits_invalid += 1
+            return
         root = self._root_for(message.group, message.info, now)
         if root is None:
             return
@@ -277,6 +293,9 @@ class Roots:
         has_room = message.group in self.roots or len(self.roots) < GROUPS_MAX
         if not (has_room and is_believable(message.version, EPOCHS_COPIED_MAX)):
             self._counters.registrations_refused += 1
+            return
+        if not all(self._is_member(message.group, record) for record in message.members):
+            self._counters.permits_invalid += 1
             return
         version, is_more = self.copies.receive(source.id, message, now)
         if version is not None and not self._passing.is_early(source, message, version):
@@ -435,6 +454,24 @@ class Roots:
         return False
 
     # Inside
+
+    def _is_member(self, group: GroupId, record: MemberRecord) -> bool:
+        """Return whether holders of the keys of a group have made a record: what is here already was looked at before."""
+        for directory in self._directories(group):
+            member = directory.members.get(record.info.id)
+            if member is not None and _promise(member.record) == _promise(record):
+                return True
+        return self._signer.is_permitted(group, member_part(record, record.info.id), record.permit)
+
+    def _is_user(self, group: GroupId, node: NodeId, permit: bytes) -> bool:
+        """Return whether a node may watch a group, or cast to it: a member or watcher may."""
+        root = self.roots.get(group)
+        is_known = root is not None and (node in root.directory.members or node in root.followers.members[FollowerKind.WATCHER])
+        return is_known or self._signer.is_permitted(group, user_part(node), permit)
+
+    def _directories(self, group: GroupId) -> list[Directory]:
+        root, held = self.roots.get(group), self.copies.held.get(group)
+        return [kept.directory for kept in (root, held) if kept is not None]
 
     def _look_for(self, root: GroupRoot, node: NodeId) -> None:
         """Ask the ring whether a member lives: whoever is the nearest to its id and is not that node accuses it."""
@@ -606,3 +643,7 @@ class Roots:
         self._take_over_all(now)
         is_used = self.roots or len(self.copies) or len(self._orders)
         self._sweep_at = now + self._config.sweep_s * (0.9 + 0.2 * self._rng.random()) if is_used else None
+
+
+def _promise(record: MemberRecord) -> tuple[int, bytes, bytes]:
+    return record.stamp, record.attributes, record.permit

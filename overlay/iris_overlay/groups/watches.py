@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_overlay.errors import TooManyGroupsError
 from iris_overlay.events import GroupMember, ViewChanged
-from iris_overlay.groups.messages import BATCH_MAX, VIEW_MAX, Doubt, Told, Unwatch, Watch
+from iris_overlay.groups.messages import BATCH_MAX, VIEW_MAX, Doubt, Told, Unwatch, Watch, user_part
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
     from iris_overlay.rng import Rng
+    from iris_overlay.signing import Signer
 
 #: How long a member that is dead from here is left out of the view, if the root does not agree: by then the ring knows. Longer
 #: while no root answers. Too small: the dead come back for a moment. Too large: who was only cut off from here is missing,
@@ -53,12 +54,14 @@ class _Watch:
         "is_watched",
         "masked",
         "members",
+        "permit",
         "root",
         "size",
         "version",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, permit: bytes) -> None:
+        self.permit = permit
         # 0 before the first view.
         self.version = 0
         self.size = 0
@@ -90,11 +93,12 @@ class Watches:
         "_renew_at",
         "_resend",
         "_rng",
+        "_signer",
         "groups",
         "stamp",
     )
 
-    def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, outbox: Outbox) -> None:
+    def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, outbox: Outbox, signer: Signer) -> None:
         self.groups: dict[GroupId, _Watch] = {}
         # Of the local node's memberships.
         self.stamp = 0
@@ -102,6 +106,7 @@ class Watches:
         self._config = config
         self._rng = rng
         self._outbox = outbox
+        self._signer = signer
         self._is_active = False
         # Whose view the owner has not seen yet. Many changes between two turns make one event.
         self._changed: dict[GroupId, None] = {}
@@ -124,7 +129,7 @@ class Watches:
             return
         if len(self.groups) >= self._config.groups_watched_max:
             raise TooManyGroupsError(self._config.groups_watched_max, "watches")
-        watch = self.groups[group] = _Watch()
+        watch = self.groups[group] = _Watch(self._signer.permit(group, user_part(self._local.id)))
         if self._renew_at is None:
             self._renew_at = self._next_renewal(now)
         self._ask(group, watch, now)
@@ -254,12 +259,12 @@ class Watches:
 
     def ask_all(self, now: float) -> None:
         """Ask for all views, or renew the watches."""
-        batches: dict[NodeId, tuple[NodeInfo, list[tuple[GroupId, int]]]] = {}
+        batches: dict[NodeId, tuple[NodeInfo, list[tuple[GroupId, int, bytes]]]] = {}
         for group, watch in self.groups.items():
             if watch.root is None or not watch.is_watched:
                 self._ask(group, watch, now)
             else:
-                batches.setdefault(watch.root.id, (watch.root, []))[1].append((group, watch.version))
+                batches.setdefault(watch.root.id, (watch.root, []))[1].append((group, watch.version, watch.permit))
                 self._expect(group, watch, now)
         for root, items in batches.values():
             for start in range(0, len(items), BATCH_MAX):
@@ -370,7 +375,7 @@ class Watches:
         if not self._is_active:
             return
         # Version 0: whoever is the root now sends everything. An own higher version tells it where to begin.
-        self._outbox.route(group, Watch(self._local, self.stamp, [(group, 0)]))
+        self._outbox.route(group, Watch(self._local, self.stamp, [(group, 0, watch.permit)]))
         self._expect(group, watch, now)
 
     def _expect(self, group: GroupId, watch: _Watch, now: float) -> None:

@@ -24,7 +24,7 @@ from iris_overlay.events import (
     Settled,
     ViewChanged,
 )
-from iris_overlay.groups.messages import Watch, encode_group_message
+from iris_overlay.groups.messages import Watch, encode_group_message, user_part
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo, decode_beacon, encode_beacon
 from iris_overlay.overlay import CONTACTS_ENOUGH, TO_MERGE_MAX
@@ -39,6 +39,7 @@ from iris_overlay.ring.messages import (
     decode_ring_message,
     encode_ring_message,
 )
+from iris_py.testing.cores.signer import NamedSigner
 from tests.unit.overlay.overlays import (
     CONFIG,
     GROUP,
@@ -310,9 +311,9 @@ def test_a_violation_asks_for_the_end_of_the_link_once(data: bytes) -> None:
 def test_what_groups_send_to_nobody_and_packets_to_nobody_are_counted_apart() -> None:
     overlay, hidden = started(), make_info(50, is_dialable=False)
     overlay.link_opened(hidden, 0.0)
-    overlay.receive_message(
-        hidden.id, encode_ring_message(Direct(hidden, encode_group_message(Watch(hidden, 1, [(GROUP, 0)])))), 0.0
-    )
+    permit = NamedSigner(hidden.id).permit(GROUP, user_part(hidden.id))
+    watch = encode_group_message(Watch(hidden, 1, [(GROUP, 0, permit)]))
+    overlay.receive_message(hidden.id, encode_ring_message(Direct(hidden, watch)), 0.0)
     assert overlay.watchers_of(GROUP) == [hidden.id]
     overlay.link_lost(hidden.id, 0.1, is_closed=True)
     overlay.join_group(GROUP, b"", 0.2)

@@ -65,7 +65,7 @@ class TestFormat:
         sealer.seal(b"", b"")
         nonce, sealed = sealer.seal(b"hello", unicast_associated(KEYS.group_id, ALICE, BOB))
         assert nonce.hex() == "000000070000000000000001"
-        assert sealed.hex() == "702dffe4dcbe7ba530c9955518d57794eb5a3b90e5"
+        assert sealed.hex() == "702dffe4dc60aa1101edc91e1f1a05af224888bfe6"
 
     def test_sealed_as_designed(self) -> None:
         for number, (nonce, sealed) in enumerate(packets(3, epoch=7)):
@@ -198,7 +198,7 @@ class TestRefused:
 
     def test_another_group(self) -> None:
         nonce, sealed = packets(1)[0]
-        refuse(GroupOpener(GroupKeys(KEYS.group_id, bytes(32))), ALICE, nonce, sealed, TO_ALL)
+        refuse(GroupOpener(GroupKeys(bytes(32), KEYS.permit_seed)), ALICE, nonce, sealed, TO_ALL)
         refuse(GroupOpener(KEYS), ALICE, nonce, sealed, multicast_associated(bytes(16), ALICE))
 
     def test_each_changed_bit(self) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_security import IDENTITY_SEED_BYTES, SIGNATURE_BYTES, AuthenticationError, Identity, Purpose, verify_signature
-from iris_security.identity import PUBLIC_KEY_BYTES
+from iris_security.signature import PUBLIC_KEY_BYTES
 
 #: RFC 8032 section 7.1, test 1: the private and the public key.
 SEED = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")

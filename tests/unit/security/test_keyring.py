@@ -13,10 +13,22 @@ import traceback
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_security import NAME_BYTES_MAX, GroupKeys, Keyring, NetworkKeys, Secret, SecretFormatError, encode_name
+from iris_security import (
+    NAME_BYTES_MAX,
+    GroupKeys,
+    Identity,
+    Keyring,
+    NetworkKeys,
+    Purpose,
+    Secret,
+    SecretFormatError,
+    encode_name,
+    is_permitted,
+)
 
 SECRET = Secret(bytes(range(32)))
 OTHER = Secret(bytes(range(32, 64)))
@@ -226,21 +238,21 @@ class TestGroups:
             (
                 "cluster",
                 "render",
-                "a63bfeab26d214d68570f2d6b924246b",
+                "791446735e99fabe8f89517dd2b5b081",
                 "d555f178e87263a49fcf33360a9e42e69c7af243e1aabd6201fd95a464a03c04",
                 "83d27a69f51bca7c7c37c75799da5445",
             ),
             (
                 "topic",
                 "render",
-                "fb6e2346d8f389f8ce46fc8f6cb1f6b3",
+                "2e29768b104bece4e7d4fe8d6e91cd0f",
                 "7e27e4a3f8c2c5676fe731509bc813ffe80d91fd29623d7549be69c8cb7d2542",
                 "c718485f835301384fac9dbc458a138d",
             ),
             (
                 "cluster",
                 "vault",
-                "b4bd5411115af05cf0a22a13191627ef",
+                "bbe588f9d2ad2fd197237c9bf9ddc754",
                 "07bb517e0a05569c8d2139aabe27cba81b93b7da2741534067ff1983154452b5",
                 "baf39990095d9c227f2015d473ab40cf",
             ),
@@ -251,8 +263,9 @@ class TestGroups:
         assert (keys.group_id.hex(), keys.key.hex(), keys.proof(NODE).hex()) == (group_id, key, proof)
 
         secret = OTHER.value if name == "vault" else SECRET.value
-        id_key = derive_by_hand(secret, b"lab", b"iris group id")
-        assert keys.group_id == hmac.new(id_key, f"{kind}\0{name}".encode(), hashlib.sha256).digest()[:16]
+        seed = derive_by_hand(secret, b"lab", f"iris permit {kind} {name}".encode())
+        public = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+        assert keys.group_id == hashlib.sha256(b"iris group id" + public).digest()[:16]
         assert keys.key == derive_by_hand(secret, b"lab", f"iris {kind} {name}".encode())
         assert keys.proof(NODE) == hmac.new(derive_by_hand(keys.key, b"", b"iris member"), NODE, hashlib.sha256).digest()[:16]
 
@@ -276,11 +289,11 @@ class TestGroups:
 
     def test_the_key_stays_out_of_the_text(self) -> None:
         keys = keyring().cluster("render")
-        assert repr(keys) == "GroupKeys(group_id=a63bfeab26d214d68570f2d6b924246b, <hidden>)"
+        assert repr(keys) == "GroupKeys(group_id=791446735e99fabe8f89517dd2b5b081, <hidden>)"
 
 
 class TestProof:
-    KEYS = GroupKeys(group_id=bytes(16), key=bytes(range(32)))
+    KEYS = GroupKeys(key=bytes(range(32)), permit_seed=bytes(32))
 
     def test_valid(self) -> None:
         assert self.KEYS.verify_proof(NODE, self.KEYS.proof(NODE))
@@ -294,7 +307,7 @@ class TestProof:
     def test_another_node_or_group_is_refused(self) -> None:
         proof = self.KEYS.proof(NODE)
         assert not self.KEYS.verify_proof(bytes(16), proof)
-        assert not GroupKeys(group_id=bytes(16), key=bytes(32)).verify_proof(NODE, proof)
+        assert not GroupKeys(key=bytes(32), permit_seed=bytes(32)).verify_proof(NODE, proof)
 
     def test_a_statement_belongs_to_its_proof(self) -> None:
         proof = self.KEYS.proof(NODE, b"two")
@@ -350,3 +363,30 @@ def test_keys_do_not_change_and_a_copy_is_the_same(held: Any) -> None:
             setattr(held, name, b"")
         with pytest.raises(AttributeError):
             delattr(held, name)
+
+
+class TestPermit:
+    KEYS = keyring().cluster("render")
+
+    def test_whoever_knows_the_group_id_can_check_it(self) -> None:
+        assert is_permitted(self.KEYS.group_id, b"data", self.KEYS.permit(b"data"))
+
+    def test_it_is_for_one_group_and_one_thing(self) -> None:
+        permit = self.KEYS.permit(b"data")
+        assert not is_permitted(self.KEYS.group_id, b"other", permit)
+        others = [keyring().topic("render"), keyring().cluster("b"), Keyring(OTHER, network="lab").cluster("render")]
+        for other in others:
+            assert not is_permitted(other.group_id, b"data", permit)
+            assert not is_permitted(self.KEYS.group_id, b"data", other.permit(b"data"))
+
+    def test_a_signature_of_a_node_is_no_permit(self) -> None:
+        node = Identity(self.KEYS.permit_seed)
+        for purpose in Purpose:
+            assert not is_permitted(self.KEYS.group_id, b"data", node.sign(purpose, b"data"))
+
+    def test_each_changed_bit_is_refused(self) -> None:
+        permit = self.KEYS.permit(b"data")
+        for bit in range(8 * len(permit)):
+            changed = (int.from_bytes(permit, "big") ^ 1 << bit).to_bytes(len(permit), "big")
+            assert not is_permitted(self.KEYS.group_id, b"data", changed)
+        assert not is_permitted(self.KEYS.group_id, b"data", b"")

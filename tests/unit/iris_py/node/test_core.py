@@ -704,6 +704,7 @@ def test_a_member_without_a_proof_is_ignored() -> None:
     net = Net(2)
     liar, caller = net.cores.nodes.values()
     group = caller.group("cluster", net.now)
+    liar.group("cluster", net.now)  # so that the overlay has a permit for what it says
     for proof in (b"", bytes(16), group.keys.proof(caller.info.id), group.keys.proof(liar.info.id) + b"x"):
         liar.overlay.join_group(group.id, proof, net.now)
         liar._advance(net.now)
@@ -720,6 +721,27 @@ def test_a_member_without_a_proof_is_ignored() -> None:
     net.cores.drive()
     assert isinstance(net.outcome(caller), NoMembers)
     assert caller.broadcast("cluster", b"", net.now) == 0
+
+
+def test_a_node_without_the_secret_of_a_cluster_gets_nothing_into_its_directory() -> None:
+    net = Net()
+    clusters = {"vault": CLUSTER_SECRET}
+    first, second, insider = net.add(clusters=clusters), net.add(clusters=clusters), net.add()
+    net.join(first, "vault")
+    group = net.watch(second, "vault")
+    assert [member.peer.id for member in group.members or ()] == [first.info.id]
+    (root,) = [core for core in net.cores.nodes.values() if core.overlay.directory_of(group.id)]
+    watchers = root.overlay.watchers_of(group.id)
+    refused = sum(core.overlay.counters.permits_invalid for core in net.cores.nodes.values())
+    insider.overlay.join_group(group.id, bytes(16), net.now)  # it may have seen the id of the group in what it routed
+    insider.overlay.watch_group(group.id, net.now)
+    insider.overlay.cast(group.id, b"nonsense", net.now)
+    insider._advance(net.now)
+    net.cores.drive()
+    assert list(root.overlay.directory_of(group.id) or ()) == [first.info.id]
+    assert root.overlay.watchers_of(group.id) == watchers
+    assert sum(core.overlay.counters.permits_invalid for core in net.cores.nodes.values()) >= refused + 3
+    assert [member.peer.id for member in group.members or ()] == [first.info.id]
 
 
 def test_weights_come_with_the_registration_and_may_change() -> None:

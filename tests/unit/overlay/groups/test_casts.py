@@ -22,7 +22,7 @@ from iris_overlay.groups.messages import (
 )
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.testing.cores.signer import NamedSigner
+from iris_py.testing.cores.signer import NamedSigner, TrustingSigner
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
 ROOT = NodeInfo(NodeId(b"root".ljust(16)), ("192.0.2.2:1",))
@@ -37,7 +37,7 @@ class Fixture:
     def __init__(self, *, is_active: bool = True) -> None:
         self.outbox = Outbox()
         self.counters = Counters()
-        self.casts = Casts(LOCAL, GroupConfig(), self.outbox, self.counters, NamedSigner(LOCAL.id))
+        self.casts = Casts(LOCAL, GroupConfig(), self.outbox, self.counters, TrustingSigner(LOCAL.id))
         if is_active:
             self.casts.activate(0.0)
 

@@ -29,7 +29,7 @@ from iris_overlay.groups.messages import (
 from iris_overlay.groups.roots import UNSURE_S
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.testing.cores.signer import NamedSigner
+from iris_py.testing.cores.signer import TrustingSigner
 from tests.unit.overlay.stub_ring import StubRing
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Fixture:
         self.ring = StubRing()
         self.ring.neighbours = list(neighbours)
         self.ring.is_mine = is_root
-        self.layer = GroupLayer(LOCAL, CONFIG, random.Random(1), self.ring, Counters(), NamedSigner(LOCAL.id))
+        self.layer = GroupLayer(LOCAL, CONFIG, random.Random(1), self.ring, Counters(), TrustingSigner(LOCAL.id))
         if is_active:
             self.layer.activated(0.0)
 
@@ -57,7 +57,7 @@ class Fixture:
         self.layer.received(source, encode_group_message(message), now)
 
     def ask(self, source: NodeInfo, now: float = 1.0) -> None:
-        self.layer.delivered(G, encode_group_message(Watch(source, 0, [(G, 0)])), source, (source.id,), now)
+        self.layer.delivered(G, encode_group_message(Watch(source, 0, [(G, 0, b"")])), source, (source.id,), now)
 
     def sent(self) -> list[GroupMessage]:
         outputs = self.layer.outputs_to_send()
@@ -130,7 +130,7 @@ def test_at_rest_nobody_is_asked() -> None:
     assert views(fixture.sent()) == [[]]
     fixture.layer.leaves_changed([NEAREST], [], 10.0)
     fixture.layer.delivered(
-        bytes(16), encode_group_message(Watch(FAR, 0, [(GroupId(bytes(16)), 0)])), FAR, (FAR.id,), 10.0 + UNSURE_S / 2
+        bytes(16), encode_group_message(Watch(FAR, 0, [(GroupId(bytes(16)), 0, b"")])), FAR, (FAR.id,), 10.0 + UNSURE_S / 2
     )
     assert views(fixture.sent()) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -48,8 +49,11 @@ from iris_overlay.groups.roots import RECHECK_S, REVIEW_S, WOKEN_S
 from iris_overlay.groups.takeover import ANSWER_S
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo
-from iris_py.testing.cores.signer import NamedSigner
+from iris_py.testing.cores.signer import NamedSigner, TrustingSigner
 from tests.unit.overlay.stub_ring import StubRing
+
+if TYPE_CHECKING:
+    from iris_overlay.signing import Signer
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
 PEER = NodeInfo(NodeId(b"peer".ljust(16)), ("192.0.2.2:1",))
@@ -61,10 +65,12 @@ G, H = GroupId(b"g" * 16), GroupId(b"h" * 16)
 class Fixture:
     """A layer on a ring of the test's making."""
 
-    def __init__(self, local: NodeInfo = LOCAL) -> None:
+    def __init__(self, local: NodeInfo = LOCAL, signer: Signer | None = None) -> None:
         self.ring = StubRing()
         self.counters = Counters()
-        self.layer = GroupLayer(local, GroupConfig(), random.Random(1), self.ring, self.counters, NamedSigner(local.id))
+        self.layer = GroupLayer(
+            local, GroupConfig(), random.Random(1), self.ring, self.counters, signer or TrustingSigner(local.id)
+        )
         self.layer.activated(0.0)
 
     def receive(self, message: GroupMessage, source: NodeInfo = PEER, now: float = 1.0) -> None:
@@ -146,7 +152,7 @@ def test_malformed_messages_are_violations() -> None:
 
 def test_a_watch_is_answered_along_its_path_and_changes_are_sent_directly() -> None:
     fixture = Fixture()
-    watch = encode_group_message(Watch(PEER, 0, [(G, 0)]))
+    watch = encode_group_message(Watch(PEER, 0, [(G, 0, b"")]))
     fixture.layer.delivered(G, watch, PEER, (PEER.id, OTHER.id), 0.0)
     ((path, view),) = fixture.sent()
     assert path == (PEER.id, OTHER.id)
@@ -166,7 +172,7 @@ def test_a_watch_is_answered_along_its_path_and_changes_are_sent_directly() -> N
 
 def test_a_silent_watcher_holds_up_a_join_for_the_bound() -> None:
     fixture = Fixture()
-    fixture.receive(Watch(PEER, 0, [(G, 0)]))
+    fixture.receive(Watch(PEER, 0, [(G, 0, b"")]))
     fixture.receive(register(OTHER), OTHER, now=2.0)
     fixture.sent()
     deadline = fixture.layer.deadline()
@@ -183,7 +189,7 @@ def test_a_silent_watcher_holds_up_a_join_for_the_bound() -> None:
 def test_whoever_asks_a_node_that_is_not_the_root_is_told_so() -> None:
     fixture = Fixture()
     fixture.ring.is_mine = False
-    for message in (register(OTHER), Unregister(OTHER, [(G, 1)]), Watch(OTHER, 0, [(G, 0)]), CastUp(OTHER, G, 0, 0, b"x")):
+    for message in (register(OTHER), Unregister(OTHER, [(G, 1)]), Watch(OTHER, 0, [(G, 0, b"")]), CastUp(OTHER, G, 0, 0, b"x")):
         fixture.receive(message, OTHER)
         assert fixture.sent() == [(OTHER, Moved([G]))]
     assert fixture.layer.directory_of(G) is None
@@ -209,7 +215,7 @@ def test_an_accusation_for_another_root_is_passed_on() -> None:
     [
         register(OTHER),
         Unregister(OTHER, [(G, 1)]),
-        Watch(OTHER, 0, [(G, 0)]),
+        Watch(OTHER, 0, [(G, 0, b"")]),
         Unwatch(OTHER.id, [G]),
         CastUp(OTHER, G, 0, 0, b"x"),
         Applied(OTHER, [(G, 1, 0, False)]),
@@ -224,7 +230,7 @@ def test_nobody_speaks_in_the_name_of_another_node(message: GroupMessage, is_rou
     fixture = Fixture()
     fixture.layer.join_group(G, b"", 0.0)
     fixture.receive(register(OTHER), OTHER)
-    fixture.receive(Watch(OTHER, 0, [(G, 0)]), OTHER)
+    fixture.receive(Watch(OTHER, 0, [(G, 0, b"")]), OTHER)
     fixture.layer.events_received()
     before = fixture.sent(), fixture.layer.directory_of(G), fixture.layer.watchers_of(G), fixture.layer.table_sizes()
     if is_routed:
@@ -252,7 +258,7 @@ def test_a_member_whose_root_moved_asks_through_the_ring() -> None:
     assert fixture.sent() == [], "it is not the root that was asked"
     fixture.receive(Moved([G, H]))
     fixture.layer.handle_timeout(1.0)
-    routed = [register(LOCAL), Watch(LOCAL, 0, [(G, 0)]), cast]
+    routed = [register(LOCAL), Watch(LOCAL, 0, [(G, 0, b"")]), cast]
     assert sorted(fixture.sent(), key=str) == sorted(((G, message) for message in routed), key=str)
     fixture.receive(Moved([G, H]))
     assert fixture.sent() == [], "nobody is made to ask again and again"
@@ -318,13 +324,13 @@ def test_a_late_acknowledgement_of_a_sample_is_not_taken_for_one_of_everything()
     infos = [NodeInfo(NodeId(bytes([number]) * 16), ()) for number in range(1, VIEW_MAX + 9)]
     for info in infos:
         fixture.receive(register(info), info)
-    fixture.receive(Watch(PEER, 0, [(G, 0)]))
+    fixture.receive(Watch(PEER, 0, [(G, 0, b"")]))
     ((_, sample),) = [post for post in fixture.sent() if isinstance(post[1], View)]
     assert isinstance(sample, View)
     assert len(sample.members) == VIEW_MAX
     for info in infos[20:]:
         fixture.receive(Accuse(info.id, 1, G))
-    fixture.receive(Watch(PEER, 0, [(G, 0)]))  # it asks again, and is sent everything, which takes its time
+    fixture.receive(Watch(PEER, 0, [(G, 0, b"")]))  # it asks again, and is sent everything, which takes its time
     fixture.sent()
     fixture.receive(Accuse(infos[0].id, 1, G))
     fixture.receive(Told(G, sample.version))
@@ -352,7 +358,7 @@ def test_a_doubted_member_is_looked_for_once_more() -> None:
 
 def test_a_watcher_that_was_found_dead_is_told_in_case_it_lives() -> None:
     fixture = Fixture()
-    fixture.receive(Watch(PEER, 0, [(G, 0)]))
+    fixture.receive(Watch(PEER, 0, [(G, 0, b"")]))
     fixture.receive(register(OTHER), OTHER)
     fixture.ring.is_mine = False  # of the watcher's id
     fixture.sent()
@@ -364,7 +370,7 @@ def test_a_watcher_that_was_found_dead_is_told_in_case_it_lives() -> None:
 
 def test_a_root_that_nobody_can_dial_answers_watchers_directly() -> None:
     fixture = Fixture(NodeInfo(LOCAL.id, ()))
-    fixture.layer.delivered(G, encode_group_message(Watch(PEER, 0, [(G, 0)])), PEER, (PEER.id, OTHER.id), 1.0)
+    fixture.layer.delivered(G, encode_group_message(Watch(PEER, 0, [(G, 0, b"")])), PEER, (PEER.id, OTHER.id), 1.0)
     ((target, view),) = fixture.sent()
     assert target == PEER, "so it dials, and there is a link whose end tells that it is gone"
     assert isinstance(view, View)
@@ -452,7 +458,7 @@ def test_who_answers_after_a_split_was_a_member_all_the_time() -> None:
 def test_a_join_waits_for_watchers_that_come_from_another_root() -> None:
     fixture = Fixture()
     third = NodeInfo(NodeId(b"third".ljust(16)), ())
-    fixture.receive(Watch(PEER, 0, [(G, 0)]))
+    fixture.receive(Watch(PEER, 0, [(G, 0, b"")]))
     fixture.receive(register(OTHER), OTHER)
     fixture.receive(Copy(G, 0, 9, True, True, [], [], [third], []))
     told: dict[object, int] = {}
@@ -528,7 +534,7 @@ def test_a_member_that_sees_a_view_without_itself_registers_at_once_through_the_
 
 def test_what_was_told_through_a_link_that_ended_is_told_again_at_once() -> None:
     fixture = Fixture()
-    fixture.layer.delivered(G, encode_group_message(Watch(PEER, 0, [(G, 0)])), PEER, (PEER.id,), 0.0)
+    fixture.layer.delivered(G, encode_group_message(Watch(PEER, 0, [(G, 0, b"")])), PEER, (PEER.id,), 0.0)
     ((_, view),) = fixture.sent()
     fixture.layer.link_lost(PEER.id, 0.1)
     assert fixture.sent() == [(PEER, view)]
@@ -555,7 +561,7 @@ def test_an_accused_member_leaves_the_directory_until_it_says_that_it_lives() ->
 def test_soft_state_expires_and_takes_its_timers_along() -> None:
     fixture = Fixture()
     fixture.receive(register(OTHER), OTHER)
-    fixture.receive(Watch(PEER, 0, [(G, 0)]))
+    fixture.receive(Watch(PEER, 0, [(G, 0, b"")]))
     now = 1.0
     for _ in range(200):
         deadline = fixture.layer.deadline()
@@ -635,13 +641,13 @@ def test_the_samples_of_watchers_are_exchanged_only_for_those_who_came_late() ->
     fixture.sent()
     versions = {}
     for watcher in watchers:
-        fixture.receive(Watch(watcher, 1, [(G, 0)]), watcher)
+        fixture.receive(Watch(watcher, 1, [(G, 0, b"")]), watcher)
         (view,) = (message for target, message in fixture.sent() if target == watcher and isinstance(message, View))
         assert len(view.members) == VIEW_MAX
         versions[watcher.id] = view.version
         fixture.receive(Told(G, view.version), watcher)
     for watcher in watchers:
-        fixture.receive(Watch(watcher, 1, [(G, versions[watcher.id])]), watcher)
+        fixture.receive(Watch(watcher, 1, [(G, versions[watcher.id], b"")]), watcher)
         assert not [message for target, message in fixture.sent() if target == watcher and isinstance(message, View)]
 
 
@@ -665,7 +671,7 @@ def test_a_root_that_stood_still_answers_when_its_copies_have_said_what_they_kno
     assert target == PEER
     assert isinstance(asked_copy, Copy)
     assert asked_copy.base  # nothing but a question, if the other one still has the copy
-    watch = encode_group_message(Watch(OTHER, 0, [(G, 0)]))
+    watch = encode_group_message(Watch(OTHER, 0, [(G, 0, b"")]))
     fixture.layer.delivered(G, watch, OTHER, (OTHER.id,), 6.1)
     assert not any(isinstance(message, View) for _, message in fixture.sent())
     # The other one was the root meanwhile, and knows that a member died.
@@ -687,7 +693,7 @@ def test_a_root_that_stood_still_does_not_wait_long_for_its_copies() -> None:
     fixture.ring.neighbours = [PEER]
     fixture.receive(register(OTHER), OTHER)
     fixture.layer.resume(6.0)
-    fixture.receive(Watch(OTHER, 0, [(G, 0)]), OTHER, now=6.1)
+    fixture.receive(Watch(OTHER, 0, [(G, 0, b"")]), OTHER, now=6.1)
     assert not any(isinstance(message, View) for _, message in fixture.sent())
     fixture.layer.handle_timeout(6.0 + WOKEN_S)
     assert any(isinstance(message, View) for _, message in fixture.sent())
@@ -743,7 +749,7 @@ def test_those_who_do_not_renew_are_taken_out_of_the_tree_and_the_samples() -> N
     for number in range(count):
         info = NodeInfo(NodeId(number.to_bytes(16, "big")), ("192.0.2.9:1",))
         fixture.receive(register(info), info, now=1.0 if number < 4 else 100.0)
-    fixture.receive(Watch(PEER, 1, [(G, 0)]), now=100.0)
+    fixture.receive(Watch(PEER, 1, [(G, 0, b"")]), now=100.0)
     fixture.layer.outputs_to_send()
     root = fixture.layer._roots.roots[G]
     expires = min(member.expires for member in root.directory.members.values())
@@ -777,7 +783,7 @@ def test_neighbours_are_entrusted_when_there_is_a_ring() -> None:
     ring = StubRing()
     ring.is_mine = False
     ring.neighbours = [PEER]
-    layer = GroupLayer(LOCAL, GroupConfig(), random.Random(1), ring, Counters(), NamedSigner(LOCAL.id))
+    layer = GroupLayer(LOCAL, GroupConfig(), random.Random(1), ring, Counters(), TrustingSigner(LOCAL.id))
     layer.join_group(G, b"", 0.0)
     layer.resume(0.5)
     assert layer.outputs_to_send() == []
@@ -812,7 +818,7 @@ def test_a_node_that_was_declared_dead_says_everything_again_once() -> None:
     assert fixture.sent() == [
         (PEER, register(LOCAL, stamp)),
         (OTHER, Entrust(stamp, True, True, [G], [])),
-        (PEER, Watch(LOCAL, stamp, [(G, 5)])),
+        (PEER, Watch(LOCAL, stamp, [(G, 5, b"")])),
     ]
     fixture.receive(accused, OTHER, now=2.1)
     assert fixture.sent() == []
@@ -861,7 +867,7 @@ def test_a_link_is_kept_to_the_root_of_a_group_that_the_node_is_in() -> None:
 
 def test_the_watchers_of_a_group_can_be_asked_for() -> None:
     fixture = Fixture()
-    fixture.receive(Watch(PEER, 0, [(G, 0)]))
+    fixture.receive(Watch(PEER, 0, [(G, 0, b"")]))
     assert fixture.layer.watchers_of(G) == [PEER.id]
     assert fixture.layer.watchers_of(H) == []
 

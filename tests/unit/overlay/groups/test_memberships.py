@@ -31,6 +31,7 @@ from iris_overlay.groups.messages import (
 )
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
+from iris_py.testing.cores.signer import TrustingSigner
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
 ROOT = NodeInfo(NodeId(b"root".ljust(16)), ("192.0.2.2:1",))
@@ -45,7 +46,7 @@ class Fixture:
     def __init__(self, *, is_active: bool = True, seed: int = 1, local: NodeInfo = LOCAL) -> None:
         self.outbox = Outbox()
         self.counters = Counters()
-        self.members = Memberships(local, CONFIG, random.Random(seed), self.outbox, self.counters)
+        self.members = Memberships(local, CONFIG, random.Random(seed), self.outbox, self.counters, TrustingSigner(local.id))
         if is_active:
             self.members.activate(0.0)
 

@@ -26,7 +26,7 @@ EXAMPLES: list[GroupMessage] = [
     gm.Accuse(N, 3, G),
     gm.Doubt(G, N),
     gm.Check(INFO, gm.Accuse(N, 3, G)),
-    gm.Watch(INFO, 3, [(G, 0)]),
+    gm.Watch(INFO, 3, [(G, 0, b"")]),
     gm.Unwatch(N, [G]),
     gm.View(INFO, G, 7, 1, True, [RECORD]),
     gm.Change(G, 7, 8, 2, [RECORD], [N]),

@@ -32,11 +32,14 @@ from iris_overlay.groups.messages import (
     Watch,
     decode_group_message,
     encode_group_message,
+    member_part,
+    user_part,
 )
 from iris_overlay.groups.roots import ACCUSED_S, RECHECK_S, REVIEW_S, WOKEN_S
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import SEQUENCE_MAX, NodeInfo
-from tests.unit.overlay.groups.test_layer import LOCAL, OTHER, PEER, THIRD, Fixture, G, register
+from iris_py.testing.cores.signer import NamedSigner
+from tests.unit.overlay.groups.test_layer import LOCAL, OTHER, PEER, THIRD, Fixture, G, H, register
 
 if TYPE_CHECKING:
     from iris_overlay.groups.layer import GroupLayer
@@ -140,7 +143,7 @@ def test_an_accusation_makes_no_directory() -> None:
 def test_a_member_that_is_accused_watches_no_more(watching: int, is_told: bool) -> None:
     fixture = Fixture()
     fixture.receive(register(OTHER), OTHER)
-    fixture.receive(Watch(OTHER, watching, [(G, 0)]), OTHER)
+    fixture.receive(Watch(OTHER, watching, [(G, 0, b"")]), OTHER)
     ((_, view),) = of_type(View, fixture)
     assert isinstance(view, View)
     fixture.receive(Told(G, view.version), OTHER)
@@ -151,7 +154,7 @@ def test_a_member_that_is_accused_watches_no_more(watching: int, is_told: bool) 
 def test_a_cast_that_comes_again_is_acknowledged_at_once() -> None:
     fixture = Fixture()
     fixture.receive(register(OTHER), OTHER)
-    fixture.receive(Watch(OTHER, 0, [(G, 0)]), OTHER)  # holds the cast up until it knows of the member
+    fixture.receive(Watch(OTHER, 0, [(G, 0, b"")]), OTHER)  # holds the cast up until it knows of the member
     fixture.sent()
     cast = CastUp(PEER, G, 7, 7, b"payload")
     fixture.receive(cast)
@@ -164,7 +167,7 @@ def test_a_cast_that_comes_again_is_acknowledged_at_once() -> None:
 
 def test_an_end_of_watching_concerns_the_groups_that_are_here() -> None:
     fixture = Fixture()
-    fixture.receive(Watch(PEER, 0, [(G, 0)]))
+    fixture.receive(Watch(PEER, 0, [(G, 0, b"")]))
     ((_, view),) = fixture.sent()
     assert isinstance(view, View)
     fixture.receive(Told(G, view.version))
@@ -177,7 +180,7 @@ def test_an_end_of_watching_concerns_the_groups_that_are_here() -> None:
 def test_an_acknowledgement_of_a_view_that_is_not_kept_fresh_is_answered() -> None:
     fixture = Fixture()
     fixture.receive(register(OTHER), OTHER)
-    fixture.receive(Watch(PEER, 0, [(G, 0)]))
+    fixture.receive(Watch(PEER, 0, [(G, 0, b"")]))
     ((_, view),) = of_type(View, fixture)
     assert isinstance(view, View)
     fixture.receive(Told(G, view.version))
@@ -270,7 +273,7 @@ def test_copies_are_refreshed_when_it_is_time_and_not_at_each_sweep() -> None:
 def test_a_directory_with_nothing_in_it_is_forgotten_and_so_are_its_copies() -> None:
     fixture = Fixture()
     fixture.ring.neighbours = [PEER]
-    fixture.receive(Watch(OTHER, 0, [(G, 0)]), OTHER)
+    fixture.receive(Watch(OTHER, 0, [(G, 0, b"")]), OTHER)
     fixture.sent()
     fixture.layer.handle_timeout(20.0)
     assert fixture.layer.table_sizes()["directories"] == 1, "it is watched"
@@ -299,7 +302,7 @@ def test_a_node_is_told_at_once_of_all_the_groups_that_it_registered_in() -> Non
 
 def test_each_registration_waits_no_longer_than_its_own_bound() -> None:
     fixture = Fixture()
-    fixture.receive(Watch(PEER, 0, [(G, 0)]))  # is silent
+    fixture.receive(Watch(PEER, 0, [(G, 0, b"")]))  # is silent
     fixture.receive(register(OTHER), OTHER, now=2.0)
     fixture.receive(register(THIRD), THIRD, now=2.5)
     pass_time(fixture.layer, 3.0)
@@ -320,8 +323,8 @@ def test_links_to_the_children_of_a_root_are_kept_and_to_no_other_members() -> N
 def test_a_watcher_that_there_is_no_room_for_is_answered_the_way_that_it_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iris_overlay.groups.root.WATCHERS_MAX", 0)
     fixture = Fixture()
-    fixture.layer.delivered(G, encode_group_message(Watch(PEER, 0, [(G, 0)])), PEER, (PEER.id, OTHER.id), 1.0)
-    fixture.receive(Watch(PEER, 0, [(G, 0)]))
+    fixture.layer.delivered(G, encode_group_message(Watch(PEER, 0, [(G, 0, b"")])), PEER, (PEER.id, OTHER.id), 1.0)
+    fixture.receive(Watch(PEER, 0, [(G, 0, b"")]))
     views = of_type(View, fixture)
     assert [target for target, _ in views] == [(PEER.id, OTHER.id), PEER]
     assert all(isinstance(view, View) and not view.is_watched for _, view in views)
@@ -332,7 +335,7 @@ def test_a_root_that_stood_still_gives_its_copies_some_time() -> None:
     fixture.ring.neighbours = [PEER]
     fixture.receive(register(OTHER), OTHER)
     fixture.layer.resume(6.0)
-    fixture.receive(Watch(OTHER, 0, [(G, 0)]), OTHER, now=6.1)
+    fixture.receive(Watch(OTHER, 0, [(G, 0, b"")]), OTHER, now=6.1)
     pass_time(fixture.layer, 6.0 + WOKEN_S / 2)
     assert of_type(View, fixture) == []
 
@@ -414,3 +417,73 @@ def test_a_watcher_that_was_taken_over_watches_on_if_it_is_accused_as_a_member(i
     fixture.receive(Accuse(OTHER.id, 1, G), now=3.0)
     assert OTHER.id not in (fixture.layer.directory_of(G) or {})
     assert fixture.layer.watchers_of(G) == [OTHER.id]
+
+
+# -- permits
+
+
+def strict() -> Fixture:
+    """Return a root to which a permit means something."""
+    return Fixture(signer=NamedSigner(LOCAL.id))
+
+
+def permitted(info: NodeInfo, stamp: int = 1, attributes: bytes = b"") -> Registration:
+    said = Registration(G, attributes, stamp)
+    return Registration(G, attributes, stamp, NamedSigner(info.id).permit(G, member_part(said, info.id)))
+
+
+def test_a_member_has_a_permit_for_all_that_it_registers() -> None:
+    fixture = strict()
+    item = permitted(OTHER, 5, b"light")
+    for wrong in (
+        Registration(G, b"light", 5),
+        Registration(G, b"heavy", 5, item.permit),
+        Registration(G, b"light", 6, item.permit),
+        Registration(H, b"light", 5, item.permit),
+        Registration(G, b"light", 5, permitted(PEER, 5, b"light").permit),
+        Registration(G, b"light", 5, NamedSigner(OTHER.id).permit(G, user_part(OTHER.id))),
+    ):
+        fixture.receive(Register(OTHER, [wrong]), OTHER)
+    assert fixture.counters.permits_invalid == 6
+    assert fixture.layer.table_sizes()["directories"] == 0, "nobody without the keys makes a table grow"
+    fixture.receive(Register(OTHER, [item]), OTHER)
+    assert fixture.layer.directory_of(G) == {OTHER.id: b"light"}
+
+
+def test_what_is_known_is_looked_at_once() -> None:
+    fixture = strict()
+    fixture.receive(Register(OTHER, [permitted(OTHER)]), OTHER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NamedSigner, "is_permitted", lambda *_: pytest.fail("a renewal costs no signature"))
+        fixture.receive(Register(OTHER, [permitted(OTHER)]), OTHER)
+        fixture.receive(Unwatch(OTHER.id, [G]), OTHER)
+        fixture.receive(Watch(OTHER, 1, [(G, 0, b"")]), OTHER)
+    fixture.receive(Register(OTHER, [Registration(G, b"", 1)]), OTHER)
+    assert fixture.counters.permits_invalid == 1, "what is kept and passed on has its permit"
+
+
+def test_whoever_watches_or_casts_has_a_permit_or_is_known() -> None:
+    fixture = strict()
+    fixture.receive(Register(OTHER, [permitted(OTHER)]), OTHER)
+    fixture.receive(Watch(PEER, 1, [(G, 0, b"")]), PEER)
+    fixture.receive(Watch(PEER, 1, [(G, 0, NamedSigner(PEER.id).permit(G, user_part(OTHER.id)))]), PEER)
+    fixture.receive(CastUp(PEER, G, 7, 7, b"payload"), PEER)
+    assert fixture.counters.permits_invalid == 3
+    assert fixture.layer.watchers_of(G) == []
+    fixture.receive(Watch(PEER, 1, [(G, 0, NamedSigner(PEER.id).permit(G, user_part(PEER.id)))]), PEER)
+    assert fixture.layer.watchers_of(G) == [PEER.id]
+    fixture.receive(CastUp(PEER, G, 7, 7, b"payload"), PEER)
+    assert fixture.counters.permits_invalid == 3
+
+
+def test_a_copy_holds_members_with_permits_alone() -> None:
+    fixture = strict()
+    fixture.ring.is_mine = False
+    item = permitted(OTHER)
+    genuine = MemberRecord(OTHER, b"", 1, item.permit)
+    invented = MemberRecord(THIRD, b"", 1, item.permit)
+    fixture.receive(Copy(G, 0, 5, True, True, [genuine, invented], [], [], []))
+    assert fixture.counters.permits_invalid == 1
+    assert fixture.layer.table_sizes()["copied_members"] == 0
+    fixture.receive(Copy(G, 0, 5, True, True, [genuine], [], [], []))
+    assert fixture.layer.table_sizes()["copied_members"] == 1

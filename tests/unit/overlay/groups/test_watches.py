@@ -14,13 +14,14 @@ from iris_overlay.groups.messages import VIEW_MAX, Change, Doubt, GroupMessage, 
 from iris_overlay.groups.watches import BELIEVE_S, HIDDEN_ASKED_S, MASK_S, TWO_ROOTS_S, Watches
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
+from iris_py.testing.cores.signer import TrustingSigner
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
 ROOT = NodeInfo(NodeId(b"root".ljust(16)), ("192.0.2.2:1",))
 HEIR = NodeInfo(NodeId(b"heir".ljust(16)), ("192.0.2.3:1",))
 A, B = GroupId(b"a" * 16), GroupId(b"b" * 16)
 CONFIG = GroupConfig(groups_watched_max=2)
-ASK = (A, Watch(LOCAL, 0, [(A, 0)]))
+ASK = (A, Watch(LOCAL, 0, [(A, 0, b"")]))
 
 
 def record(number: int, stamp: int = 1) -> MemberRecord:
@@ -36,7 +37,7 @@ class Fixture:
 
     def __init__(self, local: NodeInfo = LOCAL) -> None:
         self.outbox = Outbox()
-        self.watches = Watches(local, CONFIG, random.Random(1), self.outbox)
+        self.watches = Watches(local, CONFIG, random.Random(1), self.outbox, TrustingSigner(local.id))
         self.watches.activate(0.0)
 
     def sent(self) -> list[tuple[object, GroupMessage]]:
@@ -78,7 +79,7 @@ def test_a_root_is_asked_again_if_there_can_be_no_link_to_it() -> None:
         for _ in range(3):
             fixture.watches.handle_timeout(fixture.watches.deadline() or 0.0)
             asked = [message for target, message in fixture.sent() if target == A]
-            assert asked == ([Watch(local, 0, [(A, 0)])] if is_asked else [])
+            assert asked == ([Watch(local, 0, [(A, 0, b"")])] if is_asked else [])
             if not is_asked:
                 break
             fixture.watches.view(view(5, root=root), 1.0)
@@ -216,7 +217,7 @@ def test_a_broken_link_makes_it_ask() -> None:
 def test_renewals_go_to_the_root_with_the_version() -> None:
     fixture = watching(record(1))
     fixture.watches.handle_timeout(66.0)
-    assert fixture.sent() == [(ROOT, Watch(LOCAL, 0, [(A, 5)]))]
+    assert fixture.sent() == [(ROOT, Watch(LOCAL, 0, [(A, 5, b"")]))]
     fixture.watches.change(ROOT, Change(A, 5, 5, 1, [], []), 66.1)
     assert fixture.seen() == []
     deadline = fixture.watches.deadline()
@@ -369,7 +370,7 @@ def test_watchers_of_a_lost_root_ask_at_random_times_within_the_jitter(how: str)
 
 def test_watches_are_renewed_after_about_the_configured_time() -> None:
     for seed in range(20):
-        watches = Watches(LOCAL, CONFIG, random.Random(seed), Outbox())
+        watches = Watches(LOCAL, CONFIG, random.Random(seed), Outbox(), TrustingSigner(LOCAL.id))
         watches.activate(0.0)
         watches.watch(A, 0.0)
         watches.view(view(5), 0.1)
@@ -448,7 +449,7 @@ def test_all_watches_of_a_root_are_renewed_in_one_message() -> None:
     fixture.watches.view(View(ROOT, B, 7, 0, True, []), 0.3)
     fixture.sent()
     fixture.watches.ask_all(1.0)
-    assert fixture.sent() == [(ROOT, Watch(LOCAL, 0, [(A, 5), (B, 7)]))]
+    assert fixture.sent() == [(ROOT, Watch(LOCAL, 0, [(A, 5, b""), (B, 7, b"")]))]
 
 
 @pytest.mark.parametrize(("size", "is_believed"), [(2, True), (1, False)])

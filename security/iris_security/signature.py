@@ -1,0 +1,70 @@
+"""Signatures of Ed25519 (RFC 8032) that carry their key, for ids that are hashes of keys: those of nodes and of groups.
+
+A signature is `public key:32 || Ed25519(b"iris " || label || 0x00 || data):64`. Each purpose has a label of its own, so what
+was signed for one is never taken for another.
+"""
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from iris_security.errors import AuthenticationError
+
+#: A private key of Ed25519 (RFC 8032 section 5.1.5).
+SEED_BYTES = 32
+PUBLIC_KEY_BYTES = 32
+#: A public key, and what it verifies.
+SIGNATURE_BYTES = PUBLIC_KEY_BYTES + 64
+
+
+class SigningKey:
+    """A key pair.
+
+    Attributes:
+        public_key: `PUBLIC_KEY_BYTES`.
+    """
+
+    __slots__ = ("_sign", "public_key")
+
+    def __init__(self, seed: bytes) -> None:
+        """Make the key pair.
+
+        Args:
+            seed: The private key, `SEED_BYTES`.
+
+        Raises:
+            ValueError: The seed has the wrong size.
+        """
+        if len(seed) != SEED_BYTES:
+            raise ValueError(f"a key for signatures is made of {SEED_BYTES} bytes, not {len(seed)}")
+        private = Ed25519PrivateKey.from_private_bytes(seed)
+        self.public_key = private.public_key().public_bytes_raw()
+        self._sign = private.sign
+
+    def sign(self, label: bytes, data: bytes) -> bytes:
+        """Return the signature of some data, `SIGNATURE_BYTES`."""
+        return self.public_key + self._sign(_labelled(label, data))
+
+
+def verify(label: bytes, data: bytes, signature: bytes) -> bytes:
+    """Return the public key that a signature was made with.
+
+    Args:
+        label: What it has to be for.
+        data: What it has to be of.
+        signature: As it came.
+
+    Raises:
+        AuthenticationError: It is no such signature.
+    """
+    if len(signature) != SIGNATURE_BYTES:
+        raise AuthenticationError
+    public_key = signature[:PUBLIC_KEY_BYTES]
+    try:
+        Ed25519PublicKey.from_public_bytes(public_key).verify(signature[PUBLIC_KEY_BYTES:], _labelled(label, data))
+    except (InvalidSignature, ValueError):  # a ValueError: these bytes are no public key
+        raise AuthenticationError from None
+    return public_key
+
+
+def _labelled(label: bytes, data: bytes) -> bytes:
+    return b"iris " + label + b"\x00" + data
