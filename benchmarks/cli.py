@@ -16,6 +16,7 @@ from benchmarks import (
     detection,
     drain,
     fairness,
+    hostile,
     join,
     latency,
     memory,
@@ -54,6 +55,7 @@ class What(enum.Enum):
     SUBSCRIPTIONS = "subscriptions"
     STALLS = "stalls"
     DETECTION = "detection"
+    HOSTILE = "hostile"
     ALL = "all"
 
 
@@ -73,6 +75,7 @@ _SECTIONS = {
     What.SUBSCRIPTIONS: subscriptions.section,
     What.STALLS: stalls.section,
     What.DETECTION: detection.section,
+    What.HOSTILE: hostile.section,
 }
 #: They take long, and nobody is compared there.
 _BY_NAME_ONLY = set(What) - {What.LATENCY, What.THROUGHPUT, What.SMALL, What.JOIN}

@@ -137,6 +137,10 @@ class LinkStream(asyncio.BufferedProtocol):
         now, link = self._loop.time(), self.link
         start, end = self._start, self._end + nbytes
         start += link.receive_data(self._buffer[start:end], now)
+        while link.has_unread:
+            self._take(link, now)
+            start += link.receive_data(self._buffer[start:end], now)
+        self._take(link, now)
         if start == end:
             start = end = 0
         elif len(self._buffer) - end < RECORD_BYTES_MAX:
@@ -144,6 +148,9 @@ class LinkStream(asyncio.BufferedProtocol):
             self._buffer[: len(rest)] = rest
             start, end = 0, len(rest)
         self._start, self._end = start, end
+        self._write()
+
+    def _take(self, link: Link, now: float) -> None:
         for event in link.events_received():
             if isinstance(event, PeerIdentified):
                 link.confirm(now)
@@ -151,7 +158,6 @@ class LinkStream(asyncio.BufferedProtocol):
                 self.opened.set_result(None)
         for _kind, _group, nonce, sealed in link.packets_received():
             self._receive_body(self._opener.open(_SENDER, nonce, sealed, self._associated))
-        self._write()
 
     def _receive_body(self, body: bytes) -> None:
         offset, end, unpack, handle = 0, len(body), MESSAGE.unpack_from, self._handle

@@ -84,6 +84,14 @@ TAKEN_BYTES = 16 * 1024
 #: behind what the buffers hold, which can take longer than a silent link is kept. Too small: heartbeats are answered twice; too
 #: large: on a line so slow that this takes seconds the link is lost.
 HEARD_BYTES = 4096
+#: A call of `receive_data` reads frames for so much work, and says that there is more (`has_unread`). Each frame is one piece
+#: of work, and one more for each `CONTROL_WORK_BYTES` of a message of the overlay or `PACKET_WORK_BYTES` of anything else. Too
+#: small: what comes in large numbers is handled in small batches; too large: what one peer sends in one record, whose frames
+#: may take a quarter of a millisecond each to check, keeps the node from everybody else for a tenth of a second.
+WORK_MAX = 64
+#: A message of the overlay may hold a signature in each 100 bytes.
+CONTROL_WORK_BYTES = 128
+PACKET_WORK_BYTES = 4096
 #: Every fragment but the last has at least as much, or a packet could be millions of pieces, which cost more than their bytes.
 FRAGMENT_BYTES_MIN = 4096
 _TOTAL = struct.Struct(">Q")
@@ -120,6 +128,7 @@ class Link:
         congested: Whether more than ``queue_bytes_high`` is queued, in all lanes.
         is_busy: Whether so much is queued of what is not large, and large things do not even count.
         has_more: Whether the last :meth:`data_to_send` may have left something for the next.
+        has_unread: Whether the last :meth:`receive_data` has left something that is complete, for the next.
         active_at: When packets last moved; the owner sets it when some arrive. Of a link that is not quiet: some time ago.
 
     Args:
@@ -153,6 +162,7 @@ class Link:
         self.congested = False
         self.is_busy = False
         self.has_more = False
+        self.has_unread = False
         self.active_at = now
         self._identity = identity
         self._hello = hello
@@ -181,6 +191,8 @@ class Link:
         self._silent_since = now  # when it last heard something before it said something: not later than that
         self._heard_bytes = 0  # since then
         self._stops = 0  # how often this side has stood still
+        self._work = 0  # that the current call of `receive_data` may still do
+        self._unread: tuple[bytes, int] | None = None  # a record, and where it was left
         self._pieces: list[bytes | memoryview] = []  # of the one large frame that is arriving
         self._pieces_bytes = 0
         self._last_received = now
@@ -193,7 +205,12 @@ class Link:
 
         Afterwards take :meth:`packets_received`, then :meth:`events_received`, then :meth:`data_to_send`. The owner's
         buffer must hold ``RECORD_BYTES_MAX`` and a little, or a large record could never complete.
+
+        One call reads frames for ``WORK_MAX``. While it ``has_unread`` the owner calls it again, with what was not used, after
+        it has handled that and, if it took long, whatever else waits.
         """
+        self._work = WORK_MAX
+        self.has_unread = False
         if self._has_said:
             self._has_said = False
             self._silent_since, self._heard_bytes = self._last_received, 0
@@ -201,7 +218,14 @@ class Link:
         self._lanes.is_unanswered = False
         offset, end, opener = 0, len(data), self._opener
         try:
+            if self._unread is not None:
+                record, start = self._unread
+                self._unread = None
+                self._receive_record(record, start, now)
             while True:
+                if self._work <= 0:
+                    self.has_unread = self._unread is not None or end - offset >= _LENGTH.size
+                    break
                 if opener is None:
                     used = self._receive_handshake(data[offset:])
                     if used == 0:
@@ -220,7 +244,7 @@ class Link:
                 stop = offset + 4 + length
                 if stop > end:
                     break
-                self._receive_record(opener.open(data[offset + 4 : stop]), now)
+                self._receive_record(opener.open(data[offset + 4 : stop]), 0, now)
                 offset = stop
         except AuthenticationError:
             self._end(
@@ -384,9 +408,12 @@ class Link:
                 self._events.append(PeerIdentified(handshake.peer_id, handshake.peer_hello, NO_LINK))
         return used
 
-    def _receive_record(self, record: bytes, now: float) -> None:
-        offset, end = 0, len(record)
+    def _receive_record(self, record: bytes, offset: int, now: float) -> None:
+        end, work = len(record), self._work
         while offset < end:
+            if work <= 0:
+                self._unread = record, offset
+                break
             if end - offset < FRAME.size:
                 raise ProtocolError("a truncated frame")
             kind, length = FRAME.unpack_from(record, offset)
@@ -394,6 +421,7 @@ class Link:
             stop = offset + length
             if stop > end:
                 raise ProtocolError("a frame longer than its record")
+            work -= 1 + length // (CONTROL_WORK_BYTES if kind == CONTROL else PACKET_WORK_BYTES)
             if kind in PACKET_KINDS:
                 self._receive_packet(kind, record, offset, stop)
             elif kind == TUNNEL:
@@ -405,6 +433,7 @@ class Link:
                 if self._peer_closed:
                     return
             offset = stop
+        self._work = work
 
     def _receive_packet(self, kind: int, record: bytes, start: int, stop: int) -> None:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:

@@ -14,6 +14,7 @@ import math
 import mmap
 import os
 import socket
+from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
 from iris_overlay.events import DialRequested
@@ -55,6 +56,10 @@ HEAP_BLOCK_BYTES = 8 * 1024 * 1024
 #: What a link that has ended leaves in its transport must be gone by then, or is dropped: a peer that does not read would hold
 #: the socket until the system gives up, which takes a quarter of an hour.
 LINGER_S = 2.0
+#: What came over one link is handled for so long in one turn of the event loop; then what else waits has its turn, and the link
+#: is not read from meanwhile. Too small: turns for the same; too large: one peer that sends what takes long keeps the node, and
+#: the program around it, from everything else.
+TURN_S = 0.02
 #: A timer that is later than this says that the process was stopped, or its event loop blocked: what it finds in its sockets
 #: may be from long ago, and each link is asked. Too small: a busy machine asks again and again, and requests wait for one more
 #: round trip each time; too large: requests are begun whose callers' time was over within as much.
@@ -115,20 +120,45 @@ class Connection(asyncio.BufferedProtocol):
         link = self.link
         if link is None:
             return
-        start, end = self._start, self._end + nbytes
         now = self._driver.loop.time()
         if now > self._driver.late_at:
             self._driver.resume(now)
-        start += link.receive_data(self._buffer[start:end], now)
+        self._end += nbytes
+        if self._read(link, now, now + TURN_S):
+            self.pause_reading()
+            self._driver.let_wait(self)
+        else:
+            self._make_room()
+
+    def read_on(self) -> bool:
+        """Handle what was left for want of time; returns whether something is left still."""
+        link, now = self.link, self._driver.loop.time()
+        assert link is not None
+        if self._read(link, now, now + TURN_S):
+            return True
+        self._make_room()
+        self.resume_reading()
+        return False
+
+    def _read(self, link: Link, now: float, until: float) -> bool:
+        """Handle what is in the buffer until a time; returns whether something that is complete is left."""
+        while True:
+            self._start += link.receive_data(self._buffer[self._start : self._end], now)
+            self._driver.link_received(link)
+            if not link.has_unread or link.state is LinkState.CLOSED:
+                return False
+            now = self._driver.loop.time()
+            if now >= until:
+                return True
+
+    def _make_room(self) -> None:
+        start, end = self._start, self._end
         if start == end:
             self._start = self._end = 0
         elif len(self._buffer) - end < RECORD_BYTES_MAX:
             rest = bytes(self._buffer[start:end])
             self._buffer[: len(rest)] = rest
             self._start, self._end = 0, len(rest)
-        else:
-            self._start, self._end = start, end
-        self._driver.link_received(link)
 
     def eof_received(self) -> bool:
         self._handle_end()
@@ -194,9 +224,13 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _handle_end(self) -> None:
-        if self.link is not None and self.link.state is not LinkState.CLOSED:
-            self.link.receive_eof(self._driver.loop.time())
-            self._driver.link_received(self.link)
+        link = self.link
+        if link is not None and link.state is not LinkState.CLOSED:
+            now = self._driver.loop.time()
+            if link.has_unread:
+                self._read(link, now, math.inf)
+            link.receive_eof(now)
+            self._driver.link_received(link)
 
 
 class Driver:
@@ -221,6 +255,7 @@ class Driver:
         self._datagrams: DatagramSocket | None = None
         self._connections: dict[Link, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: deque[Connection] = deque()  # each of them is not read from
         self._exhaustion = Exhaustion()
         self._is_awake = False
         self._is_transmitting = False
@@ -366,6 +401,19 @@ class Driver:
         connection = self._connections.get(link)
         if connection is not None:
             connection.resume_reading()
+
+    def let_wait(self, connection: Connection) -> None:
+        """Handle the rest of what came over a connection in a later turn of the event loop, one connection in each turn."""
+        self._waiting.append(connection)
+        if len(self._waiting) == 1:
+            self.loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        connection = self._waiting.popleft()
+        if connection.read_on():
+            self._waiting.append(connection)
+        if self._waiting:
+            self.loop.call_soon(self._read_on)
 
     def wake(self) -> None:
         """See that :meth:`transmit` runs in this turn of the event loop."""

@@ -79,7 +79,7 @@ def test_any_record_of_an_authentic_peer_only_ends_the_link(plaintext: bytes) ->
     pair = LinkPair(KEYRING)
     pair.open()
     try:
-        pair.responder.link._receive_record(plaintext, pair.now)
+        pair.responder.link._receive_record(plaintext, 0, pair.now)
     except ProtocolError:
         return
     pair.responder.take()

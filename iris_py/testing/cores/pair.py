@@ -58,9 +58,12 @@ class End:
             self.link.receive_eof(now)
             return
         self._buffer += data
-        with memoryview(self._buffer) as view:
-            used = self.link.receive_data(view, now)
-        del self._buffer[:used]
+        is_left = True
+        while is_left:
+            with memoryview(self._buffer) as view:
+                used = self.link.receive_data(view, now)
+            del self._buffer[:used]
+            is_left = self.link.has_unread
 
     def take(self) -> None:
         """Take what the link has to say into ``events`` and ``packets``; copies the packets, as a node would open them."""

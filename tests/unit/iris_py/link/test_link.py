@@ -27,13 +27,17 @@ from iris_py.link.lanes import (
     UNICAST,
 )
 from iris_py.link.link import (
+    CONTROL_WORK_BYTES,
     FRAGMENT_BYTES_MIN,
     LINK_ID_BYTES,
     NO_LINK,
     PACKET_BYTES_MAX,
+    PACKET_WORK_BYTES,
     RECORD_BYTES_MAX,
+    WORK_MAX,
     Link,
     LinkState,
+    Packet,
 )
 from iris_py.testing.cores.pair import End, LinkPair
 from iris_security import SIGNATURE_BYTES, Identity, Keyring, RecordOpener, RecordSealer, Secret
@@ -1284,3 +1288,76 @@ def test_a_silent_peer_is_asked_at_each_interval() -> None:
     assert asked_at == pytest.approx([CONFIG.keepalive_interval_s, 2 * CONFIG.keepalive_interval_s])
     assert deadline is None
     assert link.state is LinkState.CLOSED
+
+
+# -- work
+
+
+def small_frames(pair: LinkPair, frames: list[bytes]) -> bytes:
+    """Return one record of the initiator with frames of the test's making."""
+    sealer = pair.initiator.link._sealer
+    assert sealer is not None
+    sealed = sealer.seal(b"".join(frames))
+    return struct.pack(">I", len(sealed)) + sealed
+
+
+@pytest.mark.parametrize(
+    ("frames", "calls"),
+    [
+        ([frame(CONTROL, bytes((number % 256,))) for number in range(WORK_MAX)], 1),
+        ([frame(CONTROL, bytes((number % 256,))) for number in range(WORK_MAX + 1)], 2),
+        ([frame(CONTROL, bytes((number % 256,))) for number in range(1000)], 16),
+        ([frame(CONTROL, bytes((number,)) * 40 * CONTROL_WORK_BYTES) for number in range(8)], 4),
+        ([frame(UNICAST, body(60))] * 200, 4),
+        ([frame(UNICAST, body(16 * PACKET_WORK_BYTES))] * 3, 1),
+        ([frame(PING)] * 640, 10),
+    ],
+    ids=["just enough", "one more", "many", "large control", "packets", "large packets", "pings"],
+)
+def test_one_call_reads_frames_for_so_much_work(frames: list[bytes], calls: int) -> None:
+    pair = LinkPair(KEYRING)
+    pair.drive()
+    link, data = pair.responder.link, small_frames(pair, frames)
+    packets: list[Packet] = []
+    counts: list[int] = []
+    used = 0
+    while not counts or link.has_unread:
+        used += link.receive_data(memoryview(data)[used:], pair.now)
+        taken = link.packets_received()
+        counts.append(len(taken))
+        packets += taken
+    assert used == len(data)
+    assert len(counts) == calls
+    assert max(counts) <= WORK_MAX
+    expected = [bytes(each[5:]) for each in frames if each[0] != PING]
+    assert [bytes(first) + bytes(nonce) + bytes(rest) for _kind, first, nonce, rest in packets] == expected
+
+
+def test_what_is_left_of_a_record_comes_before_the_next_one() -> None:
+    pair = LinkPair(KEYRING)
+    pair.drive()
+    link = pair.responder.link
+    numbers = [number.to_bytes(2, "big") for number in range(500)]
+    data = b"".join(small_frames(pair, [frame(CONTROL, each) for each in numbers[at : at + 100]]) for at in range(0, 500, 100))
+    received, used, rounds = [], 0, 0
+    while rounds == 0 or link.has_unread:
+        used += link.receive_data(memoryview(data)[used:], pair.now)
+        received += [bytes(message) for _kind, message, _nonce, _rest in link.packets_received()]
+        rounds += 1
+    assert received == numbers
+    assert used == len(data)
+    assert rounds == 8
+
+
+def test_what_breaks_the_rules_ends_the_link_whenever_it_is_read() -> None:
+    pair = LinkPair(KEYRING)
+    pair.drive()
+    link = pair.responder.link
+    data = small_frames(pair, [*[frame(PING)] * (WORK_MAX + 5), frame(99)])
+    used = link.receive_data(memoryview(data), pair.now)
+    assert link.has_unread
+    assert link.is_open
+    link.receive_data(memoryview(data)[used:], pair.now)
+    pair.responder.take()
+    assert closed(pair.responder).reason == "a frame of unknown type 99"
+    assert not link.has_unread

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import math
+from collections import deque
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -13,11 +14,12 @@ from unittest.mock import Mock
 import pytest
 
 from iris_overlay.events import DialRequested
-from iris_py.link.link import RECORD_BYTES_MAX
+from iris_py.link.link import RECORD_BYTES_MAX, LinkState
 from iris_py.net.descriptors import EXHAUSTED_TOLD_S
 from iris_py.net.driver import (
     PORT_ATTEMPTS_MAX,
     RECEIVE_BUFFER_BYTES,
+    TURN_S,
     Connection,
     Driver,
     describe_dial_error,
@@ -27,6 +29,8 @@ from iris_py.testing.clock import run
 from iris_py.testing.network import PORT_EPHEMERAL_MIN, MemoryHost, MemoryNetwork
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from iris_py.net.network import Network
 
 A, B = "10.0.0.1", "10.0.0.2"
@@ -93,6 +97,9 @@ class Core:
 
 class Records:
     """A link of records of one size: takes whole ones and leaves the rest."""
+
+    has_unread = False
+    state = LinkState.OPEN
 
     def __init__(self, record_bytes: int) -> None:
         self.record_bytes = record_bytes
@@ -189,6 +196,108 @@ def test_a_stream_that_was_never_made_is_left_alone() -> None:
     connection.resume_reading()
     connection.abort()
     assert connection.descriptors() == []
+
+
+# -- what takes long
+
+
+class Sliced:
+    """A link of many pieces, of which one call takes one; to handle a piece takes some time."""
+
+    state = LinkState.OPEN
+
+    def __init__(self, clock: list[float], name: str, order: list[str], piece_s: float = 0.3 * TURN_S) -> None:
+        self.has_unread = False
+        self.has_ended = False
+        self.taken = b""
+        self._clock = clock
+        self._name = name
+        self._order = order
+        self._piece_s = piece_s
+
+    def receive_data(self, data: memoryview, _now: float) -> int:
+        assert not self.has_ended
+        self.taken += bytes(data[:1])
+        self._clock[0] += self._piece_s
+        self._order.append(self._name)
+        self.has_unread = len(data) > 1
+        return min(1, len(data))
+
+    def receive_eof(self, _now: float) -> None:
+        self.has_ended = True
+
+
+class Turns:
+    """A driver with several connections, and an event loop whose turns are taken one by one."""
+
+    def __init__(self, *names: str) -> None:
+        self.clock = [0.0]
+        self.order: list[str] = []
+        self.later: list[Callable[[], object]] = []
+        driver = Driver.__new__(Driver)
+        driver.loop = cast("Any", SimpleNamespace(time=lambda: self.clock[0], call_soon=self.later.append))
+        driver.late_at = math.inf
+        driver._waiting = deque()
+        driver._core = None
+        self.links = {name: Sliced(self.clock, name, self.order) for name in names}
+        self.streams = {name: Stream() for name in names}
+        self.connections: dict[str, Connection] = {}
+        for name in names:
+            connection = self.connections[name] = Connection.__new__(Connection)
+            connection.__dict__.update(
+                link=self.links[name], lost=Mock(), _driver=driver, _address=None, _transport=self.streams[name]
+            )
+            connection.__dict__.update(_buffer=memoryview(bytearray(RECEIVE_BUFFER_BYTES)), _start=0, _end=0)
+            connection.__dict__.update(_is_paused=False, _reading_pauses=0)
+
+    def receive(self, name: str, data: bytes) -> None:
+        self.connections[name].get_buffer(-1)[: len(data)] = data
+        self.connections[name].buffer_updated(len(data))
+
+    def turn(self) -> None:
+        later, self.later[:] = list(self.later), []
+        for callback in later:
+            callback()
+
+
+def test_what_takes_long_is_handled_over_several_turns_and_not_read_from_meanwhile() -> None:
+    turns = Turns("a")
+    turns.receive("a", b"0123456789")
+    assert turns.links["a"].taken == b"0123", "until the time of a turn is over"
+    reads = [turns.streams["a"].is_read]
+    turns.turn()
+    assert turns.links["a"].taken == b"01234567"
+    reads.append(turns.streams["a"].is_read)
+    turns.turn()
+    assert turns.links["a"].taken == b"0123456789"
+    reads.append(turns.streams["a"].is_read)
+    assert reads == [False, False, True]
+    assert not turns.later
+    turns.receive("a", b"x")
+    assert turns.links["a"].taken == b"0123456789x"
+
+
+def test_of_several_that_take_long_each_turn_handles_one() -> None:
+    turns = Turns("a", "b")
+    for name in turns.links:
+        turns.receive(name, bytes(12))
+    turns.order.clear()
+    assert len(turns.later) == 1
+    handled = []
+    while turns.later:
+        turns.turn()
+        handled.append("".join(turns.order))
+        turns.order.clear()
+    assert handled == ["aaaa", "bbbb", "aaaa", "bbbb"]
+    assert all(stream.is_read for stream in turns.streams.values())
+
+
+def test_the_end_of_a_stream_comes_after_all_that_came_before() -> None:
+    turns = Turns("a")
+    turns.receive("a", b"0123456789")
+    turns.connections["a"].eof_received()
+    assert turns.links["a"].taken == b"0123456789"
+    assert turns.links["a"].has_ended
 
 
 def make_driver(network: Network) -> Driver:

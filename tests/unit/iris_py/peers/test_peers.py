@@ -103,8 +103,11 @@ class Wire:
             link.receive_eof(now)
         else:
             self.buffers[side] += data
-            used = link.receive_data(memoryview(self.buffers[side]), now)
-            self.buffers[side] = self.buffers[side][used:]
+            is_left = True
+            while is_left:
+                used = link.receive_data(memoryview(self.buffers[side]), now)
+                self.buffers[side] = self.buffers[side][used:]
+                is_left = link.has_unread
         self.tables[side].settle(now)
 
     def cut(self, side: int, now: float) -> None:
