@@ -38,6 +38,11 @@ class ContactsConfig:
     """How long a peer that could not be reached is not dialled again: messages for it are given back at once. Too small: a dead
     peer that others still name is hammered. Too large: one that listens again is reached the long way for that time."""
 
+    address_rest_s: float = 0.5
+    """How long an address at which a dial found nobody, or another node, is not dialled for peers that there was no link to
+    yet. Too small: one message that names many made-up peers at one address makes the node dial it for each of them. Too large:
+    a process that starts again on its port is reached the long way for that time."""
+
     link_idle_s: float = 90.0
     """When a link that nobody needs and nothing used is let go. Too small, less than the time between renewals of memberships:
     each renewal dials again. Too large: descriptors."""

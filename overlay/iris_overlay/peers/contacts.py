@@ -8,7 +8,7 @@ back when it cannot be reached, so that they can go another way. Links that nobo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,14 @@ from iris_overlay.timers import DeadlineTable
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_overlay.peers.config import ContactsConfig
+
+#: Addresses that rest at a time; of more, the one that has rested longest is forgotten. Too small: with as many dials in vain
+#: within `ContactsConfig.address_rest_s` some address is dialled again too soon; too large: memory.
+ADDRESSES_RESTING_MAX: Final = 1024
+
+#: Peers that there was a link to, of which it is remembered: their addresses are no hearsay. Of more the one whose link opened
+#: first is forgotten. Too small: one that went and comes back soon is reached the long way; too large: memory.
+MET_MAX: Final = 4096
 
 
 class ContactFailed(msgspec.Struct, frozen=True):
@@ -72,9 +80,11 @@ class Contacts:
         "_last_used",
         "_local",
         "_messages",
+        "_met",
         "_patience",
         "_requests",
         "_resting",
+        "_resting_addresses",
         "_timeouts",
         "_turn",
         "_waiting",
@@ -96,8 +106,11 @@ class Contacts:
         self._again: DeadlineTable[NodeId] = DeadlineTable()  # of those to be dialled once more
         self._patience: DeadlineTable[NodeId] = DeadlineTable()  # of those with messages
         self._resting: DeadlineTable[NodeId] = DeadlineTable()
+        # Addresses at which nobody was found, or another node, and until when; in that order.
+        self._resting_addresses: dict[str, float] = {}
         self._last_used: dict[NodeId, float] = {}  # of every open link
         self._idle: DeadlineTable[NodeId] = DeadlineTable()
+        self._met: dict[NodeId, None] = {}
         self._messages: list[tuple[NodeId, bytes]] = []
         self._requests: list[DialRequested] = []
         self._events: list[ContactEvent] = []
@@ -148,6 +161,10 @@ class Contacts:
         self._last_used[peer] = now
         self._idle.set(peer, now + self._config.link_idle_s)
         self._resting.cancel(peer)
+        self._met.pop(peer, None)
+        if len(self._met) >= MET_MAX:
+            del self._met[next(iter(self._met))]
+        self._met[peer] = None
         waiting = self._waiting.get(peer)
         if waiting is not None:
             self._messages.extend((peer, message) for message in waiting.messages)
@@ -163,6 +180,7 @@ class Contacts:
         """Handle that a dial reached somebody: a link is about to open, unless it was somebody else."""
         for node in list(self._dialling.get(address, ())):
             if node != peer:
+                self._let_rest(address, now)
                 self._try_next(node, now, is_refused=True)  # Another process has that port now.
         self._dial(now)
 
@@ -175,6 +193,7 @@ class Contacts:
                 waiting.is_again = True
                 self._again.set(node, now + self._config.again_s)
             else:
+                self._let_rest(address, now)
                 self._try_next(node, now, is_refused=is_refused)
         self._dial(now)
 
@@ -245,7 +264,8 @@ class Contacts:
         if peer.id in self._resting or self._is_full:
             return None
         own = self._local.addresses
-        addresses = [address for address in peer.addresses if is_dialable(address) and address not in own]
+        named = dict.fromkeys(peer.addresses)
+        addresses = [address for address in named if is_dialable(address) and address not in own]
         if not addresses:
             return None
         waiting = self._waiting[peer.id] = _Waiting(peer, addresses)
@@ -258,6 +278,12 @@ class Contacts:
             node = next(iter(self._turn))
             waiting = self._waiting[node]
             address = waiting.addresses[waiting.position]
+            rests_until = self._resting_addresses.get(address, now)
+            if rests_until > now and node not in self._met:
+                # Whoever named this peer there may have made it up: many of them cost one dial now and then.
+                self._again.set(node, rests_until)
+                del self._turn[node]
+                continue
             dialling = self._dialling.get(address)
             if dialling is None:
                 if len(self._dialling) >= self._config.dials_max:
@@ -268,6 +294,13 @@ class Contacts:
             waiting.dialled = address
             del self._turn[node]
             self._timeouts.set(node, now + self._config.dial_timeout_s)
+
+    def _let_rest(self, address: str, now: float) -> None:
+        resting = self._resting_addresses
+        resting.pop(address, None)
+        while resting and (len(resting) >= ADDRESSES_RESTING_MAX or next(iter(resting.values())) <= now):
+            del resting[next(iter(resting))]
+        resting[address] = now + self._config.address_rest_s
 
     def _try_next(self, node: NodeId, now: float, *, is_refused: bool) -> None:
         waiting = self._waiting[node]

@@ -9,7 +9,7 @@ from iris_overlay.events import DialRequested, LinkReleased
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.config import ContactsConfig
-from iris_overlay.peers.contacts import ContactFailed, Contacts
+from iris_overlay.peers.contacts import ADDRESSES_RESTING_MAX, MET_MAX, ContactFailed, Contacts
 
 CONFIG = ContactsConfig(waiting_messages_max=3, waiting_peers_max=4, dials_max=2, patience_s=30.0, link_idle_s=60.0)
 
@@ -188,13 +188,12 @@ def test_two_peers_with_the_same_address_share_a_dial() -> None:
     assert contacts.waiting_count == 1
 
 
-def test_an_address_that_is_named_twice_is_dialled_twice_and_no_more() -> None:
+def test_an_address_that_is_named_twice_is_dialled_once() -> None:
     contacts, peer = make(), node(1, "10.0.0.1:1", "10.0.0.1:1")
     contacts.connect(peer, 0.0)
     contacts.dial_failed("10.0.0.1:1", 0.0, is_refused=True)
     contacts.dial_failed("10.0.0.1:1", 0.0, is_refused=True)
-    contacts.dial_failed("10.0.0.1:1", 0.0, is_refused=True)
-    assert len(contacts.requests_to_dial()) == 2
+    assert len(contacts.requests_to_dial()) == 1
     assert contacts.events_received() == [ContactFailed(peer, [], is_refused=True)]
 
 
@@ -344,3 +343,56 @@ def test_messages_do_not_wait_long_for_a_dial_that_goes_on() -> None:
     contacts.send(peer, b"4", 2.0)
     assert contacts.messages_to_send() == [(peer.id, b"4")]
     assert contacts.deadline() == 2.0 + ContactsConfig().link_idle_s
+
+
+def test_peers_that_somebody_made_up_at_one_address_cost_one_dial_now_and_then() -> None:
+    config = ContactsConfig()
+    contacts, dials, now = make(config), 0, 0.0
+    for number in range(1, 201):
+        contacts.send(node(number, "203.0.113.1:9"), b"x", now)
+        for request in contacts.requests_to_dial():
+            dials += 1
+            contacts.dial_failed(request.address, now, is_refused=True)
+        contacts.events_received()
+        now += 0.01
+        contacts.handle_timeout(now)
+        for request in contacts.requests_to_dial():
+            dials += 1
+            contacts.dial_failed(request.address, now, is_refused=True)
+    assert dials <= 1 + 200 * 0.01 / config.address_rest_s
+
+
+def test_another_node_at_the_address_lets_it_rest_too() -> None:
+    contacts = make()
+    contacts.connect(node(1, "203.0.113.1:9"), 0.0)
+    contacts.requests_to_dial()
+    contacts.dial_succeeded("203.0.113.1:9", node(9).id, 0.1)
+    contacts.connect(node(2, "203.0.113.1:9"), 0.2)
+    contacts.connect(node(3, "203.0.113.1:10"), 0.2)
+    assert [request.address for request in contacts.requests_to_dial()] == ["203.0.113.1:10"]
+    contacts.handle_timeout(0.1 + CONFIG.address_rest_s)
+    assert [request.address for request in contacts.requests_to_dial()] == ["203.0.113.1:9"]
+
+
+def test_who_was_met_is_dialled_although_its_address_rests() -> None:
+    contacts, peer = make(), node(1, "203.0.113.1:9")
+    contacts.link_opened(peer.id, 0.0)
+    contacts.link_lost(peer.id, 0.1)
+    contacts.connect(node(2, "203.0.113.1:9"), 0.2)
+    contacts.dial_failed("203.0.113.1:9", 0.2, is_refused=True)
+    contacts.requests_to_dial()
+    contacts.connect(peer, 0.3)
+    assert [request.address for request in contacts.requests_to_dial()] == ["203.0.113.1:9"]
+
+
+def test_what_is_remembered_of_addresses_and_peers_is_bounded() -> None:
+    contacts = make(ContactsConfig(address_rest_s=1e9))
+    for number in range(ADDRESSES_RESTING_MAX + MET_MAX + 10):
+        peer = NodeInfo(NodeId(number.to_bytes(16, "big")), (f"203.0.113.1:{1 + number}",))
+        contacts.connect(peer, 0.0)
+        contacts.requests_to_dial()
+        contacts.dial_failed(peer.addresses[0], 0.0, is_refused=True)
+        contacts.link_opened(peer.id, 0.0)
+        contacts.link_lost(peer.id, 0.0)
+    assert len(contacts._resting_addresses) == ADDRESSES_RESTING_MAX
+    assert len(contacts._met) == MET_MAX
