@@ -68,14 +68,14 @@ class _KeyMaterial:
     __slots__: tuple[str, ...] = ()
 
     def __eq__(self, other: object) -> bool:
-        """Compare all that is in it."""
+        """Compare all that is in it, but for what derives from the rest."""
         if type(other) is not type(self):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__ if name[0] != "_")
 
     def __hash__(self) -> int:
         """Hash as equality demands."""
-        return hash((type(self), *(getattr(self, name) for name in self.__slots__)))
+        return hash((type(self), *(getattr(self, name) for name in self.__slots__ if name[0] != "_")))
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         """Refuse to change.
@@ -240,14 +240,17 @@ class GroupKeys(_KeyMaterial):
         permit_seed: The private key that permits are made with.
     """
 
-    __slots__ = ("group_id", "key", "permit_seed")
+    __slots__ = ("_permits", "group_id", "key", "permit_seed")
 
     group_id: bytes
     key: bytes
     permit_seed: bytes
+    _permits: SigningKey
 
     def __init__(self, key: bytes, permit_seed: bytes) -> None:
-        object.__setattr__(self, "group_id", _group_id_of(SigningKey(permit_seed).public_key))
+        permits = SigningKey(permit_seed)
+        object.__setattr__(self, "_permits", permits)
+        object.__setattr__(self, "group_id", _group_id_of(permits.public_key))
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "permit_seed", permit_seed)
 
@@ -257,7 +260,7 @@ class GroupKeys(_KeyMaterial):
         Args:
             data: What is permitted, and to which node.
         """
-        return SigningKey(self.permit_seed).sign(_PERMIT_LABEL, data)
+        return self._permits.sign(_PERMIT_LABEL, data)
 
     def proof(self, node_id: bytes, statement: bytes = b"") -> bytes:
         """Return the proof that a node holds the key of this group (docs/design.md 2.4).

@@ -184,7 +184,7 @@ class Roots:
         """Handle registrations and renewals."""
         for item in message.items:
             record = MemberRecord(message.info, item.attributes, item.stamp, item.permit)
-            if self._ring.is_root(item.group) and not self._is_member(item.group, record):
+            if not self._may_register(item.group, record):
                 self._counters.permits_invalid += 1
                 continue
             root = self._root_for(item.group, message.info, now)
@@ -240,7 +240,7 @@ class Roots:
     def watch(self, message: Watch, path: Path | None, now: float) -> None:
         """Handle questions for views."""
         for group, version, permit in message.items:
-            if self._ring.is_root(group) and not self._is_user(group, message.info.id, permit):
+            if not self._may_use(group, message.info.id, permit):
                 self._counters.permits_invalid += 1
                 continue
             root = self._root_for(group, message.info, now)
@@ -263,7 +263,7 @@ class Roots:
 
     def cast(self, message: CastUp, now: float) -> None:
         """Handle a cast of some node."""
-        if self._ring.is_root(message.group) and not self._is_user(message.group, message.info.id, message.permit):
+        if not self._may_use(message.group, message.info.id, message.permit):
             self._counters.permits_invalid += 1
             return
         root = self._root_for(message.group, message.info, now)
@@ -463,8 +463,14 @@ class Roots:
                 return True
         return self._signer.is_permitted(group, member_part(record, record.info.id), record.permit)
 
-    def _is_user(self, group: GroupId, node: NodeId, permit: bytes) -> bool:
-        """Return whether a node may watch a group, or cast to it: a member or watcher may."""
+    def _may_register(self, group: GroupId, record: MemberRecord) -> bool:
+        """Return whether the sender of a record may be a member, or another node has to decide that: this node itself may."""
+        return record.info.id == self._local.id or not self._ring.is_root(group) or self._is_member(group, record)
+
+    def _may_use(self, group: GroupId, node: NodeId, permit: bytes) -> bool:
+        """Return whether a node may watch a group, or cast to it, or another node has to decide that: who is known may."""
+        if node == self._local.id or not self._ring.is_root(group):
+            return True
         root = self.roots.get(group)
         is_known = root is not None and (node in root.directory.members or node in root.followers.members[FollowerKind.WATCHER])
         return is_known or self._signer.is_permitted(group, user_part(node), permit)

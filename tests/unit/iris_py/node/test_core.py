@@ -725,12 +725,15 @@ def test_a_member_without_a_proof_is_ignored() -> None:
 
 def test_a_node_without_the_secret_of_a_cluster_gets_nothing_into_its_directory() -> None:
     net = Net()
-    clusters = {"vault": CLUSTER_SECRET}
+    clusters = {f"vault{number}": CLUSTER_SECRET for number in range(20)}
     first, second, insider = net.add(clusters=clusters), net.add(clusters=clusters), net.add()
-    net.join(first, "vault")
-    group = net.watch(second, "vault")
+    for name in clusters:
+        net.join(first, name)
+    groups = [net.watch(second, name) for name in clusters]
+    group, root = next(
+        (each, core) for each in groups for core in (first, second) if core.overlay.directory_of(each.id) is not None
+    )
     assert [member.peer.id for member in group.members or ()] == [first.info.id]
-    (root,) = [core for core in net.cores.nodes.values() if core.overlay.directory_of(group.id)]
     watchers = root.overlay.watchers_of(group.id)
     refused = sum(core.overlay.counters.permits_invalid for core in net.cores.nodes.values())
     insider.overlay.join_group(group.id, bytes(16), net.now)  # it may have seen the id of the group in what it routed
