@@ -237,7 +237,12 @@ class Watches:
             elif record is not None and (peer not in watch.masked or record.stamp > watch.masked[peer][0]):
                 watch.masked[peer] = (record.stamp, now + MASK_S)
                 self._masks.set(group, min(until for _, until in watch.masked.values()))
-                self._changed[group] = None
+                if watch.root is not None and watch.root.id == peer and all(node in watch.masked for node in watch.members):
+                    # Nobody is left that is known here. The root that is gone may have known more: the next one is asked
+                    # first, for to lack its answer is not to know that nobody is there.
+                    self._masks.set(group, now + BELIEVE_S)
+                else:
+                    self._changed[group] = None
                 if watch.root is None:
                     self._outbox.route(group, Doubt(group, peer))
                 elif watch.root.id != peer:

@@ -471,3 +471,29 @@ def test_the_root_that_was_asked_is_none_any_more() -> None:
     assert fixture.seen() == [], "what is known stays known until there is an answer"
     fixture.watches.moved(A, ROOT.id, 1.0)
     assert fixture.sent() == [], "it asks through the ring already"
+
+
+def test_a_root_that_dies_with_the_last_member_is_not_taken_for_nobody() -> None:
+    member = MemberRecord(ROOT, b"", 1)
+    fixture = watching(member)
+    fixture.watches.peer_dead(ROOT.id, 1.0)
+    assert fixture.seen() == [], "who was the root may have known of others"
+    fixture.watches.handle_timeout(1.0 + CONFIG.repair_jitter_s)
+    assert fixture.sent() == [ASK]
+    fixture.watches.view(view(9, member, record(2), root=HEIR), 1.2)
+    assert fixture.seen() == [{2}]
+
+
+def test_nobody_is_known_after_a_while_though_no_root_says_so() -> None:
+    fixture = watching(MemberRecord(ROOT, b"", 1))
+    fixture.watches.peer_dead(ROOT.id, 1.0)
+    fixture.watches.handle_timeout(1.0 + BELIEVE_S - 0.01)
+    assert fixture.seen() == []
+    fixture.watches.handle_timeout(1.0 + BELIEVE_S)
+    assert fixture.seen() == [set()]
+
+
+def test_a_root_that_dies_beside_members_that_live_is_out_of_the_view_at_once() -> None:
+    fixture = watching(MemberRecord(ROOT, b"", 1), record(2))
+    fixture.watches.peer_dead(ROOT.id, 1.0)
+    assert fixture.seen() == [{2}]
