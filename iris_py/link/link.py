@@ -221,7 +221,8 @@ class Link:
             if self._unread is not None:
                 record, start = self._unread
                 self._unread = None
-                self._receive_record(record, start, now)
+                if self.state is not LinkState.CLOSED:
+                    self._receive_record(record, start, now)
             while True:
                 if self._work <= 0:
                     self.has_unread = self._unread is not None or end - offset >= _LENGTH.size

@@ -227,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         link = self.link
         if link is not None and link.state is not LinkState.CLOSED:
             now = self._driver.loop.time()
-            if link.has_unread:
+            if link.has_unread and not self._driver.is_closed:
                 self._read(link, now, math.inf)
             link.receive_eof(now)
             self._driver.link_received(link)
@@ -242,6 +242,7 @@ class Driver:
 
     Attributes:
         late_at: From when on the timer is so late that the process must have stood still; then :meth:`resume`.
+        is_closed: Whether nothing is sent or handled any more.
     """
 
     def __init__(self, network: Network, owner: Owner) -> None:
@@ -259,7 +260,7 @@ class Driver:
         self._exhaustion = Exhaustion()
         self._is_awake = False
         self._is_transmitting = False
-        self._is_closed = False
+        self.is_closed = False
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
         self._on_dial_failed: Callable[[str, OSError | IrisError], None] | None = None
@@ -330,7 +331,7 @@ class Driver:
 
     def abort(self) -> list[asyncio.Task[None]]:
         """Stop at once and send nothing more; returns the tasks that are about to end."""
-        self._is_closed = True
+        self.is_closed = True
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._connections.values()):
@@ -346,7 +347,7 @@ class Driver:
 
     def disown(self) -> None:
         """In the child of a fork: let go of the sockets, which are the parent's, and send nothing more."""
-        self._is_closed = True
+        self.is_closed = True
         found = [descriptor for connection in self._connections.values() for descriptor in connection.descriptors()]
         for end in (self._listener, self._datagrams):
             found += [] if end is None else end.descriptors()
@@ -362,12 +363,12 @@ class Driver:
     def resume(self, now: float) -> None:
         """The timer is late, and nothing that was due since was done."""
         self.late_at = math.inf  # until the timer is armed again
-        if self._core is not None and not self._is_closed:
+        if self._core is not None and not self.is_closed:
             self._core.handle_resumption(now)
 
     def connection_made(self, connection: Connection, address: str | None) -> Link | None:
         """A stream is there; returns its link, or None to turn it away."""
-        if self._core is None or self._is_closed:
+        if self._core is None or self.is_closed:
             return None
         now = self.loop.time()
         link = self._core.accepted(connection.host, now) if address is None else self._core.dialled(address, now)
@@ -409,6 +410,9 @@ class Driver:
             self.loop.call_soon(self._read_on)
 
     def _read_on(self) -> None:
+        if self.is_closed:
+            self._waiting.clear()
+            return
         connection = self._waiting.popleft()
         if connection.read_on():
             self._waiting.append(connection)
@@ -437,7 +441,7 @@ class Driver:
         """Take everything out of the core and do it, until nothing moves; then arm the timer."""
         self._is_awake = False
         core = self._core
-        if core is None or self._is_closed:
+        if core is None or self.is_closed:
             return
         self._is_transmitting = True
         now = self.loop.time()
@@ -506,7 +510,7 @@ class Driver:
         if now > self.late_at:
             self.resume(now)
         self.late_at = math.inf
-        if self._core is not None and not self._is_closed:
+        if self._core is not None and not self.is_closed:
             self._core.handle_timeout(now)
             self.transmit()
 

@@ -1361,3 +1361,16 @@ def test_what_breaks_the_rules_ends_the_link_whenever_it_is_read() -> None:
     pair.responder.take()
     assert closed(pair.responder).reason == "a frame of unknown type 99"
     assert not link.has_unread
+
+
+def test_what_is_left_of_a_link_that_was_ended_is_not_read() -> None:
+    pair = LinkPair(KEYRING)
+    pair.drive()
+    link = pair.responder.link
+    data = small_frames(pair, [frame(CONTROL, b"x")] * (2 * WORK_MAX))
+    used = link.receive_data(memoryview(data), pair.now)
+    assert len(link.packets_received()) == WORK_MAX
+    link.abort("the owner has had enough")
+    link.receive_data(memoryview(data)[used:], pair.now)
+    assert link.packets_received() == []
+    assert not link.has_unread

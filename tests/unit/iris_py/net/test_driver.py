@@ -236,7 +236,9 @@ class Turns:
         self.later: list[Callable[[], object]] = []
         driver = Driver.__new__(Driver)
         driver.loop = cast("Any", SimpleNamespace(time=lambda: self.clock[0], call_soon=self.later.append))
+        self.driver = driver
         driver.late_at = math.inf
+        driver.is_closed = False
         driver._waiting = deque()
         driver._core = None
         self.links = {name: Sliced(self.clock, name, self.order) for name in names}
@@ -298,6 +300,18 @@ def test_the_end_of_a_stream_comes_after_all_that_came_before() -> None:
     turns.connections["a"].eof_received()
     assert turns.links["a"].taken == b"0123456789"
     assert turns.links["a"].has_ended
+
+
+def test_a_closed_driver_handles_nothing_that_was_left() -> None:
+    turns = Turns("a", "b")
+    for name in turns.links:
+        turns.receive(name, b"0123456789")
+    turns.driver.is_closed = True
+    turns.turn()
+    turns.connections["a"].eof_received()
+    assert [link.taken for link in turns.links.values()] == [b"0123"] * 2
+    assert not turns.later
+    assert not turns.driver._waiting
 
 
 def make_driver(network: Network) -> Driver:
