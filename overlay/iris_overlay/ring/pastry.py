@@ -129,7 +129,9 @@ class Pastry:
         links = self._ring.links
         links.pop(info.id, None)
         if len(links) >= LINKS_MAX:
-            del links[next(iter(links))]
+            # Not a leaf: whoever opens many links must not make the node forget that it has those to its neighbours.
+            leaves = self._ring.leaves
+            del links[next((node for node in links if position(node) not in leaves), next(iter(links)))]
         links[info.id] = info
         self._core.neighbours.link_opened(info.id, now)
         if info.id in self._ring.dead:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from iris_overlay.rng import Rng
     from iris_overlay.signing import Signer
 
-#: Open links remembered, as many as a node may have; beyond that, `leave` does not reach the oldest.
+#: Open links remembered; beyond that, `leave` does not reach the oldest that is not to a leaf.
 LINKS_MAX: Final = 4096
 
 #: Joining nodes remembered; when full, newcomers are dropped: others will mention them.

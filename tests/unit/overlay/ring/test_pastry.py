@@ -1030,3 +1030,18 @@ def test_a_node_that_can_be_asked_directly_is_asked_through_the_ring_once_less(i
     neighbours.probe(info, wires.now)
     asked = [neighbours.relayed_probe(info.id, wires.now) for _ in range(RELAYS_MAX + 1)]
     assert sum(probe is not None for probe in asked) == RELAYS_MAX - is_dialable
+
+
+def test_many_links_do_not_make_a_node_forget_those_to_its_leaves() -> None:
+    wires = make_ring(10, 100, 200)
+    pastry, leaf = wires.nodes[wires.infos[10].id], wires.infos[100]
+    strangers = [NodeInfo(NodeId(number.to_bytes(16, "big")), ()) for number in range(LINKS_MAX)]
+    for stranger in strangers:
+        pastry.link_opened(stranger, wires.now)
+    assert pastry.state_sizes()["links"] == LINKS_MAX
+    pastry.messages_to_send()
+    pastry.leave(wires.now)
+    told = {to.id for to, data in pastry.messages_to_send() if isinstance(decode_ring_message(data), Leaving)}
+    assert leaf.id in told
+    assert strangers[0].id not in told
+    assert strangers[-1].id in told
