@@ -35,7 +35,7 @@ from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import check_exposure, parse_secret, read_exposed, read_secret_file, user_secret
 from iris_py.net.addresses import is_loopback, parse_address
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
-from iris_security.keyring import NAME_BYTES_MAX, Keyring, Secret
+from iris_security.keyring import NAME_BYTES_MAX, TEXT_PREFIX, Keyring, Secret
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -300,6 +300,8 @@ def _file_layer(config: Path | str | None, environ: Mapping[str, str], config_di
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise ConfigurationError(f"{path} is not valid TOML: {exc}. Correct the file.") from exc
     for key in values:
+        if _looks_secret(key):
+            raise ConfigurationError(f'{path}: a secret stands where the name of a setting belongs. Write secret = "...".')
         if key not in _FILE_KEYS:
             raise ConfigurationError(f"{path}: unknown key {key!r}. {_nearest(key, _FILE_KEYS)}")
     if "secret" in values or "clusters" in values:
@@ -405,9 +407,16 @@ def _seeds(value: object, origin: str) -> tuple[str, ...]:
     return tuple(seeds)
 
 
+def _looks_secret(text: str) -> bool:
+    """Tell whether a text that is about to be shown may be a secret."""
+    return TEXT_PREFIX in text
+
+
 def _clusters(value: object, origin: str) -> Mapping[str, Secret]:
     if not isinstance(value, Mapping):
         raise ConfigurationError(f'{origin} must be a table of name = "secret", not {type(value).__name__}. Correct it.')
+    if any(isinstance(name, str) and _looks_secret(name) for name in value):
+        raise ConfigurationError(f'a secret stands where the name of a cluster belongs in {origin}. Write name = "secret".')
     return MappingProxyType(
         {
             _name(name, f"the name of a cluster in {origin}", NAME_BYTES_MAX): parse_secret(secret, f"{origin}.{name}")

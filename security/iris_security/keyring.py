@@ -30,7 +30,8 @@ NODE_ID_BYTES = 16  # the width of a node id on the wire, and in associated data
 PROOF_BYTES = 16  # 128 bits, as an AES-GCM tag: guessing works online only
 NAME_BYTES_MAX = 255  # a name fits behind a length of one byte, and into any log line
 
-_TEXT_PREFIX = "iris1."
+#: How the text of every secret begins.
+TEXT_PREFIX = "iris1."
 _TEXT_ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 #: 36 bytes are exactly 48 characters: no padding and no unused bits, so every text stands for a secret of its own.
 _TEXT_CHARACTERS = 48
@@ -157,12 +158,12 @@ class Secret(_KeyMaterial):
             SecretFormatError: The text is no secret, or was damaged when it was copied.
         """
         text = text.strip()
-        if not text.startswith(_TEXT_PREFIX):
-            raise SecretFormatError(f'a secret starts with "{_TEXT_PREFIX}": {_HOW_TO_CORRECT}')
-        encoded = text.removeprefix(_TEXT_PREFIX)
+        if not text.startswith(TEXT_PREFIX):
+            raise SecretFormatError(f'a secret starts with "{TEXT_PREFIX}": {_HOW_TO_CORRECT}')
+        encoded = text.removeprefix(TEXT_PREFIX)
         if len(encoded) != _TEXT_CHARACTERS:
             raise SecretFormatError(
-                f'a secret has {_TEXT_CHARACTERS} characters after "{_TEXT_PREFIX}", not {len(encoded)}: {_HOW_TO_CORRECT}'
+                f'a secret has {_TEXT_CHARACTERS} characters after "{TEXT_PREFIX}", not {len(encoded)}: {_HOW_TO_CORRECT}'
             )
         # The decoder of the standard library skips foreign characters and takes "+" for "-": one secret would have many texts.
         if not _TEXT_ALPHABET.issuperset(encoded):
@@ -176,7 +177,7 @@ class Secret(_KeyMaterial):
     @property
     def text(self) -> str:
         """The text form, one line to copy: `iris1.` and 48 characters. Whoever sees it has the secret."""
-        return _TEXT_PREFIX + base64.urlsafe_b64encode(self.value + _checksum(self.value)).decode("ascii")
+        return TEXT_PREFIX + base64.urlsafe_b64encode(self.value + _checksum(self.value)).decode("ascii")
 
     def __eq__(self, other: object) -> bool:
         """Compare in constant time."""

@@ -470,3 +470,16 @@ def test_a_secret_file_and_secrets_of_clusters_as_arguments(tmp_path: Path, kind
         load_config(clusters={"payroll": "x"}, environ={})
     with pytest.raises(ConfigurationError, match="clusters and keyring are both given"):
         load_config(clusters={"payroll": SECRET}, keyring=Keyring(SECRET, network="n"), environ={})
+
+
+@pytest.mark.parametrize("content", ['"{0}" = "payments"\n', '[clusters]\n"{0}" = "payments"\n'], ids=["setting", "cluster"])
+def test_a_secret_where_a_name_belongs_is_not_shown(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "iris.toml"
+    path.write_text(content.format(SECRET.text))
+    path.chmod(0o600)
+    with pytest.raises(ConfigurationError, match="a secret stands where the name of a") as caught:
+        load_config(config=path, environ={})
+    assert SECRET.text not in str(caught.value)
+    with pytest.raises(ConfigurationError) as given:
+        load_config(secret=OTHER, clusters={SECRET.text: "payments"}, environ={})
+    assert SECRET.text not in str(given.value)
