@@ -50,8 +50,23 @@ async def until(condition: Callable[[], object], what: str = "it", describe: Cal
         await asyncio.sleep(0.005)
 
 
+def sockets_to_java() -> set[str]:
+    """Return the sockets to the Java of Spark, if tests of Spark ran in this process.
+
+    py4j opens one for each thread that has none, whenever that thread happens to collect an object of Java, and keeps it.
+    """
+    context = sys.modules.get("pyspark.core.context") or sys.modules.get("pyspark.context")
+    gateway = None if context is None else context.SparkContext._gateway
+    if gateway is None:
+        return set()
+    port = f":{gateway.gateway_parameters.port:04X}"
+    tables = [Path(f"/proc/self/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    lines = [line.split() for table in tables for line in table]
+    return {f"socket:[{fields[9]}]" for fields in lines if fields[2].endswith(port)}
+
+
 def open_sockets() -> set[str]:
-    """Return the sockets that this process has open."""
+    """Return the sockets that this process has open, but for those to Java."""
     found = set()
     for descriptor in os.listdir("/proc/self/fd"):
         try:
@@ -60,7 +75,7 @@ def open_sockets() -> set[str]:
             continue  # of the listing itself
         if target.startswith("socket:"):
             found.add(target)
-    return found
+    return found - sockets_to_java()
 
 
 def describe_sockets(sockets: set[str]) -> list[str]:
@@ -111,10 +126,6 @@ class Loops:
         return result
 
     async def _guard(self, main: Coroutine[Any, Any, Result], patience_s: float) -> Result:
-        if "py4j" in sys.modules:
-            # Objects of Java that tests of Spark left: the thread that collects them opens a connection to tell Java so, and
-            # keeps it. Here it is one of those before.
-            gc.collect()
         before = open_sockets()
         async with asyncio.timeout(patience_s):
             result = await main
