@@ -53,7 +53,8 @@ async def until(condition: Callable[[], object], what: str = "it", describe: Cal
 def sockets_to_java() -> set[str]:
     """Return the sockets to the Java of Spark, if tests of Spark ran in this process.
 
-    py4j opens one for each thread that has none, whenever that thread happens to collect an object of Java, and keeps it.
+    py4j opens one for each thread that has none, whenever that thread happens to collect an object of Java, and keeps it. One
+    that Java resets later is in no table of the system any more, so that it cannot be told what it was.
     """
     context = sys.modules.get("pyspark.core.context") or sys.modules.get("pyspark.context")
     gateway = None if context is None else context.SparkContext._gateway
@@ -66,7 +67,7 @@ def sockets_to_java() -> set[str]:
 
 
 def open_sockets() -> set[str]:
-    """Return the sockets that this process has open, but for those to Java."""
+    """Return the sockets that this process has open."""
     found = set()
     for descriptor in os.listdir("/proc/self/fd"):
         try:
@@ -75,7 +76,7 @@ def open_sockets() -> set[str]:
             continue  # of the listing itself
         if target.startswith("socket:"):
             found.add(target)
-    return found - sockets_to_java()
+    return found
 
 
 def describe_sockets(sockets: set[str]) -> list[str]:
@@ -133,10 +134,14 @@ class Loops:
         return result
 
     async def check_clean(self, sockets: set[str], tasks: set[asyncio.Task[Any]] | None = None) -> None:
-        """Fail unless only these sockets, and only these tasks besides the running one, are left."""
+        """Fail unless only these sockets, those to Java, and only these tasks besides the running one, are left."""
         known = {*(tasks or ()), asyncio.current_task()}
         await until(lambda: not asyncio.all_tasks() - known, "no task left")
-        await until(lambda: open_sockets() <= sockets, "no socket left", lambda: describe_sockets(open_sockets() - sockets))
+        await until(
+            lambda: not open_sockets() - sockets - sockets_to_java(),
+            "no socket left",
+            lambda: describe_sockets(open_sockets() - sockets - sockets_to_java()),
+        )
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
