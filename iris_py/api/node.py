@@ -274,6 +274,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         max_message_bytes = config.max_message_bytes
         self._core = NodeCore(info, identity, self._keyring, rng=rng, entropy=entropy, max_message_bytes=max_message_bytes)
         self._core.peers.handshakes_max = descriptors.handshakes_max(allowed)
+        self._core.peers.links_max = descriptors.links_max(allowed)
         remembered: list[str] = []
         complete = False
         if self._is_remembered:

@@ -15,6 +15,8 @@ class CloseReason(enum.IntEnum):
     LEAVING = 2
     IDLE = 3
     """Nothing uses the link: what comes after the last answer is not executed, and may be asked again."""
+    CROWDED = 4
+    """The peer has as many links as it takes, and needs them all."""
 
 
 @dataclass(slots=True)

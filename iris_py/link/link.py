@@ -512,7 +512,9 @@ class Link:
         reason = body[0] if body else CloseReason.NORMAL
         self._is_released = reason == CloseReason.IDLE
         if self.state in (LinkState.CONFIRMING, LinkState.IDENTIFIED):
-            self._end("the peer has another link to us", clean=True, duplicate=reason == CloseReason.DUPLICATE)
+            is_crowded = reason == CloseReason.CROWDED
+            text = "the peer has no room for another link" if is_crowded else "the peer has another link to us"
+            self._end(text, clean=True, duplicate=reason == CloseReason.DUPLICATE)
         elif self._close_sent:
             self._end("closed", clean=True)
         else:

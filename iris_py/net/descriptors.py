@@ -8,7 +8,7 @@ import math
 import resource
 from typing import Final
 
-from iris_py.peers.peers import HANDSHAKES_MAX
+from iris_py.peers.peers import HANDSHAKES_MAX, LINKS_MAX
 
 logger = logging.getLogger("iris_py.net")
 
@@ -19,6 +19,9 @@ DESCRIPTORS_MAX: Final = 65_536
 #: The share of the descriptors that strangers may use. Too small: a flood pushes out honest handshakes; too large: what nobody
 #: has vouched for leaves nothing to the links and the program itself.
 STRANGERS_SHARE: Final = 0.25
+#: The share that links to peers who have proven who they are may use. Too small: conversations with many peers go through the
+#: ring; too large: with the strangers and the neighbours in the ring (``LEAF_LINKS_SHARE``), nothing is left to the program.
+LINKS_SHARE: Final = 0.5
 #: That the descriptors are used up is logged once in so many seconds. Too small: connections are many, and the log fills the
 #: disk; too large: it is not seen.
 EXHAUSTED_TOLD_S: Final = 10.0
@@ -42,6 +45,11 @@ def raise_limit() -> int:
 def handshakes_max(descriptors: int) -> int:
     """Return how many strangers a node waits for at once, in a process that may have so many descriptors."""
     return max(1, min(HANDSHAKES_MAX, int(descriptors * STRANGERS_SHARE)))
+
+
+def links_max(descriptors: int) -> int:
+    """Return how many links a node keeps that its ring does not need, in a process that may have so many descriptors."""
+    return max(1, min(LINKS_MAX, int(descriptors * LINKS_SHARE)))
 
 
 class Exhaustion:

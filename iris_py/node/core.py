@@ -27,12 +27,13 @@ from iris_overlay.timers import DeadlineTable
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError
 from iris_py.link.config import LinkConfig
-from iris_py.link.events import CloseReason, LinkClosed, LinkVerified
+from iris_py.link.events import CloseReason, LinkClosed, LinkVerified, PeerIdentified
 from iris_py.node.datagrams import Datagrams
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
 from iris_py.node.inbound import Inbound
 from iris_py.node.refusals import refusals
 from iris_py.node.signer import OverlaySigner
+from iris_py.node.spare_links import SpareLinks
 from iris_py.patterns.broadcast import Broadcaster
 from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
 from iris_py.patterns.request.requester import Requester
@@ -66,10 +67,6 @@ if TYPE_CHECKING:
     from iris_py.peers.peers import PeersEvent
     from iris_py.wire.headers import Headers
     from iris_security import Identity, Keyring
-
-#: A link on which packets moved within this time (seconds) is not closed, though the overlay does not need it. Too small: a
-#: conversation with pauses dials again and again. Too large: descriptors.
-LINK_IDLE_S = 30.0
 
 
 class NodeCore:
@@ -119,6 +116,7 @@ class NodeCore:
         self.requester = Requester(rng, lambda: self.overlay.size_estimate() - 1)
         self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
         self.service = Service()
+        self._spare_links = SpareLinks(self.peers, self.overlay, self.service)
         self.tunnels = Tunnels(info, entropy, self.requester, self.service, self.count_drop)
         self._local = Peer(info, None, is_local=True)
         self._outbound = Outbound(self._local, self.count_drop)
@@ -561,7 +559,8 @@ class NodeCore:
                 if isinstance(event, LinkVerified):
                     self._inbound.link_verified(link, now)
                     continue
-                self.peers.handle_event(link, event, now)
+                if not isinstance(event, PeerIdentified) or self._has_place(link, event.node_id, now):
+                    self.peers.handle_event(link, event, now)
                 self._advance(now)
         if packets_received:
             self._receive_packets(link, packets_received, now)
@@ -582,14 +581,12 @@ class NodeCore:
         self.overlay.receive_message(peer_id, message, now)
         self._advance(now)
 
-    def _release_link(self, peer_id: NodeId, now: float) -> None:
-        """Close a link that the overlay does not need, unless something uses it or did so a moment ago."""
-        peer = self.peers.find(peer_id)
-        if peer is None or peer.link is None or not peer.link.is_unused_since(now - LINK_IDLE_S):
-            return
-        if not (peer.awaited or peer.held is not None or self.service.owes(peer)):
-            peer.link.close(CloseReason.IDLE, now)
-            self._handle_link(peer.link, now)
+    def _has_place(self, link: Link, node_id: bytes, now: float) -> bool:
+        """Tell whether an identified peer may have a link; for that, another one may be closed."""
+        is_admitted, closed = self._spare_links.admit(link, node_id, now)
+        if closed is not None:
+            self._handle_link(closed, now)
+        return is_admitted
 
     def _carry_outbound(self, now: float) -> None:
         """Do what the sending side wants done elsewhere."""
@@ -681,7 +678,9 @@ class NodeCore:
             if peer is not None:
                 self._outbound.connect_failed(peer, now)
         elif isinstance(event, LinkReleased):
-            self._release_link(event.peer, now)
+            released = self._spare_links.release(event.peer, now)
+            if released is not None:
+                self._handle_link(released, now)
         elif isinstance(event, PeerDied):
             self._handle_death(event.peer, now)
         elif isinstance(event, ProtocolViolated):

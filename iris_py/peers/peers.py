@@ -18,11 +18,11 @@ import msgspec
 from iris_overlay.messages import NodeInfo
 from iris_py.link.events import CloseReason, LinkClosed, LinkDrained, LinkOpened, PeerIdentified
 from iris_py.link.link import NO_LINK, Link, LinkState
+from iris_py.peers.crowd import Crowd
 from iris_py.peers.peer import Peer
-from iris_py.peers.strangers import Strangers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from iris_overlay.ids import NodeId
     from iris_overlay.rng import Rng
@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 #: Beyond it one of the address with the most of them makes room: a door that was closed instead would let 256 silent strangers
 #: keep everybody out.
 HANDSHAKES_MAX = 256
+#: Links to peers that have proven who they are, fewer where descriptors are few (docs/design.md 3.9). Too small: conversations
+#: with many peers dial again and again, or go through the ring; too large: memory, and with ``LEAF_LINKS_SHARE`` more than the
+#: ring remembers (``iris_overlay.ring.state.LINKS_MAX``).
+LINKS_MAX = 3_600
+#: So many more, as a share of the bound, are left to those that would be neighbours in the ring: it breaks without them. Too
+#: small: an insider who holds all links makes a hole in the ring; too large: the bound is none.
+LEAF_LINKS_SHARE = 0.125
 #: Lost links that are remembered by their id. Forgetting one costs its peer a keep-alive time-out, when it dials before we
 #: have noticed the loss.
 LOST_LINKS_MAX = 1024
@@ -107,6 +114,7 @@ class Peers:
     Attributes:
         refused: Accepted connections that ended without an authenticated peer.
         handshakes_max: Accepted connections that have not proven anything, at most; fewer where descriptors are few.
+        links_max: Peers that have proven who they are, at most, but for those that the ring needs; likewise.
     """
 
     def __init__(
@@ -120,6 +128,7 @@ class Peers:
     ) -> None:
         self.refused = 0
         self.handshakes_max = HANDSHAKES_MAX
+        self.links_max = LINKS_MAX
         self._local = local
         self._identity = identity
         self._keyring = keyring
@@ -127,7 +136,9 @@ class Peers:
         self._config = config
         self._hello = msgspec.msgpack.encode(local)
         self._links: dict[Link, Peer | None] = {}
-        self._strangers = Strangers(rng)
+        self._hosts: dict[Link, str] = {}  # the address at the other end
+        self._strangers = Crowd(rng)
+        self._open = Crowd(rng)
         self._dialled: dict[Link, str] = {}  # until it is known what came of the dial
         self._infos: dict[Link, NodeInfo] = {}  # of identified peers
         self._pending: dict[NodeId, Link] = {}  # our own dials that wait for the peer's confirmation
@@ -140,7 +151,7 @@ class Peers:
 
     def dialled(self, address: str, now: float) -> Link:
         """Return the link for a connection that this node made to an address."""
-        link = self._make_link(initiator=True, now=now)
+        link = self._make_link(address.rpartition(":")[0].strip("[]"), initiator=True, now=now)
         self._dialled[link] = address
         return link
 
@@ -157,7 +168,7 @@ class Peers:
         if len(self._strangers) >= self.handshakes_max:
             self.refused += 1
             return None
-        link = self._make_link(initiator=False, now=now)
+        link = self._make_link(address, initiator=False, now=now)
         self._strangers.add(link, address)
         return link
 
@@ -186,6 +197,31 @@ class Peers:
         """Return every link that has not ended."""
         return list(self._links)
 
+    # -- the bound on links
+
+    def is_crowded_for(self, id: NodeId, *, is_leaf: bool = False) -> bool:  # noqa: A002
+        """Return whether there is no place for a link to another peer.
+
+        Args:
+            id: The peer, which has proven who it is. One that there is a link to already needs no further place.
+            is_leaf: Whether it would be a neighbour in the ring.
+        """
+        limit = self.links_max * (1.0 + LEAF_LINKS_SHARE if is_leaf else 1.0)
+        return len(self._infos) >= limit and id not in self._by_id and id not in self._pending
+
+    def hosts(self) -> Iterator[list[Peer]]:
+        """Return the peers with a link by the host they are at, the host with the most of them first."""
+        for links in self._open.largest():
+            yield [peer for peer in map(self._links.get, links) if peer is not None]
+
+    def turn_away(self, link: Link, now: float) -> None:
+        """End a link to a peer that has just been identified, for want of a place."""
+        self._strangers.discard(link)
+        if link.initiator:
+            link.abort("there is no room for another link")
+        else:
+            link.close(CloseReason.CROWDED, now)
+
     # -- in
 
     def handle_event(self, link: Link, event: LinkEvent, now: float) -> None:
@@ -212,7 +248,7 @@ class Peers:
 
     # --
 
-    def _make_link(self, *, initiator: bool, now: float) -> Link:
+    def _make_link(self, host: str, *, initiator: bool, now: float) -> Link:
         link = Link(
             initiator=initiator,
             keyring=self._keyring,
@@ -223,6 +259,7 @@ class Peers:
             config=self._config,
         )
         self._links[link] = None
+        self._hosts[link] = host
         return link
 
     def _handle_identified(self, link: Link, event: PeerIdentified, now: float) -> None:
@@ -279,6 +316,7 @@ class Peers:
         self._dial_succeeded(link, info.id)
         peer = self._links[link] = self._by_id[info.id] = self.peer(info)
         peer.info, peer.link = info, link
+        self._open.add(link, self._hosts[link])
         self._events.append(PeerOpened(peer))
 
     def _handle_closed(self, link: Link, event: LinkClosed) -> None:
@@ -294,7 +332,9 @@ class Peers:
 
     def _forget_link(self, link: Link, reason: str, *, clean: bool, released: bool, broken: bool) -> None:
         peer = self._links.pop(link, None)
+        self._hosts.pop(link, None)
         self._strangers.discard(link)
+        self._open.discard(link)
         info = self._infos.pop(link, None)
         if info is not None and self._pending.get(info.id) is link:
             del self._pending[info.id]

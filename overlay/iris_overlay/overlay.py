@@ -364,6 +364,14 @@ class Overlay:
 
     # Queries
 
+    def needs_link(self, peer: NodeId) -> bool:
+        """Return whether the link to a peer has to stay, whether anything else uses it or not."""
+        return self._ring.is_leaf(peer) or not self._ring.is_active or self._groups.needs(peer)
+
+    def wants_link(self, peer: NodeId) -> bool:
+        """Return whether the ring would have a peer as a neighbour, if there were a link to it."""
+        return not self._ring.is_active or self._ring.admits(peer)
+
     def peers(self) -> list[NodeInfo]:
         """Return the other nodes that this one knows, for display: in a large network not all."""
         known = {info.id: info for info in self._ring.known()}
@@ -592,11 +600,8 @@ class Overlay:
                 self._ring.give_back(peer, event.undelivered, now)
             else:
                 self._ring.contact_failed(peer, event.undelivered, now)
-        elif isinstance(event, LinkReleased) and not self._needs_link(event.peer):
+        elif isinstance(event, LinkReleased) and not self.needs_link(event.peer):
             self._events.append(event)
-
-    def _needs_link(self, peer: NodeId) -> bool:
-        return self._ring.is_leaf(peer) or not self._ring.is_active or self._groups.needs(peer)
 
     def _handle_group(self, event: Event, now: float) -> None:
         if isinstance(event, ViewChanged):

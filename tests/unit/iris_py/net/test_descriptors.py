@@ -6,8 +6,9 @@ import resource
 
 import pytest
 
-from iris_py.net.descriptors import DESCRIPTORS_MAX, handshakes_max, raise_limit
-from iris_py.peers.peers import HANDSHAKES_MAX
+from iris_overlay.ring import state
+from iris_py.net.descriptors import DESCRIPTORS_MAX, handshakes_max, links_max, raise_limit
+from iris_py.peers.peers import HANDSHAKES_MAX, LEAF_LINKS_SHARE, LINKS_MAX
 
 INFINITY = resource.RLIM_INFINITY
 
@@ -46,3 +47,13 @@ def test_a_limit_that_cannot_be_raised_stays(monkeypatch: pytest.MonkeyPatch, er
 
 def test_strangers_get_a_quarter_of_the_descriptors() -> None:
     assert [handshakes_max(count) for count in (1, 256, 1024, DESCRIPTORS_MAX)] == [1, 64, HANDSHAKES_MAX, HANDSHAKES_MAX]
+
+
+def test_links_strangers_and_neighbours_leave_descriptors_to_the_program() -> None:
+    assert [links_max(count) for count in (1, 256, 1024, DESCRIPTORS_MAX)] == [1, 128, 512, LINKS_MAX]
+    for count in (64, 256, 1024, 8192, DESCRIPTORS_MAX):
+        assert handshakes_max(count) + links_max(count) * (1 + LEAF_LINKS_SHARE) < 0.9 * count
+
+
+def test_the_ring_remembers_all_links_that_a_node_may_have() -> None:
+    assert LINKS_MAX * (1 + LEAF_LINKS_SHARE) < state.LINKS_MAX

@@ -12,7 +12,7 @@ from iris_overlay.messages import NodeInfo
 from iris_py.errors import MemberLost, NoMembers, RequestTimeout
 from iris_py.link.lanes import MULTICAST, TUNNEL, UNICAST
 from iris_py.link.link import LinkState
-from iris_py.node.core import LINK_IDLE_S, NodeCore
+from iris_py.node.spare_links import LINK_IDLE_S
 from iris_py.patterns.request import standing
 from iris_py.peers.group import DIRECT_MEMBERS_MAX, Group
 from iris_py.peers.outbound import CONNECT_RETRY_S, HELD_S
@@ -22,6 +22,7 @@ from iris_py.wire.packets import ROUTED_BYTES_MAX
 from tests.unit.iris_py.nodes import Net
 
 if TYPE_CHECKING:
+    from iris_py.node.core import NodeCore
     from iris_py.peers.member import Member
 
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iris_overlay.events import ConnectFailed, LinkReleased, PeerDied
-from iris_py.node.core import LINK_IDLE_S, NodeCore
+from iris_py.node.spare_links import LINK_IDLE_S
 from iris_py.patterns.survey import SurveyAnswered, SurveyEnded
 from iris_py.wire.packets import DECLINE, REPLY
 from tests.unit.iris_py.nodes import Net
 
 if TYPE_CHECKING:
     from iris_py.errors import IrisError
+    from iris_py.node.core import NodeCore
     from iris_py.peers.member import Member
 
 

@@ -10,7 +10,7 @@ import pytest
 from iris_overlay.events import LinkReleased, PeerDied
 from iris_py.errors import IrisError, RequestTimeout
 from iris_py.link.lanes import TUNNEL
-from iris_py.node.core import LINK_IDLE_S, NodeCore
+from iris_py.node.spare_links import LINK_IDLE_S
 from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.tunnel.ring_way import HEADER, LINGER_S, PROBE, SILENCE_S
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_overlay.messages import NodeInfo
+    from iris_py.node.core import NodeCore
     from iris_py.patterns.tunnel.end import TunnelEnd
 
 WINDOW_BYTES = 100_000

@@ -12,7 +12,7 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.link.config import LinkConfig
-from iris_py.link.events import CloseReason
+from iris_py.link.events import CloseReason, PeerIdentified
 from iris_py.link.link import NO_LINK, Link, LinkState
 from iris_py.peers.peers import (
     HANDSHAKES_MAX,
@@ -66,7 +66,10 @@ class Table:
                 while link.has_events():
                     moved = True
                     for event in link.events_received():
-                        self.peers.handle_event(link, event, now)
+                        if isinstance(event, PeerIdentified) and self.peers.is_crowded_for(NodeId(event.node_id)):
+                            self.peers.turn_away(link, now)
+                        else:
+                            self.peers.handle_event(link, event, now)
         self.events += self.peers.events_received()
 
     def open_links(self) -> list[Link]:
@@ -336,6 +339,49 @@ def test_open_links_do_not_count_as_strangers() -> None:
     assert other.peers.accepted("192.0.2.1", 0.0) is None
     check_one_link_id = one.open_links()[0].id
     assert check_one_link_id == other.open_links()[0].id
+
+
+# -- the bound on links
+
+
+def test_who_is_turned_away_hears_why_and_nothing_is_left_of_it() -> None:
+    one, other = Table(SMALL), Table(LARGE)
+    other.peers.links_max = 0
+    drive(Wire(one, other))
+    (failed,) = one.events
+    assert failed == DialFailed("there", "the peer has no room for another link", refused=False, broken=False)
+    check_empty(one, other)
+
+
+def test_a_dial_for_which_there_is_no_place_any_more_has_failed() -> None:
+    one = Table(SMALL)
+    link = one.peers.dialled("there", 0.0)
+    one.peers.turn_away(link, 0.0)
+    one.settle(0.0)
+    (failed,) = one.events
+    assert failed == DialFailed("there", "there is no room for another link", refused=False, broken=False)
+    check_empty(one)
+
+
+def test_a_neighbour_finds_a_place_where_others_do_not() -> None:
+    _one, other, _wire = joined()
+    other.peers.links_max = 1
+    assert other.peers.is_crowded_for(THIRD)
+    assert not other.peers.is_crowded_for(THIRD, is_leaf=True)
+    assert not other.peers.is_crowded_for(SMALL)  # it has a link, and is about to replace it
+    other.peers.links_max = 0
+    assert other.peers.is_crowded_for(THIRD, is_leaf=True)
+    assert not other.peers.is_crowded_for(SMALL, is_leaf=True)
+
+
+def test_peers_are_known_by_the_host_they_are_at() -> None:
+    middle = Table(LARGE)
+    many = [Table(node_id(number)) for number in (3, 4, 5)]
+    few = Table(SMALL)
+    for table in many:
+        drive(Wire(table, middle))
+    drive(Wire(middle, few, "198.51.100.7:14142"))
+    assert [{peer.id for peer in peers} for peers in middle.peers.hosts()] == [{table.id for table in many}, {SMALL}]
 
 
 # -- both dial at once

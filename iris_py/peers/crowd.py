@@ -1,8 +1,8 @@
-"""Accepted connections that have proven nothing yet, and which of them makes room for another one (docs/design.md 3.2).
+"""Connections by the host they come from, and which of them makes room for another one (docs/design.md 3.2, 3.9).
 
-A host that opens connections faster than handshakes take must not keep others out. So the address with the most of them makes
-room, and of several such addresses a random one: a node that dials once competes only with others that dial once. Of one
-address a random connection goes, not the oldest: the oldest is that of an honest node that is far away.
+A host that opens connections faster than handshakes take must not keep others out. So the host with the most of them makes
+room, and of several such hosts a random one: a node that dials once competes only with others that dial once. Of one host a
+random connection goes, not the oldest: the oldest is that of an honest node that is far away.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ipaddress
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable, Iterator
 
     from iris_overlay.rng import Rng
     from iris_py.link.link import Link
@@ -34,6 +34,10 @@ class _Bag(Generic[Item]):
     def __len__(self) -> int:
         return len(self._items)
 
+    def __iter__(self) -> Iterator[Item]:
+        """Return all, in no order that means anything."""
+        return iter(self._items)
+
     def add(self, item: Item) -> None:
         self._places[item] = len(self._items)
         self._items.append(item)
@@ -48,8 +52,8 @@ class _Bag(Generic[Item]):
         return self._items[rng.randrange(len(self._items))]
 
 
-class Strangers:
-    """The connections by where they come from. Adding, removing and choosing one take constant time.
+class Crowd:
+    """Connections by the host they come from. Adding, removing and choosing one take constant time.
 
     Args:
         rng: The randomness of the choice.
@@ -79,7 +83,7 @@ class Strangers:
         self._most = max(self._most, count)
 
     def discard(self, link: Link) -> None:
-        """Remove a connection, if it is there: it has proven who it is, or has ended."""
+        """Remove a connection, if it is there."""
         network = self._networks.pop(link, None)
         if network is None:
             return
@@ -98,6 +102,12 @@ class Strangers:
         """Return the one that is to make room. There has to be one."""
         network = self._by_count[self._most].choose(self._rng)
         return self._links[network].choose(self._rng)
+
+    def largest(self) -> Iterator[Iterable[Link]]:
+        """Return the connections of each host, the host with the most first. The crowd must not change meanwhile."""
+        for networks in reversed(self._by_count):
+            for network in networks:
+                yield self._links[network]
 
 
 def network_of(address: str) -> str:

@@ -1,4 +1,4 @@
-"""Connections that have proven nothing: who makes room."""
+"""Connections by the host they come from: which of them makes room."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.peers.strangers import Strangers, network_of
+from iris_py.peers.crowd import Crowd, network_of
 
 if TYPE_CHECKING:
     from iris_py.link.link import Link
@@ -42,7 +42,7 @@ def test_a_host_counts_once_however_many_addresses_it_has(address: str, network:
 
 
 def test_the_address_with_the_most_makes_room_whoever_came_first() -> None:
-    strangers = Strangers(random.Random(1))
+    strangers = Crowd(random.Random(1))
     honest = link()
     strangers.add(honest, "198.51.100.7")
     for _ in range(3):
@@ -57,7 +57,7 @@ def test_the_address_with_the_most_makes_room_whoever_came_first() -> None:
 def test_of_addresses_with_as_many_each_has_the_same_chance() -> None:
     chosen: Counter[str] = Counter()
     for seed in range(600):
-        strangers = Strangers(random.Random(seed))
+        strangers = Crowd(random.Random(seed))
         links = {name: link() for name in ("192.0.2.1", "192.0.2.2", "192.0.2.3")}
         for name, each in links.items():
             strangers.add(each, name)
@@ -69,7 +69,7 @@ def test_of_addresses_with_as_many_each_has_the_same_chance() -> None:
 def test_of_one_address_any_connection_may_go() -> None:
     picked = set()
     for seed in range(100):
-        strangers = Strangers(random.Random(seed))
+        strangers = Crowd(random.Random(seed))
         links = [link() for _ in range(4)]
         for each in links:
             strangers.add(each, "192.0.2.1")
@@ -79,7 +79,7 @@ def test_of_one_address_any_connection_may_go() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=60), st.integers(0, 100))
 def test_the_counts_are_exact_whatever_comes_and_goes(steps: list[tuple[bool, int]], seed: int) -> None:
-    strangers = Strangers(random.Random(seed))
+    strangers = Crowd(random.Random(seed))
     there: list[tuple[int, Link]] = []
     for is_new, number in steps:
         if is_new:
