@@ -39,6 +39,7 @@ if typing.TYPE_CHECKING:
         TunnelClosed,
     )
     from iris_py.patterns.messages import Message, Request
+    from iris_security import Keyring, Secret
 
 __all__ = [
     "Answers",
@@ -47,6 +48,7 @@ __all__ = [
     "Handler",
     "HandshakeError",
     "IrisError",
+    "Keyring",
     "Member",
     "MemberLost",
     "Members",
@@ -61,6 +63,7 @@ __all__ = [
     "RemoteError",
     "Request",
     "RequestTimeout",
+    "Secret",
     "SlowSubscriber",
     "Statistics",
     "Subscription",
@@ -84,6 +87,7 @@ _MODULES = {
     "Handler": "api.handler",
     "HandshakeError": "errors",
     "IrisError": "errors",
+    "Keyring": "config",
     "Member": "api.info",
     "MemberLost": "errors",
     "Members": "api.info",
@@ -98,6 +102,7 @@ _MODULES = {
     "RemoteError": "errors",
     "Request": "patterns.messages",
     "RequestTimeout": "errors",
+    "Secret": "config",
     "SlowSubscriber": "errors",
     "Statistics": "api.info",
     "Subscription": "api.subscription",

@@ -5,6 +5,7 @@ argument           environment                           key of the file
 =================  ====================================  ==========================================================
 ``network``        ``IRIS_NETWORK``                      ``network``
 ``secret``         ``IRIS_SECRET``, ``IRIS_SECRET_FILE``  ``secret``, ``secret_file`` (relative to the file)
+``clusters``                                             ``[clusters]`` (``name = "its own secret"``)
 ``listen``         ``IRIS_LISTEN``                       ``listen``
 ``seeds``          ``IRIS_SEEDS`` (separated by commas)  ``seeds`` (a list)
 ``zone``           ``IRIS_ZONE``                         ``zone``
@@ -13,7 +14,6 @@ argument           environment                           key of the file
 ``tracing``        ``IRIS_TRACING``                      ``tracing``
 ``busy_poll``      ``IRIS_BUSY_POLL``                    ``busy_poll``
 ``config``         ``IRIS_CONFIG``
-..                                                       ``[clusters]`` (``name = "its own secret"``)
 =================  ====================================  ==========================================================
 
 The file is ``$XDG_CONFIG_HOME/iris/iris.toml`` unless ``config`` or ``IRIS_CONFIG`` names another. A variable that is set but
@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError
-from iris_py.files.secrets import check_exposure, parse_secret, read_exposed, read_secret_file, user_secret
+from iris_py.files.secrets import check_exposure, parse_secrets, read_exposed, read_secret_file, user_secret
 from iris_py.net.addresses import is_loopback, parse_address
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
-from iris_security.keyring import NAME_BYTES_MAX, TEXT_PREFIX, Keyring, Secret
+from iris_security.keyring import GENERATIONS_MAX, NAME_BYTES_MAX, TEXT_PREFIX, Keyring, Secret
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -47,6 +47,8 @@ __all__ = ["Config", "check_zone", "default_secret", "load_config"]
 logger = logging.getLogger(__name__)
 
 SecretLike: TypeAlias = "Secret | str | bytes"
+#: A secret, or its generations, the primary one first.
+Secrets: TypeAlias = "Secret | tuple[Secret, ...]"
 
 DEFAULT_NETWORK: Final = "default"
 DEFAULT_LISTEN: Final = "127.0.0.1:0"
@@ -85,8 +87,9 @@ class Config:
 
     network: str = DEFAULT_NETWORK
     """Name of the network. Same secret, different names: different networks."""
-    secret: Secret | None = field(default=None, repr=False)
-    """The network secret, or None for the per-user secret (docs/design.md 2.5)."""
+    secret: Secrets | None = field(default=None, repr=False)
+    """The network secret, or None for the per-user secret (docs/design.md 2.5). Of several generations the first one seals, and
+    the others are accepted (docs/security.md)."""
     keyring: Keyring | None = field(default=None, repr=False)
     """Keys made by the program itself. Complete in itself: `network`, `secret` and `clusters` then come from it."""
     listen: str = DEFAULT_LISTEN
@@ -106,8 +109,8 @@ class Config:
     busy_poll: bool = True
     """Whether the event loop turns for up to 250 us after a request, when no other is under way, rather than sleep at once: a
     quick reply then comes some 60 us sooner. Not where there is one processor only."""
-    clusters: Mapping[str, Secret] = field(default_factory=lambda: MappingProxyType({}), repr=False)
-    """Secrets of single clusters that not the whole network may read or join."""
+    clusters: Mapping[str, Secrets] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    """Secrets of single clusters that not the whole network may read or join; several generations as for ``secret``."""
     state_directory: Path = field(default_factory=lambda: _xdg_directory(os.environ, "XDG_STATE_HOME", ".local/state"))
     """Where remembered peers are kept."""
     config_directory: Path = field(default_factory=lambda: _xdg_directory(os.environ, "XDG_CONFIG_HOME", ".config"))
@@ -168,6 +171,19 @@ def load_config(
     return _settle(layers, *directories)
 
 
+def make_keyring(config: Config) -> Keyring:
+    """Make the keyring that the settings of a node say.
+
+    Raises:
+        ConfigurationError: As of :func:`default_secret`.
+    """
+    if config.keyring is not None:
+        return config.keyring
+    secrets = _as_generations(config.secret or default_secret(config))
+    clusters = {name: _as_generations(own) for name, own in config.clusters.items()}
+    return Keyring(secrets[0], network=config.network, accepted=secrets[1:], clusters=clusters)
+
+
 def default_secret(config: Config, environ: Mapping[str, str] = os.environ) -> Secret:
     """Return the secret of a node that was given none: the per-user secret, made at the first call ever (docs/design.md 2.5).
 
@@ -201,8 +217,10 @@ def _settle(layers: Sequence[_Layer], state_directory: Path, config_directory: P
     zone, zone_origin = _first(layers, "zone", "")
     discovery, discovery_origin = _first(layers, "discovery", True)
     busy_poll, busy_poll_origin = _first(layers, "busy_poll", True)
-    clusters, clusters_origin = _first(layers, "clusters", {})
-    if settled_keyring is not None and "clusters" in layers[0].values:
+    clusters: dict[str, Secrets] = {}
+    for layer in reversed(layers):  # a secret of an earlier layer counts
+        clusters |= _clusters(layer.values.get("clusters", {}), layer.origin("clusters"))
+    if settled_keyring is not None and clusters:
         raise ConfigurationError("clusters and keyring are both given, and a keyring brings its own. Leave one out.")
     return Config(
         network=network,
@@ -215,7 +233,7 @@ def _settle(layers: Sequence[_Layer], state_directory: Path, config_directory: P
         max_message_bytes=_message_bytes(*_first(layers, "max_message_bytes", MAX_MESSAGE_BYTES)),
         tracing=_tracing(*_first(layers, "tracing", None)),
         busy_poll=_boolean(busy_poll, busy_poll_origin),
-        clusters=_clusters(clusters, clusters_origin),
+        clusters=MappingProxyType(clusters),
         state_directory=state_directory,
         config_directory=config_directory,
     )
@@ -229,7 +247,7 @@ def _first(layers: Sequence[_Layer], key: str, default: object) -> tuple[object,
     return default, key
 
 
-def _settle_keys(layers: Sequence[_Layer]) -> tuple[Secret | None, Keyring | None]:
+def _settle_keys(layers: Sequence[_Layer]) -> tuple[Secrets | None, Keyring | None]:
     """Find the keys in the first layer that speaks of any: a secret given as argument overrules a keyring of a Config."""
     for layer in layers:
         chosen = [key for key in _KEYS_CHOICE if key in layer.values]
@@ -247,9 +265,22 @@ def _settle_keys(layers: Sequence[_Layer]) -> tuple[Secret | None, Keyring | Non
             return None, value
         if key == "secret_file":
             path = (value if isinstance(value, Path) else Path(_text(value, origin))).expanduser()
-            return read_secret_file(path if layer.directory is None else layer.directory / path, origin), None
-        return parse_secret(value, origin), None
+            path = path if layer.directory is None else layer.directory / path
+            return _as_setting(read_secret_file(path, origin), origin), None
+        return _as_setting(parse_secrets(value, origin), origin), None
     return None, None
+
+
+def _as_setting(secrets: tuple[Secret, ...], origin: str) -> Secrets:
+    if len(secrets) > GENERATIONS_MAX:
+        raise ConfigurationError(
+            f"{origin} has {len(secrets)} generations, and {GENERATIONS_MAX} are allowed. Retire the oldest."
+        )
+    return secrets[0] if len(secrets) == 1 else secrets
+
+
+def _as_generations(secrets: Secrets) -> tuple[Secret, ...]:
+    return (secrets,) if isinstance(secrets, Secret) else secrets
 
 
 def _settle_network(layers: Sequence[_Layer], keyring: Keyring | None) -> str:
@@ -412,14 +443,16 @@ def _looks_secret(text: str) -> bool:
     return TEXT_PREFIX in text
 
 
-def _clusters(value: object, origin: str) -> Mapping[str, Secret]:
+def _clusters(value: object, origin: str) -> Mapping[str, Secrets]:
     if not isinstance(value, Mapping):
         raise ConfigurationError(f'{origin} must be a table of name = "secret", not {type(value).__name__}. Correct it.')
     if any(isinstance(name, str) and _looks_secret(name) for name in value):
         raise ConfigurationError(f'a secret stands where the name of a cluster belongs in {origin}. Write name = "secret".')
     return MappingProxyType(
         {
-            _name(name, f"the name of a cluster in {origin}", NAME_BYTES_MAX): parse_secret(secret, f"{origin}.{name}")
+            _name(name, f"the name of a cluster in {origin}", NAME_BYTES_MAX): _as_setting(
+                parse_secrets(secret, f"{origin}.{name}"), f"{origin}.{name}"
+            )
             for name, secret in value.items()
         }
     )

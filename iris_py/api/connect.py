@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from iris_py.api.node import Node, start_node
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 def connect(
     *,
     network: str | None = None,
-    secret: Secret | str | bytes | None = None,
+    secret: Secret | str | bytes | Sequence[Secret | str | bytes] | None = None,
     secret_file: str | Path | None = None,
     keyring: Keyring | None = None,
-    clusters: Mapping[str, Secret | str | bytes] | None = None,
+    clusters: Mapping[str, Secret | str | bytes | Sequence[Secret | str | bytes]] | None = None,
     listen: str | None = None,
     seeds: Sequence[str] | None = None,
     zone: str | None = None,
@@ -39,9 +40,11 @@ def connect(
 
     Args:
         network: The name of the network.
-        secret: The network secret, as ``iris keys new`` shows it.
-        secret_file: Instead of it: a file that holds it. Others must not be able to write it, and should not read it.
-        keyring: Instead of a secret: several generations, or secrets for single clusters.
+        secret: The network secret, as ``iris keys new`` shows it. Of several the first one seals, and the others are accepted:
+            during a rotation (docs/security.md).
+        secret_file: Instead of it: a file that holds it, each generation in a line of its own. Others must not be able to write
+            it, and should not read it. :meth:`Node.reload_keys` reads it again.
+        keyring: Instead of a secret: keys that the program has made itself.
         clusters: Secrets of single clusters, by name. The rest of the network can neither read nor join them; all their members
             and callers need the same one. A keyring brings its own.
         listen: ``host:port`` to listen on; port 0 takes a free one.
@@ -61,7 +64,8 @@ def connect(
         ConfigurationError: A setting is wrong.
         HandshakeError: Somebody answers at every seed, and none of them holds this secret.
     """
-    settings = load_config(
+    load = partial(
+        load_config,
         network=network,
         secret=secret,
         secret_file=secret_file,
@@ -76,4 +80,4 @@ def connect(
         busy_poll=busy_poll,
         config=config,
     )
-    return Opening(start_node(settings))
+    return Opening(start_node(load(), reload=load))

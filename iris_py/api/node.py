@@ -22,7 +22,7 @@ from iris_py.api.serving import Server
 from iris_py.api.survey import Survey, Surveying
 from iris_py.api.topic import Publishing
 from iris_py.api.tunneling import Tunneling, check_window
-from iris_py.config import default_secret
+from iris_py.config import make_keyring
 from iris_py.defaults import DRAIN_TIMEOUT_S, HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
 from iris_py.errors import ConfigurationError, IrisError, NodeClosed, NoMembers, NotConnected
 from iris_py.files.remembered import RememberedPeers
@@ -42,7 +42,7 @@ from iris_py.peers.member import WEIGHT_MAX, WEIGHT_MIN
 from iris_py.tracing import find_tracing
 from iris_py.wire import packets
 from iris_py.wire.headers import encode_headers
-from iris_security import IDENTITY_SEED_BYTES, Identity, Keyring
+from iris_security import IDENTITY_SEED_BYTES, Identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from iris_py.node.events import NodeEvent
     from iris_py.peers.group import Group
     from iris_py.wire.headers import HeaderValue
+    from iris_security import Keyring
 
 logger = logging.getLogger("iris_py")
 
@@ -88,6 +89,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         self._seeds = Seeds(config.seeds)
         self._seeds_changed = asyncio.Event()
         self._reactions = self._make_reactions()
+        self._reload: Callable[[], Config] = lambda: config
 
     # -- what it is
 
@@ -244,6 +246,39 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         return Members(
             cluster, lambda: self._look(cluster), lambda: self._view_known(cluster), lambda: self._count_members(cluster)
         )
+
+    def rekey(self, keyring: Keyring) -> None:
+        """Use other secrets from now on, without a restart: a step of a rotation (docs/security.md).
+
+        Nothing is lost between nodes that accept a generation of each other: what runs is answered as it was asked, and links,
+        tunnels and subscriptions stay. Links to nodes that have shown none of the generations that are accepted now are closed.
+
+        Args:
+            keyring: For the same network.
+
+        Raises:
+            ConfigurationError: The keyring is for another network, or more groups are in use than the overlay takes.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        if keyring.network != self._keyring.network:
+            raise ConfigurationError(
+                f"the keyring is for the network {keyring.network!r}, and this node is in {self._keyring.network!r}: "
+                "a node stays in its network. Make the keyring for that."
+            )
+        self._keyring = keyring
+        self._core.rekey(keyring, self._loop.time())
+        self._driver.wake()
+
+    def reload_keys(self) -> None:
+        """Read the secrets again from the file where :func:`iris_py.connect` has found them, and :meth:`rekey`.
+
+        Raises:
+            ConfigurationError: A setting is wrong now, the network has another name, or as of :meth:`rekey`. The node goes on
+                with the secrets that it has.
+            NodeClosed: The node was closed.
+        """
+        self.rekey(make_keyring(self._reload()))
 
     async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         """Leave every cluster, finish what runs, and go. Harmless if the node was closed before.
@@ -509,6 +544,7 @@ async def start_node(
     network: Network | None = None,
     rng: Rng | None = None,
     entropy: Callable[[int], bytes] = os.urandom,
+    reload: Callable[[], Config] | None = None,
 ) -> Node:
     """Start a node on a network of choice; tests give a simulated one, and seeded randomness.
 
@@ -517,16 +553,15 @@ async def start_node(
         network: What to run on; None for real sockets, and the peers that are remembered on this machine.
         rng: Randomness for choices and jitter.
         entropy: Randomness for keys. Anything but ``os.urandom`` gives away every secret.
+        reload: Reads the settings again, for :meth:`Node.reload_keys`; None if they come from nowhere but ``config``.
 
     Raises:
         ConfigurationError: A setting is wrong.
         HandshakeError: Somebody answers at every seed, and none of them holds this secret.
     """
-    keyring = config.keyring
-    if keyring is None:
-        secret = config.secret or default_secret(config)
-        keyring = Keyring(secret, network=config.network, clusters=config.clusters)
-    node = Node(config, keyring, network)
+    node = Node(config, make_keyring(config), network)
+    if reload is not None:
+        node._reload = reload
     try:
         await node._open(rng or random.Random(entropy(16)), entropy)  # noqa: S311 - choices, not secrets
     except BaseException:

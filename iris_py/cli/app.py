@@ -22,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-keys = typer.Typer(help="Make secrets, and find your own.", epilog=EXIT_CODES_HELP)
+keys = typer.Typer(help="Make secrets, rotate them, and find your own.", epilog=EXIT_CODES_HELP)
 app.add_typer(keys, name="keys")
 
 Cluster = Annotated[str, typer.Argument(metavar="NAME", help="Name of the cluster.", show_default=False)]
@@ -478,3 +478,46 @@ def keys_path(json: Json = False) -> None:
     from iris_py.cli import keys as command
 
     raise typer.Exit(execute(lambda: command.path(as_json=json)))
+
+
+SecretFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The secret file, as of IRIS_SECRET_FILE.", show_default=False)
+]
+
+
+@keys.command("list")
+def keys_list(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="A secret file; else what a node here would use.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Print the id of each generation of the secrets, and never a secret: the primary one seals, the others are accepted."""
+    from iris_py.cli import keys as command
+
+    raise typer.Exit(execute(lambda: command.list_generations(file, as_json=json)))
+
+
+@keys.command("add")
+def keys_add(file: SecretFile, json: Json = False) -> None:
+    """Begin a rotation: put a new generation into a secret file, which is accepted and does not seal yet."""
+    from iris_py.cli import keys as command
+
+    raise typer.Exit(execute(lambda: command.add(file, as_json=json)))
+
+
+@keys.command("rotate")
+def keys_rotate(file: SecretFile, json: Json = False) -> None:
+    """Go on with it, when every node has the file: the newest generation seals, the others are accepted."""
+    from iris_py.cli import keys as command
+
+    raise typer.Exit(execute(lambda: command.rotate(file, as_json=json)))
+
+
+@keys.command("retire")
+def keys_retire(file: SecretFile, json: Json = False) -> None:
+    """End it, when every node has the file: only the primary generation stays. Who does not have it is put out."""
+    from iris_py.cli import keys as command
+
+    raise typer.Exit(execute(lambda: command.retire(file, as_json=json)))

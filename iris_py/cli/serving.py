@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
     from iris_py.cli.settings import Settings
 
-__all__ = ["announce", "ending_by_signal", "join", "node"]
+__all__ = ["announce", "ending_by_signal", "join", "node", "reload_on_hangup"]
 
 
 async def node(settings: Settings, *, as_json: bool) -> int:
     """Stay in the network until a signal comes."""
     async with ending_by_signal() as ended, iris_py.connect(**settings.connect_arguments()) as running:
+        reload_on_hangup(running)
         announce(running, {}, "", as_json=as_json)
         return await ended
 
@@ -45,26 +46,58 @@ async def join(
             weight=weight,
         ),
     ):
+        reload_on_hangup(running)
         announce(running, {"cluster": cluster}, f"serves {cluster!r}", as_json=as_json)
         return await ended
 
 
 @asynccontextmanager
 async def ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
-    """Turn the first SIGINT, SIGTERM or SIGHUP into an exit code, so that leaving comes first; a later one ends the process."""
-    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    """Turn the first SIGINT or SIGTERM into an exit code, so that leaving comes first; a later one ends the process.
+
+    SIGHUP does the same where the command has a terminal, which is gone then. A service has none: see :func:`reload_on_hangup`.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
 
     def end(done: asyncio.Task[signal.Signals]) -> None:
         if not done.cancelled() and not ended.done():
             ended.set_result(ExitCode.INTERRUPTED if done.result() is signal.SIGINT else ExitCode.OK)
 
-    stopped = asyncio.create_task(iris_py.until_stopped(signals=(*SIGNALS, signal.SIGHUP)))
+    if _is_service():
+        loop.add_signal_handler(signal.SIGHUP, _ignore)  # until there is a node
+    stopped = asyncio.create_task(iris_py.until_stopped(signals=SIGNALS if _is_service() else (*SIGNALS, signal.SIGHUP)))
     stopped.add_done_callback(end)
     await asyncio.sleep(0)  # it listens from here on
     try:
         yield ended
     finally:
         stopped.cancel()
+
+
+def reload_on_hangup(running: iris_py.Node) -> None:
+    """Let SIGHUP make a command that has no terminal read its secrets again, as services do."""
+    if _is_service():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload_keys, running)
+
+
+def _reload_keys(running: iris_py.Node) -> None:
+    try:
+        running.reload_keys()
+    except iris_py.IrisError as exc:
+        print(f"iris: the secrets stay as they are: {exc}", file=sys.stderr, flush=True)
+    else:
+        print("iris: read the secrets again", file=sys.stderr, flush=True)
+
+
+def _is_service() -> bool:
+    """Tell whether SIGHUP comes from somebody who means it, and not from a terminal that goes; one that is ignored stays so."""
+    has_terminal = any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    return not has_terminal and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+
+
+def _ignore() -> None:
+    """Do nothing."""
 
 
 def announce(running: iris_py.Node, doing: dict[str, str], doing_text: str, *, as_json: bool) -> None:

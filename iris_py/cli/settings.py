@@ -11,7 +11,6 @@ from typer.models import OptionInfo
 
 if TYPE_CHECKING:
     from iris_py.config import Config
-    from iris_security.keyring import Secret
 
 __all__ = ["Settings", "with_settings"]
 
@@ -22,7 +21,7 @@ class ConnectArguments(TypedDict):
     """The arguments of `iris_py.connect`. None leaves a setting to environment and file."""
 
     network: str | None
-    secret: "Secret | None"
+    secret_file: Path | None
     listen: str | None
     seeds: list[str] | None
     zone: str | None
@@ -89,14 +88,13 @@ class Settings:
         Raises:
             ConfigurationError: The secret file is none.
         """
-        secret = None
         if self.secret_file is not None:
             from iris_py.files.secrets import read_secret_file
 
-            secret = read_secret_file(self.secret_file, "--secret-file")
+            read_secret_file(self.secret_file, "--secret-file")  # an error names the option; the node reads it again by itself
         return ConnectArguments(
             network=self.network,
-            secret=secret,
+            secret_file=self.secret_file,
             listen=self.listen,
             seeds=self.seed or None,
             zone=self.zone,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import iris_py
 from iris_py.cli.calling import read_headers, read_payload
 from iris_py.cli.outcome import ExitCode, one_line, readable
-from iris_py.cli.serving import announce, ending_by_signal
+from iris_py.cli.serving import announce, ending_by_signal, reload_on_hangup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +42,7 @@ async def subscribe(settings: Settings, pattern: str, *, as_json: bool) -> int:
         # Whoever reads our output decides how fast it goes.
         running.subscribe(pattern, policy="block") as subscription,
     ):
+        reload_on_hangup(running)
         announce(running, {"pattern": pattern}, f"subscribes to {pattern!r}", as_json=as_json)
         printing = asyncio.create_task(_print_all(subscription, as_json=as_json))
         try:

@@ -15,6 +15,8 @@ import logging
 import os
 import secrets
 import stat
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +26,15 @@ from iris_security.keyring import Secret
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Exposure", "check_exposure", "parse_secret", "read_exposed", "read_secret_file", "user_secret", "write_secret_file"]
+__all__ = [
+    "Exposure",
+    "check_exposure",
+    "parse_secrets",
+    "read_exposed",
+    "read_secret_file",
+    "user_secret",
+    "write_secret_file",
+]
 
 logger = logging.getLogger("iris_py.config")
 
@@ -46,17 +56,27 @@ class Exposure(enum.Enum):
     """Its group or others can change it."""
 
 
-def parse_secret(value: object, origin: str) -> Secret:
-    """Turn text, bytes or a `Secret` into a `Secret`. An error names the origin and never shows the value."""
+def parse_secrets(value: object, origin: str) -> tuple[Secret, ...]:
+    """Turn text, bytes, a `Secret`, or several of them, into the generations of a secret, the primary one first.
+
+    A text may hold several, separated by blanks, commas or line ends. An error names the origin and never shows the value.
+
+    Raises:
+        ConfigurationError: It is none of this, or there is no secret in it.
+    """
     try:
         if isinstance(value, Secret):
-            return value
+            return (value,)
         if isinstance(value, str):
-            return Secret.parse(value.strip())
+            return tuple(Secret.parse(text) for text in value.replace(",", " ").split() or ("",))
         if isinstance(value, bytes):
-            return Secret.from_bytes(value)
+            return (Secret.from_bytes(value),)
     except ValueError as exc:
         raise ConfigurationError(f"{origin} is not a secret: {exc}. Make one with `iris keys new`.") from None
+    if isinstance(value, Sequence):
+        if not value:
+            raise ConfigurationError(f"{origin} is an empty list in place of a secret. Make one with `iris keys new`.")
+        return tuple(secret for one in value for secret in parse_secrets(one, origin))
     raise ConfigurationError(f"{origin} must be a secret, not {type(value).__name__}. Make one with `iris keys new`.")
 
 
@@ -111,11 +131,14 @@ def _read_user_secret(path: Path, directory: int) -> Secret:
             "Remove the link, or set IRIS_SECRET_FILE to the file with the secret."
         ) from None
     _check_private(status, path, 0o077, "600")
-    return _secret_of(content, str(path), f"Remove {path} to get a new one; all your processes then have to start again")
+    secrets = _secrets_of(content, str(path), f"Remove {path} to get a new one; all your processes then have to start again")
+    if len(secrets) != 1:
+        raise ConfigurationError(f"{path} holds {len(secrets)} secrets, and Iris made it with one. Remove the others.")
+    return secrets[0]
 
 
-def read_secret_file(path: Path, origin: str) -> Secret:
-    """Read a secret that an operator put into a file.
+def read_secret_file(path: Path, origin: str) -> tuple[Secret, ...]:
+    """Read the secret that an operator put into a file: each generation in a line of its own, the primary one first.
 
     Another owner and a group that may read are fine here (a service manager provides files so). What everybody may read is used
     with a warning in the log, without one where it comes from a read-only mount of another owner.
@@ -134,7 +157,7 @@ def read_secret_file(path: Path, origin: str) -> Secret:
             f"{origin}: {path} cannot be read: {exc.strerror}. Correct the path or its permissions."
         ) from exc
     check_exposure(exposure, path, f"{origin}: ")
-    return _secret_of(content, f"{origin}: {path}", "Make one with `iris keys new`")
+    return _secrets_of(content, f"{origin}: {path}", "Make one with `iris keys new`")
 
 
 def check_exposure(exposure: Exposure, path: Path, prefix: str = "") -> None:
@@ -166,6 +189,40 @@ def write_secret_file(path: Path, secret: Secret) -> None:
         raise ConfigurationError(f"{path} exists already. Choose another name, or remove it first.") from None
     except OSError as exc:
         raise ConfigurationError(f"{path} cannot be written: {exc.strerror}. Choose another place.") from exc
+
+
+def rewrite_secret_file(path: Path, secrets: Sequence[Secret]) -> None:
+    """Replace the generations in a secret file at once: whoever reads it sees all the old ones or all the new ones.
+
+    Its mode, its owner and its comments stay; comments move to the top. Of a link the file that it leads to is replaced.
+
+    Args:
+        path: The file, which exists.
+        secrets: The generations, the primary one first.
+
+    Raises:
+        ConfigurationError: The file cannot be read or replaced, as one that was mounted.
+    """
+    path = path.resolve()
+    try:
+        content, status, _ = _read(path, SECRET_FILE_BYTES_MAX)
+        comments = [line for line in content.decode("latin-1").splitlines() if line.strip().startswith("#")]
+        lines = [*comments, *(secret.text for secret in secrets)]
+        made, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(made, "w", encoding="latin-1") as file:
+                file.writelines(line + "\n" for line in lines)
+                file.flush()
+                os.fchmod(made, stat.S_IMODE(status.st_mode))
+                if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+                    os.fchown(made, status.st_uid, status.st_gid)
+                os.fsync(made)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as exc:
+        raise ConfigurationError(f"{path} cannot be rewritten: {exc.strerror}. Change it where it comes from.") from exc
 
 
 def read_exposed(path: Path, bytes_max: int) -> tuple[bytes, Exposure]:
@@ -245,12 +302,12 @@ def _check_private(status: os.stat_result, path: Path, forbidden: int, mode: str
         raise ConfigurationError(f"{path} is open to other users. Run: chmod {mode} {path}")
 
 
-def _secret_of(content: bytes, name: str, advice: str) -> Secret:
+def _secrets_of(content: bytes, name: str, advice: str) -> tuple[Secret, ...]:
     lines = list(_lines(content))
-    if len(lines) != 1:
-        raise ConfigurationError(f"{name} holds {len(lines)} lines in place of one secret. {advice}.")
+    if not lines:
+        raise ConfigurationError(f"{name} holds no secret. {advice}.")
     try:
-        return Secret.parse(lines[0])
+        return tuple(map(Secret.parse, lines))
     except ValueError as exc:
         raise ConfigurationError(f"{name} is not a secret: {exc}. {advice}.") from None
 

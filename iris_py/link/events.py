@@ -32,6 +32,16 @@ class PeerIdentified:
 
 
 @dataclass(slots=True)
+class GenerationClaimed:
+    """The peer says that it holds a generation of the network's secret; :meth:`Link.accept_claim` tells whether it does."""
+
+    key_id: bytes
+    proof: bytes
+    is_answer: bool
+    """Whether it says so because this side has proved the same."""
+
+
+@dataclass(slots=True)
 class LinkOpened:
     """Both sides have confirmed; packets may flow."""
 
@@ -64,4 +74,4 @@ class LinkClosed:
     """Whether the peer closed it as idle: what it has not answered was surely not executed."""
 
 
-LinkEvent: TypeAlias = PeerIdentified | LinkOpened | LinkDrained | LinkVerified | LinkClosed
+LinkEvent: TypeAlias = PeerIdentified | GenerationClaimed | LinkOpened | LinkDrained | LinkVerified | LinkClosed

@@ -39,6 +39,7 @@ class LinkHandshake:
         ephemeral_private: 32 fresh random bytes.
 
     Attributes:
+        key_id: The generation of the secret that it is under; a responder's is empty until it is known.
         keys: The keys of the link, once the handshake is complete.
         link_id: What both sides can call this link, once it is complete: the handshake hash.
         peer_hello: What the responder said of itself; for initiators, once it is complete.
@@ -48,6 +49,7 @@ class LinkHandshake:
     def __init__(
         self, *, initiator: bool, keyring: Keyring, identity: Identity, hello: bytes, ephemeral_private: bytes
     ) -> None:
+        self.key_id = b""
         self.keys: TransportKeys | None = None
         self.link_id = b""
         self.peer_hello = b""
@@ -60,6 +62,7 @@ class LinkHandshake:
         self._noise: Handshake | None = None
         if initiator:
             keys = keyring.primary
+            self.key_id = keys.key_id
             self._noise = self._make_noise(initiator=True, psk=keys.link_psk, key_id=keys.key_id)
             message = self._noise.write_message()
             self._out.append(_PREAMBLE.pack(MAGIC, VERSION, SUITE, keys.key_id, len(message)) + message)
@@ -94,6 +97,7 @@ class LinkHandshake:
         keys = self._keyring.find(key_id)
         if keys is None:
             raise ProtocolError("a secret that we do not hold")
+        self.key_id = key_id
         noise = self._make_noise(initiator=False, psk=keys.link_psk, key_id=key_id)
         noise.read_message(bytes(data[_PREAMBLE.size : end]))
         answer = noise.write_message(lambda transcript: self._identity.sign(Purpose.RESPONDER, transcript) + self._hello)

@@ -24,7 +24,16 @@ import enum
 import struct
 from typing import TYPE_CHECKING
 
-from iris_py.link.events import CloseReason, LinkClosed, LinkDrained, LinkEvent, LinkOpened, LinkVerified, PeerIdentified
+from iris_py.link.events import (
+    CloseReason,
+    GenerationClaimed,
+    LinkClosed,
+    LinkDrained,
+    LinkEvent,
+    LinkOpened,
+    LinkVerified,
+    PeerIdentified,
+)
 from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, LinkHandshake, ProtocolError, introduce, read_introduction
 from iris_py.link.lanes import (
     CLOSE,
@@ -33,6 +42,7 @@ from iris_py.link.lanes import (
     FRAGMENT_END,
     FRAGMENT_KINDS,
     FRAME,
+    GENERATION,
     HELLO,
     PACKET_HEADER_BYTES,
     PACKET_KINDS,
@@ -47,10 +57,11 @@ from iris_py.link.pacing import Pace
 from iris_py.wire.packets import BODY_BYTES_LIMIT
 from iris_security import AuthenticationError, RecordOpener, RecordSealer
 from iris_security.aead import TAG_BYTES
+from iris_security.keyring import KEY_ID_BYTES, PROOF_BYTES
 
 if TYPE_CHECKING:
     from iris_py.link.config import LinkConfig
-    from iris_security import Identity, Keyring
+    from iris_security import Identity, Keyring, NetworkKeys
 
 __all__ = [
     "LINK_ID_BYTES",
@@ -95,6 +106,7 @@ PACKET_WORK_BYTES = 4096
 #: Every fragment but the last has at least as much, or a packet could be millions of pieces, which cost more than their bytes.
 FRAGMENT_BYTES_MIN = 4096
 _TOTAL = struct.Struct(">Q")
+_CLAIM = struct.Struct(f">?{KEY_ID_BYTES}s{PROOF_BYTES}s")  # of a generation: whether it answers one, key id, proof
 #: Up to this size the body of a packet is copied out of its record: for a few KiB that costs less than to refer to it.
 COPIED_BYTES_MAX = 4096
 
@@ -129,6 +141,7 @@ class Link:
         is_busy: Whether so much is queued of what is not large, and large things do not even count.
         has_more: Whether the last :meth:`data_to_send` may have left something for the next.
         has_unread: Whether the last :meth:`receive_data` has left something that is complete, for the next.
+        generations: The key ids of the generations of the secret that the peer has proved to hold.
         active_at: When packets last moved; the owner sets it when some arrive. Of a link that is not quiet: some time ago.
 
     Args:
@@ -163,6 +176,7 @@ class Link:
         self.is_busy = False
         self.has_more = False
         self.has_unread = False
+        self.generations: set[bytes] = set()
         self.active_at = now
         self._identity = identity
         self._hello = hello
@@ -303,6 +317,19 @@ class Link:
         elif self.state is not LinkState.CLOSING:
             self._end("closed before it was open")
 
+    def claim(self, keys: NetworkKeys, *, is_answer: bool = False) -> None:
+        """Prove to the peer that this side holds a generation of the secret, if the link is open."""
+        if self.state is LinkState.OPEN:
+            proof = keys.prove(self._handshake_hash, initiator=self.initiator)
+            self._lanes.add_signal(GENERATION, _CLAIM.pack(is_answer, keys.key_id, proof))
+
+    def accept_claim(self, keys: NetworkKeys, proof: bytes) -> bool:
+        """Tell whether the peer has proved that it holds a generation of the secret; if it has, that is remembered."""
+        if not keys.verify(self._handshake_hash, proof, initiator=not self.initiator):
+            return False
+        self.generations.add(keys.key_id)
+        return True
+
     def send_control(self, message: bytes) -> None:
         """Send an overlay message, ahead of all packets. Overlay messages keep their order."""
         if self.state is LinkState.OPEN:
@@ -401,6 +428,7 @@ class Link:
         self._raw += handshake.data_to_send()
         if handshake.keys is not None:
             self._handshake_hash = handshake.link_id
+            self.generations.add(handshake.key_id)
             self.id = handshake.link_id[:LINK_ID_BYTES]
             self._sealer, self._opener = RecordSealer(handshake.keys.send), RecordOpener(handshake.keys.receive)
             self._handshake = None  # forward secrecy: the ephemeral key must not outlive the handshake
@@ -479,6 +507,11 @@ class Link:
         elif kind == TAKEN:
             if len(body) != _TOTAL.size or not self._pace.acknowledge(int.from_bytes(body, "big"), now):
                 raise ProtocolError("chunks acknowledged that were never sent")
+        elif kind == GENERATION:
+            if len(body) != _CLAIM.size:
+                raise ProtocolError("a malformed claim")
+            is_answer, key_id, proof = _CLAIM.unpack(body)
+            self._events.append(GenerationClaimed(key_id, proof, is_answer))
         elif kind == PONG:
             if self.is_unsure and (not body or body == STOPS.pack(self._stops)):  # one that repeats nothing knows no better
                 self.is_unsure = False

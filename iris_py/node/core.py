@@ -25,12 +25,13 @@ from iris_overlay.messages import NodeInfo
 from iris_overlay.overlay import Overlay
 from iris_overlay.timers import DeadlineTable
 from iris_py.defaults import MAX_MESSAGE_BYTES
-from iris_py.errors import ConfigurationError
 from iris_py.link.config import LinkConfig
 from iris_py.link.events import CloseReason, LinkClosed, LinkVerified, PeerIdentified
 from iris_py.node.datagrams import Datagrams
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
+from iris_py.node.idle_groups import IdleGroups
 from iris_py.node.inbound import Inbound
+from iris_py.node.memberships import Memberships
 from iris_py.node.refusals import refusals
 from iris_py.node.signer import OverlaySigner
 from iris_py.node.spare_links import SpareLinks
@@ -43,7 +44,6 @@ from iris_py.patterns.topic.events import RoomMade
 from iris_py.patterns.topic.pubsub import PubSub
 from iris_py.patterns.tunnel.table import Tunnels
 from iris_py.peers.groups import Groups
-from iris_py.peers.member import membership_attributes
 from iris_py.peers.outbound import Outbound
 from iris_py.peers.peer import Peer
 from iris_py.peers.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers
@@ -117,11 +117,22 @@ class NodeCore:
         self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
         self.service = Service()
         self._spare_links = SpareLinks(self.peers, self.overlay, self.service)
+        self._memberships = Memberships(info.id, self.groups, self.overlay, self.service)
         self.tunnels = Tunnels(info, entropy, self.requester, self.service, self.count_drop)
         self._local = Peer(info, None, is_local=True)
         self._outbound = Outbound(self._local, self.count_drop)
-        self.pubsub = PubSub(self.groups, self.overlay, self._outbound, self._local, self.count_drop, self._forget_idle_group)
+        self.pubsub = PubSub(
+            self.groups,
+            self.overlay,
+            self._outbound,
+            self._local,
+            self.count_drop,
+            lambda now: self._idle_groups.forget_one(now),
+        )
         self.pubsub.publisher.max_message_bytes = max_message_bytes
+        self._idle_groups = IdleGroups(
+            self.groups, self.overlay, self._outbound, self.pubsub, self.requester, self.surveyor, self.service, self.tunnels
+        )
         self._broadcaster = Broadcaster(self._outbound, self.service, self._local, self.count_drop)
         self._inbound = Inbound(
             self.groups.by_id,
@@ -151,7 +162,7 @@ class NodeCore:
         group = self.groups.find(cluster)
         if group is None:
             if self.groups.is_full:
-                self._forget_idle_group(now)
+                self._idle_groups.forget_one(now)
             with refusals, self.groups.adding(self.groups.make(cluster)) as group:
                 self.overlay.watch_group(group.id, now)
             self._advance(now)
@@ -275,33 +286,18 @@ class NodeCore:
         return self._broadcaster.broadcast(self.group(cluster, now), payload, now, headers)
 
     def join(self, registration: Registration, now: float) -> bool:
-        """Take part in a cluster; returns whether ``GroupJoined`` will follow (not for a further registration of the same).
-
-        Raises:
-            ConfigurationError: Too many groups, the node is leaving, or it takes part already, with another weight.
-        """
+        """Take part in a cluster; see :meth:`~iris_py.node.memberships.Memberships.join`."""
         # Since the registration was made, its group may have been forgotten.
-        registration.group = group = self.group(registration.group.name, now)
-        weight = self.service.weight_of(group)
-        if weight is None:
-            with refusals:
-                self.overlay.join_group(group.id, membership_attributes(group.keys, self.info.id, registration.weight), now)
-        elif weight != registration.weight:
-            raise ConfigurationError(
-                f"this node takes part in {group.name!r} with weight={weight:g} already, and has one weight in a cluster. "
-                "Use the same for all its handlers."
-            )
-        is_first = self.service.register(registration)
+        registration.group = self.group(registration.group.name, now)
+        is_first = self._memberships.join(registration, now)
         self._advance(now)
         return is_first
 
     def leave(self, registration: Registration, now: float) -> bool:
-        """Begin to leave; returns whether ``GroupLeft`` will follow, before which requests are still served."""
-        if not self.service.leave(registration):
-            return False
-        self.overlay.leave_group(registration.group.id, now)
+        """Begin to leave; see :meth:`~iris_py.node.memberships.Memberships.leave`."""
+        is_last = self._memberships.leave(registration, now)
         self._advance(now)
-        return True
+        return is_last
 
     def close_registration(self, registration: Registration, now: float) -> None:
         """Stop serving after :meth:`leave`; ``RegistrationDrained`` follows.
@@ -343,6 +339,26 @@ class NodeCore:
         return left
 
     # -- commands of the owner
+
+    def rekey(self, keyring: Keyring, now: float) -> None:
+        """Use other secrets from now on, without losing anything between nodes that accept a generation of each other.
+
+        Raises:
+            ConfigurationError: Too many groups, or the node is leaving.
+        """
+        self._outbound.seal_all_broadcasts(now)
+        self.datagrams.rekey(keyring)
+        left = self.groups.rekey(keyring)
+        self.service.rekey(self.groups.find)
+        self._memberships.rekey(left, now)
+        with refusals:
+            self.pubsub.rekey(left, now)
+            for group in self.groups.clusters():
+                self.overlay.watch_group(group.id, now)
+        for link in self.peers.rekey(keyring, now):
+            self._handle_link(link, now)
+        self._idle_groups.leave(left, now)
+        self._advance(now)
 
     def depart(self, now: float) -> None:
         """Tell everybody that this node leaves the network; ``Departed`` follows."""
@@ -437,6 +453,7 @@ class NodeCore:
         self.pubsub.handle_timeout(now)
         self.tunnels.handle_timeout(now)
         self.service.repetitions.expire(now)
+        self._idle_groups.handle_timeout(now)
         self.overlay.handle_timeout(now)
         self._advance(now)
 
@@ -781,13 +798,3 @@ class NodeCore:
         if peer is not None and peer.link is not None:
             peer.link.abort(reason)
             self._handle_link(peer.link, now)
-
-    def _forget_idle_group(self, now: float) -> None:
-        pending = self.requester.groups_pending() | self.surveyor.groups_pending()
-        pending |= self.pubsub.groups_joined() | self.tunnels.groups()
-        oldest = self.groups.oldest(lambda group: not self.service.serves(group) and group not in pending)
-        if oldest is not None:
-            self._outbound.seal_all_broadcasts(now)  # publications to others may have their numbers in it, too
-            self.groups.forget(oldest)
-            self.pubsub.forget(oldest)
-            self.overlay.unwatch_group(oldest.id, now)

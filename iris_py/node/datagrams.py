@@ -28,9 +28,19 @@ class Datagrams:
 
     def __init__(self, identity: Identity, keyring: Keyring, count_drop: Callable[[str], object]) -> None:
         self.other_networks = OtherNetworks()
-        self._sealer = DatagramSealer(keyring.primary, identity)
+        self._identity = identity
+        self._sealers: dict[bytes, DatagramSealer] = {}  # by generation: no counter is used twice when one comes back
         self._opener = DatagramOpener(keyring)
         self._count_drop = count_drop
+        self.rekey(keyring)
+
+    def rekey(self, keyring: Keyring) -> None:
+        """Use other secrets from now on."""
+        primary = keyring.primary
+        if primary.key_id not in self._sealers:
+            self._sealers[primary.key_id] = DatagramSealer(primary, self._identity)
+        self._sealer = self._sealers[primary.key_id]
+        self._opener.rekey(keyring)
 
     def seal(self, datagrams: list[tuple[tuple[str, int] | None, bytes]]) -> list[tuple[tuple[str, int] | None, bytes]]:
         """Return datagrams as they travel, each with where it goes; None is the multicast group."""

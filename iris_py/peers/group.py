@@ -7,6 +7,7 @@ what goes over links meanwhile would push them out of the replay window of the r
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from iris_overlay.ids import GroupId
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from iris_py.peers.peer import Peer
     from iris_security import GroupKeys
 
+#: No two names of a node are the same in so many bytes: half as many would do, but for a name that somebody chose to collide.
+SUBJECT_BYTES = 16
 #: A body is sealed when it has grown to this, so that packet and frame headers still fit one record of 64 KiB.
 BODY_BYTES = 62 * 1024
 #: What a run of publications has besides their topic, sizes and payloads.
@@ -92,6 +95,8 @@ class Group:
         name: The name that the application uses.
         id: The group id that the overlay knows.
         is_topic: Whether it is a group of topics.
+        is_left: Whether its generation of the secret is not accepted any more: nothing is begun in it, here or by others.
+        subject: What the name is, in a few bytes: the same in every generation of its secret.
         members: The view; None until the overlay has given the first one. Of a large group a sample.
         targets: Who is sent what is for everybody: the members, and of a group of topics those whom no wider group reaches.
         levels: The same by distance, as the balancer wants them.
@@ -115,6 +120,8 @@ class Group:
         self.keys = keys
         self.id = GroupId(keys.group_id)
         self.is_topic = is_topic
+        self.is_left = False
+        self.subject = hashlib.sha256(name.encode()).digest()[:SUBJECT_BYTES]
         self.levels: list[list[Member]] = []
         self.keyed = KeyedMembers()
         self.hedging = Hedging()
@@ -138,6 +145,10 @@ class Group:
         self._multicast = multicast_associated(self.id, local)
         self._unicast_from: dict[NodeId, bytes] = {}
         self._sequences: dict[NodeId, int] = {}  # the last broadcast of each sender
+
+    def is_same_name(self, other: Group) -> bool:
+        """Tell whether a group is that of the same name, in whatever generation of its secret."""
+        return self.name == other.name and self.is_topic == other.is_topic
 
     @property
     def members(self) -> list[Member] | None:

@@ -1,4 +1,9 @@
-"""The names that the application uses, and what must outlive a name that is forgotten and used again."""
+"""The names that the application uses, and what must outlive a name that is forgotten and used again.
+
+A name has a group in each generation of its secret (docs/design.md 2.9). What this node asks, broadcasts and publishes goes
+through the group of the primary generation. The others are made when the node takes part in a name, so that nodes with another
+primary generation reach it too.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from iris_overlay.ids import NodeId
-    from iris_security import Keyring
+    from iris_security import GroupKeys, Keyring
 
 #: Names that the application used and that nothing is registered under are forgotten beyond this number, the longest unused
 #: first. Each costs a few KiB; forgetting one in use costs deriving its keys again.
@@ -48,12 +53,45 @@ class Groups:
         return len(self.by_id) >= GROUPS_MAX
 
     def find(self, name: str) -> Group | None:
-        """Return the group of a cluster, if it is in use."""
+        """Return the primary group of a cluster, if it is in use."""
         return self._by_name.get(name)
 
     def find_topic(self, name: str) -> Group | None:
-        """Return the group of topics of that name, if it is in use."""
+        """Return the primary group of topics of that name, if it is in use."""
         return self._topics.get(name)
+
+    def clusters(self) -> list[Group]:
+        """Return the primary group of each cluster in use."""
+        return list(self._by_name.values())
+
+    def accepted(self, group: Group) -> list[Group]:
+        """Return the groups of the same name in the other generations of its secret; those that are missing are added."""
+        return [self._use(group, keys) for keys in self._keyring.accepted(group.name, is_topic=group.is_topic)]
+
+    def rekey(self, keyring: Keyring) -> list[Group]:
+        """Use other secrets from now on; returns the groups of generations that are not among them, which are left."""
+        self._keyring = keyring
+        left = []
+        for names in (self._by_name, self._topics):
+            for name, group in list(names.items()):
+                primary = keyring.topic(name) if group.is_topic else keyring.cluster(name)
+                names[name] = self._use(group, primary)
+                kept = {primary.group_id, *(keys.group_id for keys in keyring.accepted(name, is_topic=group.is_topic))}
+                for other in [each for each in self.by_id.values() if each.is_same_name(group) and each.id not in kept]:
+                    other.is_left = True
+                    left.append(other)
+        return left
+
+    def _use(self, group: Group, keys: GroupKeys) -> Group:
+        """Return the group of the same name with other keys, and add it if it is missing."""
+        found = self.by_id.get(keys.group_id)
+        if found is None:
+            self._last_epoch += 1
+            found = Group(group.name, keys, self._local, self._last_epoch, self._last_sequence, is_topic=group.is_topic)
+            found.last_used = group.last_used
+            self.by_id[found.id] = found
+        found.is_left = False
+        return found
 
     def make(self, name: str, *, is_topic: bool = False) -> Group:
         """Return a new group.
@@ -95,8 +133,12 @@ class Groups:
         self._last_epoch = max(self._last_epoch, group.epoch)
         group.end_run()
         self._last_sequence = max(self._last_sequence, group.sequence)
+        names = self._topics if group.is_topic else self._by_name
+        if names.get(group.name) is not group:  # of another generation
+            del self.by_id[group.id]
+            return
         if group.sequence > group.first_sequence:
             if len(self._numbers) >= NUMBERS_MAX:
                 del self._numbers[next(iter(self._numbers))]
             self._numbers[group.is_topic, group.name] = group.first_sequence, group.sequence
-        del self.by_id[group.id], (self._topics if group.is_topic else self._by_name)[group.name]
+        del self.by_id[group.id], names[group.name]

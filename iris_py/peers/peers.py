@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from iris_overlay.messages import NodeInfo
-from iris_py.link.events import CloseReason, LinkClosed, LinkDrained, LinkOpened, PeerIdentified
+from iris_py.link.events import CloseReason, GenerationClaimed, LinkClosed, LinkDrained, LinkOpened, PeerIdentified
 from iris_py.link.link import NO_LINK, Link, LinkState
 from iris_py.peers.crowd import Crowd
 from iris_py.peers.peer import Peer
@@ -197,6 +197,41 @@ class Peers:
         """Return every link that has not ended."""
         return list(self._links)
 
+    # -- the secrets
+
+    def rekey(self, keyring: Keyring, now: float) -> list[Link]:
+        """Use other secrets from now on; returns the links that have something to say of it, to be handled.
+
+        Each peer is shown that this node holds the new generations. A link to a peer that has proved none of those that are
+        accepted now is closed, and so are handshakes: they may be under a generation that is not accepted any more.
+        """
+        self._keyring = keyring
+        accepted = {keys.key_id for keys in keyring.generations}
+        for link, peer in self._links.items():
+            if peer is None:
+                if link.state is LinkState.HANDSHAKE:
+                    link.abort("other secrets are used now")
+            elif accepted.isdisjoint(link.generations):
+                link.close(CloseReason.IDLE, now)
+            else:
+                self._claim_all(link)
+        return list(self._links)
+
+    def _claim_all(self, link: Link) -> None:
+        for keys in self._keyring.generations:
+            if keys.key_id not in link.generations:
+                link.claim(keys)
+
+    def _handle_claim(self, link: Link, claim: GenerationClaimed) -> None:
+        keys = self._keyring.find(claim.key_id)
+        if keys is None:
+            return  # one that this node will hear of later, or has retired
+        is_known = keys.key_id in link.generations
+        if not link.accept_claim(keys, claim.proof):
+            link.abort("a forged proof of a secret")
+        elif not is_known and not claim.is_answer:
+            link.claim(keys, is_answer=True)
+
     # -- the bound on links
 
     def is_crowded_for(self, id: NodeId, *, is_leaf: bool = False) -> bool:  # noqa: A002
@@ -231,7 +266,9 @@ class Peers:
         if isinstance(event, PeerIdentified):
             self._handle_identified(link, event, now)
         elif isinstance(event, LinkOpened):
-            self._handle_opened(link)
+            self._handle_opened(link, now)
+        elif isinstance(event, GenerationClaimed):
+            self._handle_claim(link, event)
         elif isinstance(event, LinkDrained):
             peer = self._links[link]
             if peer is not None:
@@ -306,7 +343,7 @@ class Peers:
         ended = [event for event in link.events_received() if isinstance(event, LinkClosed)]
         self._forget_link(link, reason, clean=False, released=any(event.released for event in ended), broken=True)
 
-    def _handle_opened(self, link: Link) -> None:
+    def _handle_opened(self, link: Link, now: float) -> None:
         info = self._infos[link]
         if info.id in self._by_id:
             link.abort("the peer has another link to us")  # and confirmed this one nevertheless
@@ -317,7 +354,10 @@ class Peers:
         peer = self._links[link] = self._by_id[info.id] = self.peer(info)
         peer.info, peer.link = info, link
         self._open.add(link, self._hosts[link])
+        self._claim_all(link)
         self._events.append(PeerOpened(peer))
+        if all(self._keyring.find(key_id) is None for key_id in link.generations):
+            link.close(CloseReason.IDLE, now)  # what it began under was retired meanwhile
 
     def _handle_closed(self, link: Link, event: LinkClosed) -> None:
         info = self._infos.get(link)

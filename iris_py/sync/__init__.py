@@ -40,6 +40,7 @@ from iris_py.sync.stopping import until_stopped
 from iris_py.sync.subscription import Subscription
 from iris_py.sync.survey import Survey
 from iris_py.sync.tunnel import Tunnel
+from iris_security import Keyring, Secret
 
 __all__ = [
     "Answers",
@@ -48,6 +49,7 @@ __all__ = [
     "Handler",
     "HandshakeError",
     "IrisError",
+    "Keyring",
     "Member",
     "MemberLost",
     "Members",
@@ -62,6 +64,7 @@ __all__ = [
     "RemoteError",
     "Request",
     "RequestTimeout",
+    "Secret",
     "SlowSubscriber",
     "Statistics",
     "Subscription",

@@ -272,7 +272,15 @@ class Node(Closable):
         )
         return Subscription(inner, adapted, self._background)
 
-    # -- the end
+    # -- the end, and the secrets
+
+    @documented_as(AsyncNode.rekey)
+    def rekey(self, keyring: Keyring) -> None:
+        self._background.call(self._inner.rekey, keyring)
+
+    @documented_as(AsyncNode.reload_keys)
+    def reload_keys(self) -> None:
+        self._background.call(self._inner.reload_keys)
 
     @documented_as(AsyncNode.close)
     def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
@@ -286,10 +294,10 @@ class Node(Closable):
 def connect(
     *,
     network: str | None = None,
-    secret: Secret | str | bytes | None = None,
+    secret: Secret | str | bytes | Sequence[Secret | str | bytes] | None = None,
     secret_file: str | Path | None = None,
     keyring: Keyring | None = None,
-    clusters: Mapping[str, Secret | str | bytes] | None = None,
+    clusters: Mapping[str, Secret | str | bytes | Sequence[Secret | str | bytes]] | None = None,
     listen: str | None = None,
     seeds: Sequence[str] | None = None,
     zone: str | None = None,

@@ -114,6 +114,12 @@ class DatagramOpener:
         # By key id and sender id, as they stand together in the header. The one heard last stands last.
         self._senders: OrderedDict[bytes, _Sender] = OrderedDict()
 
+    def rekey(self, keyring: Keyring) -> None:
+        """Open what is sealed under the generations of another keyring from now on, and nothing else."""
+        self._keyring = keyring
+        for identity in [each for each in self._senders if keyring.find(each[:KEY_ID_BYTES]) is None]:
+            del self._senders[identity]
+
     def open(self, datagram: bytes) -> tuple[bytes, bytes]:
         """Return the sender's id and the payload.
 

@@ -4,7 +4,8 @@ A network has one `Secret`. A `Keyring` derives from it what goes out into the o
 datagrams, and the `GroupKeys` of every cluster and topic. Each derivation has a label of its own, and the network name as its
 salt.
 
-Rotation: the primary secret seals; older accepted secrets still open. A key id, in clear on the wire, names the secret in use.
+Rotation: of several *generations* of a secret the primary one seals, and the accepted ones still open. A key id, in clear on
+the wire, names the generation of the network's secret in use; each generation has groups of its own (docs/design.md 2.9).
 
 Python cannot wipe memory: a secret lives until its last reference goes. What this module can do is to keep secrets out of every
 `repr`, pickle and list of fields: no log, traceback, message to another process or dump of settings has one by accident.
@@ -29,6 +30,10 @@ GROUP_ID_BYTES = 16  # two groups of one network meet after 2^64 names, and nobo
 NODE_ID_BYTES = 16  # the width of a node id on the wire, and in associated data
 PROOF_BYTES = 16  # 128 bits, as an AES-GCM tag: guessing works online only
 NAME_BYTES_MAX = 255  # a name fits behind a length of one byte, and into any log line
+
+#: Generations of one secret at once. A rotation has two, and two more are left for those that overlap. Too small: a rotation
+#: has to wait for the one before; too large: members register once for each.
+GENERATIONS_MAX = 4
 
 #: How the text of every secret begins.
 TEXT_PREFIX = "iris1."
@@ -226,6 +231,20 @@ class NetworkKeys(_KeyMaterial):
             datagram_key=hkdf(secret.value, salt=salt, info=b"iris datagram"),
         )
 
+    def prove(self, handshake_hash: bytes, *, initiator: bool) -> bytes:
+        """Return the proof that one side of a link holds this generation, though the link began under another one.
+
+        Args:
+            handshake_hash: Of the link (docs/design.md 3.1).
+            initiator: Which side proves it: the proof of the one is none of the other.
+        """
+        label = b"iris generation i" if initiator else b"iris generation r"
+        return hmac.digest(self.link_psk, label + handshake_hash, "sha256")[:PROOF_BYTES]
+
+    def verify(self, handshake_hash: bytes, proof: bytes, *, initiator: bool) -> bool:
+        """Tell in constant time whether a proof, as it came from a peer, is that of one side of a link; see `prove`."""
+        return hmac.compare_digest(self.prove(handshake_hash, initiator=initiator), proof)
+
     def __repr__(self) -> str:
         """Show what is public."""
         return f"NetworkKeys(network={self.network!r}, key_id={self.key_id.hex()}, <hidden>)"
@@ -301,28 +320,29 @@ class Keyring:
         *,
         network: str = "default",
         accepted: Sequence[Secret] = (),
-        clusters: Mapping[str, Secret] | None = None,
+        clusters: Mapping[str, Secret | Sequence[Secret]] | None = None,
     ) -> None:
         """Derive the keys of the network.
 
         Args:
-            primary: The secret with which this node seals, and from which its groups derive.
+            primary: The secret with which this node seals.
             network: The name of the network. One secret under two names is two networks.
-            accepted: Older generations, still opened, never used to seal.
-            clusters: Clusters with a secret of their own: nobody else in the network can name, read or join them.
+            accepted: Other generations, older or to come: what others seal with them opens, and nothing is sealed with them.
+            clusters: Clusters with a secret of their own: nobody else in the network can name, read or join them. Of several
+                secrets the first is the primary one, and the others are accepted.
 
         Raises:
-            ValueError: A name is not valid, see `encode_name`.
+            ValueError: A name is not valid, see `encode_name`; a cluster has no secret, or there are more generations than
+                `GENERATIONS_MAX`.
         """
         self._salt = encode_name(network)
-        self._primary_secret = primary
-        self._clusters = dict(clusters or {})
-        for name in self._clusters:
+        self._secrets = _generations_of("the network", (primary, *accepted))
+        self._clusters: dict[str, tuple[Secret, ...]] = {}
+        for name, given in (clusters or {}).items():
             encode_name(name)
-        self._primary = NetworkKeys.derive(primary, network)
-        generations = [self._primary, *(NetworkKeys.derive(secret, network) for secret in accepted)]
-        # Reversed: should a secret be given twice, the primary stands.
-        self._generations = {keys.key_id: keys for keys in reversed(generations)}
+            self._clusters[name] = _generations_of(f"the cluster {name!r}", (given,) if isinstance(given, Secret) else given)
+        self._generations = {keys.key_id: keys for keys in (NetworkKeys.derive(secret, network) for secret in self._secrets)}
+        self._primary = next(iter(self._generations.values()))
 
     @property
     def network(self) -> str:
@@ -341,23 +361,52 @@ class Keyring:
         """
         return self._generations.get(key_id)
 
+    @property
+    def generations(self) -> tuple[NetworkKeys, ...]:
+        """The keys of every generation of the network's secret, the primary one first."""
+        return tuple(self._generations.values())
+
+    @property
+    def own_secrets(self) -> Mapping[str, tuple[bytes, ...]]:
+        """The clusters that have a secret of their own: the id of each generation by name, the primary one first.
+
+        An id is public: it tells generations apart, and nobody gets from it to the secret.
+        """
+        return {
+            name: tuple(hkdf(secret.value, salt=self._salt, info=b"iris key id", length=KEY_ID_BYTES) for secret in secrets)
+            for name, secrets in self._clusters.items()
+        }
+
     def cluster(self, name: str) -> GroupKeys:
-        """Derive the keys of a cluster, from its own secret if it has one (docs/design.md 2.3).
+        """Derive the primary keys of a cluster, from its own secret if it has one (docs/design.md 2.3).
 
         Nothing is remembered here, so no table grows; keep the result.
 
         Raises:
             ValueError: The name is not valid, see `encode_name`.
         """
-        return self._derive_group(self._clusters.get(name, self._primary_secret), "cluster", name)
+        return self._derive_group(self._secrets_of(name)[0], "cluster", name)
 
     def topic(self, name: str) -> GroupKeys:
-        """Derive the keys of a topic.
+        """Derive the primary keys of a topic.
 
         Raises:
             ValueError: The name is not valid, see `encode_name`.
         """
-        return self._derive_group(self._primary_secret, "topic", name)
+        return self._derive_group(self._secrets[0], "topic", name)
+
+    def accepted(self, name: str, *, is_topic: bool = False) -> list[GroupKeys]:
+        """Derive the keys of a cluster or topic in the other generations of its secret.
+
+        Raises:
+            ValueError: The name is not valid, see `encode_name`.
+        """
+        if is_topic:
+            return [self._derive_group(secret, "topic", name) for secret in self._secrets[1:]]
+        return [self._derive_group(secret, "cluster", name) for secret in self._secrets_of(name)[1:]]
+
+    def _secrets_of(self, cluster: str) -> tuple[Secret, ...]:
+        return self._clusters.get(cluster, self._secrets)
 
     def _derive_group(self, secret: Secret, kind: Literal["cluster", "topic"], name: str) -> GroupKeys:
         label = kind.encode() + b" " + encode_name(name)
@@ -369,6 +418,18 @@ class Keyring:
     def __repr__(self) -> str:
         """Show what is public."""
         return f"Keyring(network={self.network!r}, key_id={self._primary.key_id.hex()}, generations={len(self._generations)})"
+
+
+def _generations_of(what: str, secrets: Sequence[Secret]) -> tuple[Secret, ...]:
+    """Return the generations of one secret, each once, in order."""
+    generations = tuple(dict.fromkeys(secrets))
+    if not generations:
+        raise ValueError(f"{what} has no secret: give it one, or leave it out")
+    if len(generations) > GENERATIONS_MAX:
+        raise ValueError(
+            f"{what} has {len(generations)} generations of its secret, and {GENERATIONS_MAX} are allowed: retire the oldest"
+        )
+    return generations
 
 
 def is_permitted(group_id: bytes, data: bytes, permit: bytes) -> bool:

@@ -33,18 +33,18 @@ class Shell:
         self.environment |= {"XDG_CONFIG_HOME": str(home / "config"), "XDG_STATE_HOME": str(home / "state"), "HOME": str(home)}
         self._started: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *arguments: str, stdin: bytes | None = None) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, stdin: bytes | int | None = None) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "iris_py.cli", *arguments]
         process = subprocess.Popen(
             command,
-            stdin=subprocess.PIPE,
+            stdin=stdin if isinstance(stdin, int) else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=self.environment,
             preexec_fn=heed_signals,
         )
         self._started.append(process)
-        if stdin is not None:
+        if isinstance(stdin, bytes):
             assert process.stdin is not None
             process.stdin.write(stdin)
             process.stdin.close()
@@ -55,9 +55,9 @@ class Shell:
         """Run a command to its end; return its exit code and what it printed on both streams."""
         return finish(self.start(*arguments, stdin=stdin))
 
-    def serve(self, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
+    def serve(self, *arguments: str, stdin: int | None = None) -> tuple[subprocess.Popen[bytes], str]:
         """Start a command that stays; return when it serves, with the line that says so."""
-        process = self.start(*arguments)
+        process = self.start(*arguments, stdin=stdin)
         line = read_line(process.stderr)
         assert "Ctrl-C ends it" in line, line
         return process, line
@@ -209,10 +209,58 @@ def test_secret_and_seed_make_a_network_without_discovery(shell: Shell, other_us
 
 
 @pytest.mark.parametrize("arguments", [["node"], ["join", "upper", "--exec", "cat"]])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGHUP, 0)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_signals_end_what_stays(shell: Shell, arguments: list[str], number: signal.Signals, code: int) -> None:
     process, _ = shell.serve(*arguments)
     assert stop(process, number) == (code, b"", "")
+
+
+def test_a_terminal_that_goes_ends_what_stays(shell: Shell) -> None:
+    terminal, other_end = os.openpty()
+    process, _ = shell.serve("node", stdin=other_end)
+    assert stop(process, signal.SIGHUP) == (0, b"", "")
+    for descriptor in (terminal, other_end):
+        os.close(descriptor)
+
+
+def test_a_secret_file_is_rotated_while_requests_are_served(shell: Shell) -> None:
+    """Each step is brought to the service by SIGHUP; a caller that has only read the file since is always answered."""
+    home = Path(shell.environment["HOME"])
+    home.mkdir(exist_ok=True)
+    path = str(home / "network.secret")
+    shell.environment["IRIS_SECRET_FILE"] = path
+    assert shell.run("keys", "new", "-o", path)[0] == 0
+    first = json.loads(shell.run("keys", "list", "--json")[1])["generations"]
+    service, _ = shell.serve("join", "upper", "--exec", "tr a-z A-Z")
+    assert service.stderr is not None
+    for step, count in (("add", 2), ("rotate", 2), ("retire", 1)):
+        assert shell.run("request", "upper", "before")[:2] == (0, b"BEFORE")
+        code, out, error = shell.run("keys", step, path, "--json")
+        assert (code, error) == (0, "")
+        assert len(json.loads(out)["generations"]) == count
+        service.send_signal(signal.SIGHUP)
+        assert service.stderr.readline() == b"iris: read the secrets again\n"
+        assert shell.run("request", "upper", step)[:2] == (0, step.upper().encode())
+    last = json.loads(shell.run("keys", "list", "--json")[1])["generations"]
+    assert len(last) == 1
+    assert last != first
+    Path(path).write_text("no secret\n")
+    service.send_signal(signal.SIGHUP)
+    assert service.stderr.readline().startswith(b"iris: the secrets stay as they are: ")
+    assert stop(service, signal.SIGTERM) == (0, b"", "")
+
+
+@pytest.mark.parametrize(("step", "says"), [("rotate", "Begin with: iris keys add"), ("retire", "nothing is to be retired")])
+def test_a_rotation_goes_step_by_step(shell: Shell, step: str, says: str) -> None:
+    home = Path(shell.environment["HOME"])
+    home.mkdir(exist_ok=True)
+    path = str(home / "network.secret")
+    assert shell.run("keys", "new", "-o", path)[0] == 0
+    before = Path(path).read_text()
+    code, out, error = shell.run("keys", step, path)
+    assert (code, out) == (2, b"")
+    assert says in error
+    assert Path(path).read_text() == before
 
 
 def test_seeds_where_nobody_answers_are_named(shell: Shell) -> None:

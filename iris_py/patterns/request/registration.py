@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from iris_py.defaults import HANDLER_QUEUE_BYTES
+from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_py.wire.headers import NO_HEADERS, Headers
-
-if TYPE_CHECKING:
-    from iris_py.peers.group import Group
 
 
 class Registration:
     """One handler under one cluster name.
 
     Attributes:
-        group: The cluster.
+        group: The cluster, in the primary generation of its secret.
         server: The owner's, which runs the handler: set before the registration serves, and looked at by the owner alone.
         weight: How much of the load its node is to get, beside other nodes.
         queued_bytes: The payload and headers of what waits. Invariant: the sum over ``queue``, and at most ``queue_bytes``.
@@ -115,17 +113,19 @@ class Execution(msgspec.Struct, eq=False, gc=False):
 
     Attributes:
         registration: Who executes it.
+        group: In which the first asked, and is answered.
         peer: Who asked first.
         id: What the request is called there.
         payload: What is asked.
         deadline: When nobody waits any more (seconds); the latest, if there are several callers.
         surveyed: Of a survey: how many registrations of this node answer it. 0 for a request.
-        identity: Of an idempotent request: the group and its identity. Empty for others.
+        identity: Of an idempotent request: the cluster and its identity. Empty for others.
         headers: What the caller gave beside the payload; of an idempotent request, the first of its callers.
         is_cancelled: Of an idempotent request: whether all its callers went away.
     """
 
     registration: Registration
+    group: Group
     peer: Peer
     id: int
     payload: bytes

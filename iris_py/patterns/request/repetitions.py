@@ -151,6 +151,10 @@ class Deduplicator(Generic[Work]):
         self.repeated += 1
         return True
 
+    def waiting(self) -> list[tuple[Caller, Work]]:
+        """Return every caller that waits, and the work that it waits for."""
+        return [(caller, self._underway[key][0]) for caller, key in self._waiting.items()]
+
     def is_waiting(self, caller: Caller) -> bool:
         """Tell whether a caller waits for some work."""
         return caller in self._waiting

@@ -22,7 +22,7 @@ from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from iris_py.patterns.request.repetitions import Caller
     from iris_py.peers.group import Group
@@ -50,11 +50,13 @@ class Service:
         self.executed = 0
         self.rejected: dict[str, int] = {}
         self.repetitions: Deduplicator[Execution] = Deduplicator()
-        self._registrations: dict[Group, list[Registration]] = {}
+        self._registrations: dict[str, list[Registration]] = {}  # by the name of the cluster
         self._draining: list[Registration] = []
         self._executions: dict[tuple[Peer, int], Execution] = {}
         self._surveys: dict[tuple[Peer, int], list[Execution]] = {}  # started, one for each registration
         self._early_cancels: dict[tuple[Peer, int], None] = {}
+        # Callers of idempotent requests who asked under another generation of the secret than the primary one.
+        self._asked_in: dict[Caller, Group] = {}
         self.out: list[PeerMessage] = []
         self.events: list[ServiceEvent] = []
 
@@ -63,16 +65,16 @@ class Service:
     def register(self, registration: Registration) -> bool:
         """Start to serve; returns whether the node's membership in the cluster begins with this registration."""
         is_first = not self.is_member(registration.group)
-        self._registrations.setdefault(registration.group, []).append(registration)
+        self._registrations.setdefault(registration.group.name, []).append(registration)
         return is_first
 
     def is_member(self, group: Group) -> bool:
         """Tell whether some registration of a cluster is there to stay."""
-        return any(not registration.leaving for registration in self._registrations.get(group, ()))
+        return any(not registration.leaving for registration in self._registrations.get(group.name, ()))
 
     def weight_of(self, group: Group) -> float | None:
         """Return the weight of the node's membership in a cluster; None if it has none."""
-        return next((each.weight for each in self._registrations.get(group, ()) if not each.leaving), None)
+        return next((each.weight for each in self._registrations.get(group.name, ()) if not each.leaving), None)
 
     def leave(self, registration: Registration) -> bool:
         """Begin to leave, still serving; returns whether the node's membership in the cluster ends with this registration."""
@@ -91,11 +93,11 @@ class Service:
         if registration.closed:
             return
         registration.closed = True
-        registrations = self._registrations.get(registration.group, [])
+        registrations = self._registrations.get(registration.group.name, [])
         if registration in registrations:
             registrations.remove(registration)
             if not registrations:
-                del self._registrations[registration.group]
+                del self._registrations[registration.group.name]
         self._draining.append(registration)
         if hands_back:
             self._hand_back(registration, now)
@@ -120,7 +122,18 @@ class Service:
 
     def serves(self, group: Group) -> bool:
         """Tell whether there is a registration of the cluster."""
-        return group in self._registrations
+        return group.name in self._registrations
+
+    def rekey(self, find: Callable[[str], Group | None]) -> None:
+        """Serve under other secrets: whoever asked before is answered in the group in which it asked.
+
+        Args:
+            find: Finds the primary group of a cluster.
+        """
+        for caller, execution in self.repetitions.waiting():
+            self._asked_in.setdefault(caller, execution.registration.group)
+        for registration in self._each_registration():
+            registration.group = find(registration.group.name) or registration.group
 
     def reply(self, execution: Execution, payload: bytes, now: float) -> None:
         """Answer a started request."""
@@ -130,12 +143,12 @@ class Service:
         # The hot path: as _finish, but the reply to a request needs less.
         registration = execution.registration
         registration.running -= 1
-        group = registration.group
         if execution.identity:
-            for peer, request_id in self.repetitions.finish(execution.identity, payload, now):
-                self.out.append(PeerMessage(group, peer, packets.REPLY, request_id, 0, payload))
+            for caller in self.repetitions.finish(execution.identity, payload, now):
+                group = self._group_of(caller, registration)
+                self.out.append(PeerMessage(group, caller[0], packets.REPLY, caller[1], 0, payload))
         elif self._executions.pop((execution.peer, execution.id), None) is not None:
-            self.out.append(PeerMessage(group, execution.peer, packets.REPLY, execution.id, 0, payload))
+            self.out.append(PeerMessage(execution.group, execution.peer, packets.REPLY, execution.id, 0, payload))
         if registration.queue or registration.closed:
             self._start_waiting(registration, now)
 
@@ -148,11 +161,13 @@ class Service:
             else:
                 self._finish(execution, packets.REPLY, payload, now)
         registration.running -= len(once)
-        group = registration.group
-        self.out += [
-            PeerMessage(group, peer, packets.REPLY, request_id, 0, payload)
-            for (peer, request_id), payload in self.repetitions.finish_many(once, now)
-        ]
+        group, finished = registration.group, self.repetitions.finish_many(once, now)
+        if self._asked_in:
+            for caller, payload in finished:
+                asked_in = self._group_of(caller, registration)
+                self.out.append(PeerMessage(asked_in, caller[0], packets.REPLY, caller[1], 0, payload))
+        else:
+            self.out += [PeerMessage(group, peer, packets.REPLY, id_, 0, payload) for (peer, id_), payload in finished]
         if registration.queue or registration.closed:
             self._start_waiting(registration, now)
 
@@ -168,7 +183,7 @@ class Service:
 
     def admit_tunnel(self, group: Group) -> Registration | packets.Rejection:
         """Return the registration that is to serve another tunnel, or why none is."""
-        registrations = self._registrations.get(group)
+        registrations = self._serving(group)
         if not registrations:
             return self._count_rejection(packets.Rejection.NOT_A_MEMBER)
         serving = [registration for registration in registrations if registration.tunnels]
@@ -203,7 +218,8 @@ class Service:
         """Admit a request to the least loaded registration, queue it, or reject it."""
         registration = self._choose(group, peer, request_id, len(payload) + len(headers.encoded))
         if registration is not None:
-            self._admit(Execution(registration, peer, request_id, payload, now + time_left_ms / 1000, headers=headers), now)
+            deadline = now + time_left_ms / 1000
+            self._admit(Execution(registration, group, peer, request_id, payload, deadline, headers=headers), now)
 
     def receive_request_once(
         self,
@@ -220,18 +236,20 @@ class Service:
         registration = self._choose(group, peer, request_id, len(payload) + len(headers.encoded))
         if registration is None:
             return
-        key, caller, deadline = group.id + identity, (peer, request_id), now + time_left_ms / 1000
+        key, caller, deadline = group.subject + identity, (peer, request_id), now + time_left_ms / 1000
         reply = self.repetitions.reply_to(key, now)
         if reply is not None:
             self.out.append(PeerMessage(group, peer, packets.REPLY, request_id, 0, reply))
             return
         execution = self.repetitions.underway(key)
         if execution is None:
-            execution = Execution(registration, peer, request_id, payload, deadline, identity=key, headers=headers)
+            execution = Execution(registration, group, peer, request_id, payload, deadline, identity=key, headers=headers)
             self.repetitions.begin(key, execution, caller)
+            self._note_group(caller, group, registration)
             self._admit(execution, now)
         elif self.repetitions.attach(key, caller):
             execution.deadline = max(execution.deadline, deadline)
+            self._note_group(caller, group, execution.registration)
         else:
             self._reject(group, peer, request_id, packets.Rejection.OVERLOADED)
 
@@ -242,20 +260,22 @@ class Service:
 
         As :meth:`receive_request` and :meth:`receive_request_once` do; what is the same for all of them is worked out once.
         """
-        registrations = self._registrations.get(group, ())
+        registrations = self._serving(group)
         registration = registrations[0] if len(registrations) == 1 else None  # of several, each goes to the least loaded then
-        group_id, repetitions, early_cancels = group.id, self.repetitions, self._early_cancels
+        subject, repetitions, early_cancels = group.subject, self.repetitions, self._early_cancels
         started: list[Execution] = []
         for request_id, time_left_ms, identity, payload, headers in requests:
             caller = peer, request_id
             if (
                 registration is not None
                 and time_left_ms
+                and registration.group is group
                 and registration.running < registration.concurrency
                 and caller not in early_cancels
             ):
-                key = group_id + identity if identity else b""
-                execution = Execution(registration, peer, request_id, payload, now + time_left_ms / 1000, 0, key, headers)
+                key = subject + identity if identity else b""
+                deadline = now + time_left_ms / 1000
+                execution = Execution(registration, group, peer, request_id, payload, deadline, 0, key, headers)
                 if not identity:
                     self._executions[caller] = execution
                 if not identity or repetitions.begin(key, execution, caller):
@@ -282,7 +302,7 @@ class Service:
         headers: Headers = NO_HEADERS,
     ) -> None:
         """Admit a survey to every registration, within the bounds of each."""
-        registrations = self._registrations.get(group, [])[: packets.SURVEYED_REGISTRATIONS_MAX]
+        registrations = self._serving(group)[: packets.SURVEYED_REGISTRATIONS_MAX]
         if not registrations:
             self._reject(group, peer, survey_id, packets.Rejection.NOT_A_MEMBER, 1)
             return
@@ -291,7 +311,8 @@ class Service:
             return
         deadline = now + time_left_ms / 1000
         for registration in registrations:
-            self._admit(Execution(registration, peer, survey_id, payload, deadline, len(registrations), headers=headers), now)
+            count = len(registrations)
+            self._admit(Execution(registration, group, peer, survey_id, payload, deadline, count, headers=headers), now)
 
     def receive_cancel(self, peer: Peer, request_id: int) -> None:
         """The caller gave up."""
@@ -302,6 +323,7 @@ class Service:
         if execution is not None:
             self.events.append(RequestCancelled(execution))
             return
+        self._asked_in.pop((peer, request_id), None)
         if self.repetitions.is_waiting((peer, request_id)):
             self._cancel_once(self.repetitions.detach((peer, request_id)))
             return
@@ -315,7 +337,7 @@ class Service:
 
     def receive_broadcast(self, group: Group, peer: Peer, sequence: int, payload: bytes, headers: Headers = NO_HEADERS) -> None:
         """Hand a broadcast to every registration of the cluster."""
-        for registration in self._registrations.get(group, ()):
+        for registration in self._serving(group):
             self.events.append(BroadcastReceived(registration, peer, sequence, payload, headers))
 
     def peer_lost(self, peer: Peer) -> None:
@@ -326,8 +348,9 @@ class Service:
             self.events += map(RequestCancelled, self._surveys.pop(key))
         for execution in self.repetitions.detach_peer(peer):
             self._cancel_once(execution)
-        for key in [key for key in self._early_cancels if key[0] is peer]:
-            del self._early_cancels[key]
+        for table in (self._early_cancels, self._asked_in):
+            for key in [key for key in table if key[0] is peer]:
+                del table[key]
         for registration in list(self._each_registration()):
             gone = [queued for queued in registration.queue if queued.peer is peer and not queued.identity]
             if gone:
@@ -348,9 +371,22 @@ class Service:
 
     # --
 
+    def _serving(self, group: Group) -> list[Registration]:
+        """Return the registrations that take what comes in a group; none in one whose generation is not accepted any more."""
+        return [] if group.is_left else self._registrations.get(group.name, [])
+
+    def _note_group(self, caller: Caller, group: Group, registration: Registration) -> None:
+        """Remember in which group a caller asked, if that is not the primary one."""
+        if group is not registration.group:
+            self._asked_in[caller] = group
+
+    def _group_of(self, caller: Caller, registration: Registration) -> Group:
+        """Return the group in which a caller asked, which is answered now."""
+        return self._asked_in.pop(caller, registration.group) if self._asked_in else registration.group
+
     def _choose(self, group: Group, peer: Peer, request_id: int, size: int) -> Registration | None:
         """Return the registration for a request; None if there is none, which is said, or nobody waits for it."""
-        registrations = self._registrations.get(group)
+        registrations = self._serving(group)
         if not registrations:
             self._reject(group, peer, request_id, packets.Rejection.NOT_A_MEMBER)
             return None
@@ -423,19 +459,19 @@ class Service:
             self._fail_once(execution, kind, payload, now)
         elif self._forget(execution):
             argument = packets.encode_answer(execution.surveyed)
-            self.out.append(PeerMessage(registration.group, execution.peer, kind, execution.id, argument, payload))
+            self.out.append(PeerMessage(execution.group, execution.peer, kind, execution.id, argument, payload))
         self._start_waiting(registration, now)
 
     def _fail_once(self, execution: Execution, kind: int, payload: bytes, now: float) -> None:
         """Tell everybody who waits for an idempotent request that it was not done."""
-        group = execution.registration.group
         callers = self.repetitions.finish(execution.identity, None, now)
         if callers and execution.is_cancelled:
             # It was cancelled when nobody waited, and these came before it had ended: for them it is done anew.
             self._execute_again(execution, callers, now)
             return
-        for peer, request_id in callers:
-            self.out.append(PeerMessage(group, peer, kind, request_id, 0, payload))
+        for caller in callers:
+            group = self._group_of(caller, execution.registration)
+            self.out.append(PeerMessage(group, caller[0], kind, caller[1], 0, payload))
 
     def _start_waiting(self, registration: Registration, now: float) -> None:
         """There is room: start what has waited for longest."""
@@ -448,15 +484,16 @@ class Service:
         self._maybe_drained(registration)
 
     def _execute_again(self, execution: Execution, callers: list[Caller], now: float) -> None:
-        group, (peer, request_id) = execution.registration.group, callers[0]
-        registrations = self._registrations.get(group)
+        peer, request_id = callers[0]
+        registrations = self._serving(execution.registration.group)
         if not registrations:
-            for each, id_ in callers:
-                self._reject(group, each, id_, packets.Rejection.NOT_A_MEMBER)
+            for caller in callers:
+                self._reject(self._group_of(caller, execution.registration), *caller, packets.Rejection.NOT_A_MEMBER)
             return
         registration = least_loaded(registrations, execution.size)
         again = Execution(
             registration,
+            execution.group,
             peer,
             request_id,
             execution.payload,
@@ -485,7 +522,7 @@ class Service:
     def _hand_back(self, registration: Registration, now: float) -> None:
         waiting = [execution for execution in registration.queue if not execution.surveyed]
         registration.remove(waiting)
-        others = self._registrations.get(registration.group)
+        others = self._registrations.get(registration.group.name)
         for execution in waiting:
             if others:
                 execution.registration = least_loaded(others, execution.size)
@@ -495,12 +532,11 @@ class Service:
 
     def _turn_away(self, execution: Execution, reason: packets.Rejection, now: float) -> None:
         """Reject what is not executed, to everybody who waits for it."""
-        group = execution.registration.group
         if execution.identity:
-            for peer, request_id in self.repetitions.finish(execution.identity, None, now):
-                self._reject(group, peer, request_id, reason)
+            for caller in self.repetitions.finish(execution.identity, None, now):
+                self._reject(self._group_of(caller, execution.registration), *caller, reason)
         else:
-            self._reject(group, execution.peer, execution.id, reason, execution.surveyed)
+            self._reject(execution.group, execution.peer, execution.id, reason, execution.surveyed)
 
     def _maybe_drained(self, registration: Registration) -> None:
         if registration.closed and registration.is_idle and registration in self._draining:

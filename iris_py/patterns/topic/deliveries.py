@@ -99,7 +99,7 @@ class Deliveries:
             else:
                 self._outbound.gather(PeerMessage(group, peer, packets.RESUME, 0), now)
 
-    def memberships_changed(self, covers: Callable[[Tokens], list[Group]], now: float) -> None:
+    def memberships_changed(self, covers: Callable[[Tokens, float], list[Group]], now: float) -> None:
         """The node begins or ends memberships: publishers that wait go on waiting under those that they will send to.
 
         Args:
@@ -108,7 +108,7 @@ class Deliveries:
         """
         for (_, peer), queues in list(self._blocked.items()):
             for queue in list(queues):
-                for group in covers(queue.prefix):
+                for group in covers(queue.prefix, now):
                     self._block(queue, group, peer, now)
 
     # -- in

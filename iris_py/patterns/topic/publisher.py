@@ -171,6 +171,11 @@ class Publisher:
         self._version += 1
         self._runs.clear()
 
+    def groups_changed(self) -> None:
+        """Prefixes have other groups than they had."""
+        self.routes_changed()
+        self._routes.clear()
+
     def view_changed(self, group: Group) -> None:
         """The view of a group is another one."""
         self.routes_changed()
@@ -184,8 +189,7 @@ class Publisher:
 
     def forget(self, group: Group) -> None:
         """A group was forgotten."""
-        self.routes_changed()
-        self._routes.clear()
+        self.groups_changed()
         self._watched.discard(group)
         for peer_id in (*self._paused.get(group, ()), *self._asked_early.get(group, ())):
             self._go_on(group, peer_id)

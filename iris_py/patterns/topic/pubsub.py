@@ -79,6 +79,28 @@ class PubSub:
         """Return the groups that must not be forgotten, for the node is part of them."""
         return {self._groups.by_id[each] for each in self._prefixes}
 
+    def rekey(self, left: list[Group], now: float) -> None:
+        """Subscribe and publish under other secrets: be in the group of each of their generations, and in no other one.
+
+        Args:
+            left: The groups of generations that are not accepted any more.
+            now: The time.
+        """
+        for prefix in self._coverage.members:
+            missing = [group for group in self._generations(prefix, now) if group.id not in self._prefixes]
+            self._join(prefix, missing, now)
+            for group in missing:
+                self._pending[group.id] = 1
+        for group in left:
+            if group.id in self._prefixes:
+                self._overlay.leave_group(group.id, now)
+                if group.id in self._pending:
+                    self._pending[group.id] = 1  # the overlay will not report it any more
+                    self.joined(group.id, now)
+                del self._prefixes[group.id]
+        self.publisher.groups_changed()
+        self.deliveries.memberships_changed(self._covers, now)
+
     def forget(self, group: Group) -> None:
         """A group was forgotten."""
         if group.is_topic:
@@ -127,6 +149,8 @@ class PubSub:
         if self._pending[group_id]:
             return
         del self._pending[group_id]
+        if not self._is_told(self._prefixes[group_id], now):
+            return
         self._coverage.joined(self._prefixes[group_id])
         self._change_memberships(now)
 
@@ -177,10 +201,33 @@ class PubSub:
     def _is_member(self, group: Group) -> bool:
         return group.id in self._prefixes
 
-    def _covers(self, prefix: Tokens) -> list[Group]:
+    def _generations(self, prefix: Tokens, now: float) -> list[Group]:
+        """Return the groups of a prefix in every generation of the secret, the primary one first."""
+        group = self._group(prefix, now)
+        return [group, *self._groups.accepted(group)]
+
+    def _is_told(self, prefix: Tokens, now: float) -> bool:
+        """Tell whether publishers of every generation know of the membership in a prefix."""
+        return not any(group.id in self._pending for group in self._generations(prefix, now))
+
+    def _join(self, prefix: Tokens, groups: list[Group], now: float) -> None:
+        """Become a member of groups of one prefix: of all of them or, if the overlay refuses, of none."""
+        joined = []
+        try:
+            for group in groups:
+                group.forget_baselines()
+                self._overlay.join_group(group.id, group.keys.proof(self._local.id), now)
+                joined.append(group)
+        except OverlayError:
+            for group in joined:
+                self._overlay.leave_group(group.id, now)
+            raise
+        for group in groups:
+            self._prefixes[group.id] = prefix
+
+    def _covers(self, prefix: Tokens, now: float) -> list[Group]:
         """Return the groups of the memberships that a subscription to a prefix is covered by."""
-        names = [group_name(each) for each in prefixes(prefix) if each in self._coverage.members]
-        return [group for group in map(self._groups.find_topic, names) if group is not None]
+        return [group for each in prefixes(prefix) if each in self._coverage.members for group in self._generations(each, now)]
 
     def _change_memberships(self, now: float) -> list[GroupId]:
         coverage = self._coverage
@@ -191,25 +238,25 @@ class PubSub:
             return []
         self.publisher.routes_changed()
         for index, prefix in enumerate(joins):
-            group = self._group(prefix, now)
-            group.forget_baselines()
+            groups = self._generations(prefix, now)
             try:
-                self._overlay.join_group(group.id, group.keys.proof(self._local.id), now)
+                self._join(prefix, groups, now)
             except OverlayError:
                 coverage.leaves += leaves
                 coverage.settled += settled
                 coverage.failed(joins[index:])
                 raise
-            self._prefixes[group.id] = prefix
-            self._pending[group.id] = self._pending.get(group.id, 0) + 1
+            for group in groups:
+                self._pending[group.id] = self._pending.get(group.id, 0) + 1
         left = []
         for prefix in leaves:
             for member in coverage.members:  # what came with the wide one comes with them from now on
                 if member[: len(prefix)] == prefix:
-                    self._group(member, now).forget_baselines()
-            group = self._group(prefix, now)
-            self._overlay.leave_group(group.id, now)
-            left.append(group.id)
+                    for group in self._generations(member, now):
+                        group.forget_baselines()
+            for group in self._generations(prefix, now):
+                self._overlay.leave_group(group.id, now)
+                left.append(group.id)
         if joins or leaves:
             self.deliveries.memberships_changed(self._covers, now)
         for prefix in (*settled, *leaves):

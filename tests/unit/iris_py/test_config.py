@@ -339,13 +339,13 @@ def test_secret_file(tmp_path: Path) -> None:
     path = tmp_path / "key"
     write_secret_file(path, SECRET)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert read_secret_file(path, "origin") == SECRET
+    assert read_secret_file(path, "origin") == (SECRET,)
     with pytest.raises(ConfigurationError, match="exists already"):
         write_secret_file(path, OTHER)
     with pytest.raises(ConfigurationError, match="cannot be written"):
         write_secret_file(tmp_path / "no" / "key", OTHER)
     path.write_text(f"# of the test network\n\n{SECRET.text}\n")
-    assert read_secret_file(path, "origin") == SECRET
+    assert read_secret_file(path, "origin") == (SECRET,)
     for mode in (0o602, 0o620, 0o666):
         path.chmod(mode)
         with pytest.raises(ConfigurationError, match=f"origin: other users can write {path}, .* chmod 600"):
@@ -364,7 +364,7 @@ def test_secret_on_a_read_only_mount(
     monkeypatch.setattr(os, "fstatvfs", lambda _descriptor: SimpleNamespace(f_flag=os.ST_RDONLY | os.ST_NODEV))
     if not is_own:
         monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
-    assert read_secret_file(path, "origin") == SECRET
+    assert read_secret_file(path, "origin") == (SECRET,)
     assert [record.levelname for record in caplog.records] == ["WARNING"] * is_own
 
 
@@ -373,7 +373,7 @@ def test_secret_that_others_can_read_is_warned_of(tmp_path: Path, caplog: pytest
     path = tmp_path / "key"
     write_secret_file(path, SECRET)
     path.chmod(mode)
-    assert read_secret_file(path, "origin") == SECRET
+    assert read_secret_file(path, "origin") == (SECRET,)
     assert f"origin: every user of this machine can read the secret in {path}" in caplog.text
     assert SECRET.text not in caplog.text
 

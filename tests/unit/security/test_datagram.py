@@ -199,6 +199,16 @@ class TestGenerations:
             assert accepts(opener, datagrams(1, ring=ring)[0])
             assert not accepts(opener, datagrams(1, ring=ring)[0])
 
+    def test_a_retired_generation_opens_no_more_and_is_forgotten(self) -> None:
+        opener = DatagramOpener(self.ROTATED)
+        early, late = datagrams(2, ring=self.OLD)
+        assert accepts(opener, early)
+        opener.rekey(Keyring(SECRET, network="lab"))
+        assert not opener._senders
+        with pytest.raises(AuthenticationError):
+            opener.open(late)
+        assert accepts(opener, datagrams(1, ring=self.ROTATED)[0])
+
 
 class TestReplay:
     sealed = datagrams(1101)

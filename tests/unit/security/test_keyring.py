@@ -29,6 +29,7 @@ from iris_security import (
     encode_name,
     is_permitted,
 )
+from iris_security.keyring import GENERATIONS_MAX
 
 SECRET = Secret(bytes(range(32)))
 OTHER = Secret(bytes(range(32, 64)))
@@ -225,6 +226,35 @@ class TestGenerations:
 
     def test_groups_come_from_the_primary(self) -> None:
         assert Keyring(SECRET, accepted=[OTHER]).topic("a") == Keyring(SECRET).topic("a")
+
+    def test_each_generation_has_groups_of_its_own(self) -> None:
+        ring = Keyring(SECRET, accepted=[OTHER], clusters={"own": [OTHER, SECRET]})
+        assert ring.accepted("a") == [Keyring(OTHER).cluster("a")]
+        assert ring.accepted("a", is_topic=True) == [Keyring(OTHER).topic("a")]
+        assert (ring.cluster("own"), ring.accepted("own")) == (Keyring(OTHER).cluster("own"), [Keyring(SECRET).cluster("own")])
+        assert Keyring(SECRET).accepted("a") == []
+
+    def test_generations_are_named_by_ids_alone(self) -> None:
+        ring = Keyring(SECRET, accepted=[OTHER], clusters={"own": [OTHER, SECRET]})
+        one, other = Keyring(SECRET).primary.key_id, Keyring(OTHER).primary.key_id
+        assert [keys.key_id for keys in ring.generations] == [one, other]
+        assert ring.own_secrets == {"own": (other, one)}
+
+    def test_there_is_at_least_one_and_not_too_many(self) -> None:
+        many = [Secret(bytes([number]) * 32) for number in range(GENERATIONS_MAX)]
+        Keyring(many[0], accepted=many)
+        with pytest.raises(ValueError, match="retire the oldest"):
+            Keyring(SECRET, accepted=many)
+        with pytest.raises(ValueError, match="the cluster 'a' has no secret"):
+            Keyring(SECRET, clusters={"a": []})
+
+    def test_a_link_shows_that_both_sides_hold_a_generation(self) -> None:
+        keys, transcript = Keyring(SECRET).primary, bytes(32)
+        proof = keys.prove(transcript, initiator=True)
+        assert keys.verify(transcript, proof, initiator=True)
+        assert not keys.verify(transcript, proof, initiator=False)  # or one side could send back what the other one said
+        assert not keys.verify(b"x" * 32, proof, initiator=True)
+        assert not Keyring(OTHER).primary.verify(transcript, proof, initiator=True)
 
     def test_a_secret_given_twice_stays_primary(self) -> None:
         ring = Keyring(SECRET, accepted=[SECRET])

@@ -43,7 +43,7 @@ def test_a_secret_that_an_operator_names_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "..data").mkdir()
     write_secret_file(tmp_path / "..data" / "secret", SECRET)
     (tmp_path / "secret").symlink_to("..data/secret")
-    assert read_secret_file(tmp_path / "secret", "secret_file") == SECRET
+    assert read_secret_file(tmp_path / "secret", "secret_file") == (SECRET,)
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["read", "made"])
@@ -80,5 +80,5 @@ def test_the_secret_is_in_the_directory_that_was_checked(
     assert swapped
     if ours is not None:
         assert found == ours
-    assert read_secret_file(gone / "secret", "the checked one") == found
+    assert read_secret_file(gone / "secret", "the checked one") == (found,)
     assert sorted(os.listdir(gone)) == os.listdir(directory) == ["secret"]

@@ -103,3 +103,42 @@ def test_there_may_be_so_many_groups_before_one_should_be_forgotten(monkeypatch:
         groups.forget(group)
         seen.append(groups.is_full)
     assert seen == [False, False, True, True, True, False, False]
+
+
+OLD, NEW = Secret(b"o" * 32), Secret(b"n" * 32)
+
+
+def test_a_name_has_a_group_in_each_generation() -> None:
+    groups = Groups(NodeId(bytes(16)), Keyring(OLD, accepted=[NEW]))
+    primary = use(groups, "a")
+    (other,) = groups.accepted(primary)
+    assert groups.accepted(primary) == [other]
+    assert primary.id != other.id
+    assert primary.subject == other.subject
+    assert groups.find("a") is primary
+    assert groups.by_id == {primary.id: primary, other.id: other}
+
+
+def test_other_secrets_change_the_primary_group_and_leave_those_that_are_not_accepted() -> None:
+    groups = Groups(NodeId(bytes(16)), Keyring(OLD, accepted=[NEW]))
+    old, topic = use(groups, "a"), use(groups, "a", is_topic=True)
+    (new,) = groups.accepted(old)
+    assert groups.rekey(Keyring(NEW, accepted=[OLD])) == []
+    assert groups.find("a") is new
+    new_topic = groups.find_topic("a")
+    assert new_topic not in (None, topic)
+    assert set(groups.rekey(Keyring(NEW))) == {old, topic}
+    assert [each.is_left for each in (old, topic, new)] == [True, True, False]
+    assert groups.rekey(Keyring(OLD)) == [new, new_topic]  # and back: those that are there still are used
+    assert groups.find("a") is old
+    assert not old.is_left
+
+
+def test_a_group_of_another_generation_is_forgotten_by_itself() -> None:
+    groups = Groups(NodeId(bytes(16)), Keyring(OLD, accepted=[NEW]))
+    primary = use(groups, "a")
+    (other,) = groups.accepted(primary)
+    groups.forget(other)
+    assert groups.by_id == {primary.id: primary}
+    (again,) = groups.accepted(primary)
+    assert again.epoch > other.epoch

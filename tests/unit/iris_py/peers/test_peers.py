@@ -24,7 +24,7 @@ from iris_py.peers.peers import (
     PeerOpened,
     Peers,
 )
-from iris_security import Identity, Keyring, Secret
+from iris_security import Identity, Keyring, NetworkKeys, Secret
 from tests.unit.iris_py.identities import IDENTITY_OF, node_id
 
 if TYPE_CHECKING:
@@ -382,6 +382,92 @@ def test_peers_are_known_by_the_host_they_are_at() -> None:
         drive(Wire(table, middle))
     drive(Wire(middle, few, "198.51.100.7:14142"))
     assert [{peer.id for peer in peers} for peers in middle.peers.hosts()] == [{table.id for table in many}, {SMALL}]
+
+
+# -- the secrets
+
+OLD, NEW = Secret(b"o" * 32), Secret(b"n" * 32)
+STEPS = (Keyring(OLD), Keyring(OLD, accepted=[NEW]), Keyring(NEW, accepted=[OLD]), Keyring(NEW))
+
+
+def old_and_new() -> tuple[Table, Table, Wire]:
+    one, other = Table(SMALL, STEPS[0]), Table(LARGE, STEPS[0])
+    wire = Wire(one, other)
+    drive(wire)
+    return one, other, wire
+
+
+def generations(table: Table) -> set[bytes]:
+    (link,) = table.open_links()
+    return link.generations
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_link_outlives_a_rotation_whoever_takes_a_step_first(order: tuple[int, int]) -> None:
+    one, other, wire = old_and_new()
+    link = check_one_link(one, other)
+    for step in STEPS[1:]:
+        for index in order:
+            (one, other)[index].peers.rekey(step, 0.0)
+            drive(wire)
+    assert check_one_link(one, other) is link
+    assert STEPS[-1].primary.key_id in generations(one) & generations(other)
+
+
+def test_a_link_that_opens_during_a_rotation_outlives_it() -> None:
+    one, other = Table(SMALL, STEPS[1]), Table(LARGE, STEPS[1])
+    wire = Wire(one, other)
+    drive(wire)
+    for table in (one, other):
+        table.peers.rekey(STEPS[-1], 0.0)
+    drive(wire)
+    check_one_link(one, other)
+
+
+def test_a_peer_that_shows_no_accepted_generation_is_put_out() -> None:
+    one, other, wire = old_and_new()
+    for step in STEPS[1:]:
+        one.peers.rekey(step, 0.0)
+        drive(wire)
+    check_empty(one, other)
+
+
+def test_handshakes_under_a_retired_generation_lead_to_nothing() -> None:
+    one, other = Table(SMALL, STEPS[0]), Table(LARGE, STEPS[0])
+    wire = Wire(one, other)
+    wire.write(0.0)
+    other.peers.rekey(STEPS[-1], 0.0)
+    drive(wire)
+    check_empty(one, other)
+
+
+def test_a_forged_claim_ends_the_link() -> None:
+    one, other, wire = old_and_new()
+    for table in (one, other):
+        table.peers.rekey(STEPS[1], 0.0)
+    drive(wire)
+    (link,) = one.open_links()
+    link.claim(NetworkKeys("default", STEPS[-1].primary.key_id, b"x" * 32, b"y" * 32))
+    drive(wire)
+    check_empty(one, other)
+    assert any(isinstance(event, PeerClosed) and event.reason == "a forged proof of a secret" for event in other.events)
+
+
+def test_claims_are_answered_once() -> None:
+    """Or a peer that claims and never reads would fill the lane with answers."""
+    one, other, wire = old_and_new()
+    for table in (one, other):
+        table.peers.rekey(STEPS[1], 0.0)
+    drive(wire)
+    (link,) = one.open_links()
+    (there,) = other.open_links()
+    for _ in range(1000):
+        link.claim(STEPS[-1].primary)
+    for data in link.data_to_send(1 << 20):
+        wire.buffers[1] += data
+    there.receive_data(memoryview(wire.buffers[1]), 0.0)
+    other.settle(0.0)
+    assert not there.has_output()
 
 
 # -- both dial at once

@@ -93,8 +93,8 @@ def test_a_secret_may_be_in_a_file(seed: iris.Node, tmp_path: Path) -> None:
     ("content", "mode", "reason"),
     [
         (SECRET, 0o622, "other users can write"),
-        ("", 0o600, "holds 0 lines in place of one secret"),
-        (f"{SECRET}\n{SECRET}", 0o600, "holds 2 lines in place of one secret"),
+        ("", 0o600, "holds no secret"),
+        (f"{SECRET}\nand another", 0o600, "is not a secret"),
         ("x" * 2000, 0o600, "is larger than"),
         (None, 0o600, "on this executor: .* cannot be read: No such file"),
     ],

@@ -23,7 +23,7 @@ def make(
     registration.running = running
     registration.tunnels_open = tunnels
     for number in range(waiting):
-        registration.add(Execution(registration, PEER, number, b"payload", 1.0))
+        registration.add(Execution(registration, GROUP, PEER, number, b"payload", 1.0))
     return registration
 
 
@@ -45,6 +45,6 @@ def test_what_a_registration_has_to_do_is_said_in_words(registration: Registrati
 def test_a_registration_is_the_less_loaded_the_more_it_could_run_at_once() -> None:
     wide, narrow = make(4, running=4, waiting=2), make(2, running=2, waiting=2)
     assert least_loaded([narrow, wide], 0) is wide
-    wide.add(Execution(wide, PEER, 9, b"", 1.0))
-    wide.add(Execution(wide, PEER, 10, b"", 1.0))
+    wide.add(Execution(wide, GROUP, PEER, 9, b"", 1.0))
+    wide.add(Execution(wide, GROUP, PEER, 10, b"", 1.0))
     assert least_loaded([narrow, wide], 0) is narrow, "where both have as much, it is the first"

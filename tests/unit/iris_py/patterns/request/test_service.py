@@ -111,6 +111,58 @@ def test_a_failure() -> None:
     member.check_idle()
 
 
+def test_nothing_begins_in_a_generation_that_is_not_accepted_any_more() -> None:
+    member = Member((10, 0))
+    member.request()
+    (execution,) = member.started()
+    member.group.is_left = True
+    ids = [member.request(), member.request_once()]
+    member.service.receive_requests(member.group, member.peer, [(77, 1000, b"", b"payload", NO_HEADERS)], 0.0)
+    survey = member.survey()
+    assert not member.started()
+    answers = member.sent()
+    assert [(kind, id_) for kind, id_, _ in answers] == [(REJECTION, each) for each in (*ids, 77, survey)]
+    member.service.reply(execution, b"reply", 0.1)  # what was begun before is answered
+    assert [kind for kind, _, _ in member.sent()] == [REPLY]
+
+
+def test_each_caller_is_answered_in_the_group_in_which_it_asked() -> None:
+    member = Member((1, 10))
+    old = member.group
+    new = Group("cluster", Keyring(Secret(bytes(32)), network="test").cluster("cluster"), LOCAL, 2)
+    first, second = member.request_once(), member.request()
+    (execution,) = member.started()
+    member.service.rekey(lambda name: new if name == "cluster" else None)
+    assert member.registration.group is new
+    third = member.request_once()  # the same as the first, again in the old group
+    member.group = new
+    fourth, fifth = member.request_once(), member.request()
+    member.service.reply(execution, b"reply", 0.1)
+    messages = member.service.messages_to_send()
+    assert {message.id: message.group for message in messages} == {first: old, third: old, fourth: new}
+    for request_id, group in ((second, old), (fifth, new)):
+        (execution,) = member.started()
+        member.service.reply(execution, b"reply", 0.2)
+        (message,) = member.service.messages_to_send()
+        assert (message.id, message.group) == (request_id, group)
+    assert not member.service._asked_in
+    member.check_idle()
+
+
+def test_a_caller_that_goes_or_gives_up_leaves_nothing_behind() -> None:
+    member = Member((1, 10))
+    member.request()
+    new = Group("cluster", Keyring(Secret(bytes(32)), network="test").cluster("cluster"), LOCAL, 2)
+    member.service.rekey(lambda _name: new)
+    gives_up = member.request_once(identity=b"a" * 16)
+    goes = Peer(NodeInfo(NodeId(b"q" * 16), ()), None)
+    member.request_once(identity=b"b" * 16, peer=goes)
+    assert len(member.service._asked_in) == 2
+    member.service.receive_cancel(member.peer, gives_up)
+    member.service.peer_lost(goes)
+    assert not member.service._asked_in
+
+
 def test_not_a_member() -> None:
     member = Member()
     request_id = member.request()

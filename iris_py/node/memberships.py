@@ -1,0 +1,95 @@
+"""The clusters that a node serves: it is a member in every generation of their secrets (docs/design.md 2.9).
+
+Nodes with another primary generation ask in another group. So a member is in the groups of all generations that it accepts, and
+what comes in any of them goes to the same registrations.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_overlay.errors import OverlayError
+from iris_py.errors import ConfigurationError
+from iris_py.node.refusals import refusals
+from iris_py.peers.member import membership_attributes
+
+if TYPE_CHECKING:
+    from iris_overlay.ids import NodeId
+    from iris_overlay.overlay import Overlay
+    from iris_py.patterns.request.registration import Registration
+    from iris_py.patterns.request.service import Service
+    from iris_py.peers.group import Group
+    from iris_py.peers.groups import Groups
+
+
+class Memberships:
+    """The clusters that one node serves.
+
+    Args:
+        local: The node.
+        groups: The groups in use.
+        overlay: Told of memberships.
+        service: Serves.
+    """
+
+    def __init__(self, local: NodeId, groups: Groups, overlay: Overlay, service: Service) -> None:
+        self._local = local
+        self._groups = groups
+        self._overlay = overlay
+        self._service = service
+
+    def join(self, registration: Registration, now: float) -> bool:
+        """Take part in a cluster; returns whether ``GroupJoined`` will follow (not for a further registration of the same).
+
+        Raises:
+            ConfigurationError: Too many groups, the node is leaving, or it takes part already, with another weight.
+        """
+        group = registration.group
+        weight = self._service.weight_of(group)
+        if weight is None:
+            self._join([group, *self._groups.accepted(group)], registration.weight, now)
+        elif weight != registration.weight:
+            raise ConfigurationError(
+                f"this node takes part in {group.name!r} with weight={weight:g} already, and has one weight in a cluster. "
+                "Use the same for all its handlers."
+            )
+        return self._service.register(registration)
+
+    def leave(self, registration: Registration, now: float) -> bool:
+        """Begin to leave; returns whether ``GroupLeft`` will follow, before which requests are still served."""
+        if not self._service.leave(registration):
+            return False
+        for group in (registration.group, *self._groups.accepted(registration.group)):
+            self._overlay.leave_group(group.id, now)
+        return True
+
+    def rekey(self, left: list[Group], now: float) -> None:
+        """Serve under other secrets: be in the group of each of their generations, and in no other one.
+
+        Args:
+            left: The groups of generations that are not accepted any more.
+            now: The time.
+
+        Raises:
+            ConfigurationError: Too many groups, or the node is leaving.
+        """
+        for group in self._groups.clusters():
+            weight = self._service.weight_of(group)
+            if weight is not None:
+                self._join([group, *self._groups.accepted(group)], weight, now)
+        for group in left:
+            if not group.is_topic and self._service.serves(group):
+                self._overlay.leave_group(group.id, now)
+
+    def _join(self, groups: list[Group], weight: float, now: float) -> None:
+        """Become a member of groups of one name: of all of them or, if the overlay refuses, of none."""
+        joined = []
+        with refusals:
+            try:
+                for group in groups:
+                    self._overlay.join_group(group.id, membership_attributes(group.keys, self._local, weight), now)
+                    joined.append(group)
+            except OverlayError:
+                for group in joined:
+                    self._overlay.leave_group(group.id, now)
+                raise

@@ -1,0 +1,101 @@
+"""A member is in the groups of all generations that it accepts, or in none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from iris_overlay.errors import OverlayError
+from iris_py.errors import ConfigurationError
+from iris_py.node.memberships import Memberships
+from iris_py.patterns.request.registration import Registration
+from iris_py.patterns.request.service import Service
+from iris_py.peers.groups import Groups
+from iris_security import Keyring, Secret
+from tests.unit.iris_py.identities import node_id
+
+if TYPE_CHECKING:
+    from iris_overlay.ids import GroupId
+    from iris_overlay.overlay import Overlay
+
+OLD, NEW = Secret(b"o" * 32), Secret(b"n" * 32)
+
+
+class FakeOverlay:
+    """Remembers memberships, and refuses more than it is told to take."""
+
+    def __init__(self, groups_max: int = 100) -> None:
+        self.groups_max = groups_max
+        self.joined: set[bytes] = set()
+
+    def join_group(self, group: GroupId, _attributes: bytes, _now: float) -> None:
+        if len(self.joined) >= self.groups_max:
+            raise OverlayError("too many groups")
+        self.joined.add(group)
+
+    def leave_group(self, group: GroupId, _now: float) -> None:
+        self.joined.discard(group)
+
+
+class Fixture:
+    """The memberships of a node, and what they are made of."""
+
+    def __init__(self, keyring: Keyring, groups_max: int = 100) -> None:
+        self.overlay = FakeOverlay(groups_max)
+        self.groups = Groups(node_id(1), keyring)
+        self.service = Service()
+        overlay: Overlay = self.overlay  # type: ignore[assignment]
+        self.memberships = Memberships(node_id(1), self.groups, overlay, self.service)
+
+    def registration(self, name: str = "cluster", weight: float = 1.0) -> Registration:
+        group = self.groups.find(name)
+        if group is None:
+            group = self.groups.make(name)
+            self.groups.add(group)
+        return Registration(group, 1, 0, weight=weight)
+
+    def rekey(self, keyring: Keyring) -> None:
+        left = self.groups.rekey(keyring)
+        self.service.rekey(self.groups.find)
+        self.memberships.rekey(left, 0.0)
+
+
+def ids(*secrets: Secret) -> set[bytes]:
+    return {Keyring(secret).cluster("cluster").group_id for secret in secrets}
+
+
+def test_a_member_joins_and_leaves_in_every_generation() -> None:
+    fixture = Fixture(Keyring(OLD, accepted=[NEW]))
+    registration = fixture.registration()
+    assert fixture.memberships.join(registration, 0.0)
+    assert fixture.overlay.joined == ids(OLD, NEW)
+    second = fixture.registration()
+    assert not fixture.memberships.join(second, 0.0)
+    assert not fixture.memberships.leave(second, 0.0)
+    assert fixture.memberships.leave(registration, 0.0)
+    assert fixture.overlay.joined == set()
+
+
+def test_each_step_of_a_rotation_changes_the_memberships() -> None:
+    fixture = Fixture(Keyring(OLD))
+    registration = fixture.registration()
+    fixture.memberships.join(registration, 0.0)
+    for secrets in ((OLD, NEW), (NEW, OLD), (NEW,)):
+        fixture.rekey(Keyring(secrets[0], accepted=secrets[1:]))
+        assert fixture.overlay.joined == ids(*secrets)
+        assert {registration.group.id} == ids(secrets[0])
+
+
+def test_what_the_overlay_refuses_leaves_no_membership_behind() -> None:
+    fixture = Fixture(Keyring(OLD, accepted=[NEW]), groups_max=1)
+    with pytest.raises(ConfigurationError, match="too many groups"):
+        fixture.memberships.join(fixture.registration(), 0.0)
+    assert fixture.overlay.joined == set()
+
+
+def test_a_node_has_one_weight_in_a_cluster() -> None:
+    fixture = Fixture(Keyring(OLD))
+    fixture.memberships.join(fixture.registration(weight=2.0), 0.0)
+    with pytest.raises(ConfigurationError, match="weight=2 already"):
+        fixture.memberships.join(fixture.registration(weight=1.0), 0.0)
