@@ -5,7 +5,8 @@ argument           environment                           key of the file
 =================  ====================================  ==========================================================
 ``network``        ``IRIS_NETWORK``                      ``network``
 ``secret``         ``IRIS_SECRET``, ``IRIS_SECRET_FILE``  ``secret``, ``secret_file`` (relative to the file)
-``clusters``                                             ``[clusters]`` (``name = "its own secret"``)
+``clusters``       ``IRIS_CLUSTERS_DIRECTORY``           ``[clusters]`` (``name = "its own secret"``)
+``strict``         ``IRIS_STRICT``                       ``strict``
 ``listen``         ``IRIS_LISTEN``                       ``listen``
 ``seeds``          ``IRIS_SEEDS`` (separated by commas)  ``seeds`` (a list)
 ``zone``           ``IRIS_ZONE``                         ``zone``
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -47,6 +48,8 @@ __all__ = ["Config", "check_zone", "default_secret", "load_config"]
 logger = logging.getLogger(__name__)
 
 SecretLike: TypeAlias = "Secret | str | bytes"
+#: Finds the secret of a cluster by its name.
+FindSecret: TypeAlias = "Callable[[str], SecretLike | Sequence[SecretLike] | None]"
 #: A secret, or its generations, the primary one first.
 Secrets: TypeAlias = "Secret | tuple[Secret, ...]"
 
@@ -68,6 +71,8 @@ _ENVIRONMENT: Final = (
     "max_message_bytes",
     "tracing",
     "busy_poll",
+    "clusters_directory",
+    "strict",
 )
 #: The variables that mean something.
 _VARIABLES: Final = (*(f"IRIS_{key.upper()}" for key in _ENVIRONMENT), "IRIS_CONFIG")
@@ -76,6 +81,8 @@ _warned: Final[set[str]] = set()
 _FILE_KEYS: Final = (*_ENVIRONMENT, "clusters")
 #: What :func:`iris_py.connect` takes.
 _ARGUMENTS: Final = (*_ENVIRONMENT, "keyring", "clusters")
+#: Files in a directory with secrets of clusters. More is another directory, named by mistake.
+CLUSTERS_MAX: Final = 1024
 _KEYS_CHOICE: Final = ("keyring", "secret", "secret_file")  # one of these answers "which keys"
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
@@ -109,8 +116,11 @@ class Config:
     busy_poll: bool = True
     """Whether the event loop turns for up to 250 us after a request, when no other is under way, rather than sleep at once: a
     quick reply then comes some 60 us sooner. Not where there is one processor only."""
-    clusters: Mapping[str, Secrets] = field(default_factory=lambda: MappingProxyType({}), repr=False)
-    """Secrets of single clusters that not the whole network may read or join; several generations as for ``secret``."""
+    clusters: Mapping[str, Secrets] | FindSecret = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    """Secrets of single clusters that not the whole network may read or join; several generations as for ``secret``. Or a
+    function from the name of a cluster to its secret, None for the network's."""
+    strict: bool = False
+    """Whether it is an error to use a cluster that has no secret of its own here."""
     state_directory: Path = field(default_factory=lambda: _xdg_directory(os.environ, "XDG_STATE_HOME", ".local/state"))
     """Where remembered peers are kept."""
     config_directory: Path = field(default_factory=lambda: _xdg_directory(os.environ, "XDG_CONFIG_HOME", ".config"))
@@ -179,9 +189,25 @@ def make_keyring(config: Config) -> Keyring:
     """
     if config.keyring is not None:
         return config.keyring
-    secrets = _as_generations(config.secret or default_secret(config))
-    clusters = {name: _as_generations(own) for name, own in config.clusters.items()}
-    return Keyring(secrets[0], network=config.network, accepted=secrets[1:], clusters=clusters)
+    secrets, clusters = _as_generations(config.secret or default_secret(config)), config.clusters
+    find: FindSecret | None = clusters if callable(clusters) else None
+    return Keyring(
+        secrets[0],
+        network=config.network,
+        accepted=secrets[1:],
+        clusters=_as_finder(find) if find is not None else cast("Mapping[str, Secrets]", clusters),
+        strict=config.strict,
+    )
+
+
+def _as_finder(find: FindSecret) -> Callable[[str], tuple[Secret, ...] | None]:
+    """Return a function of the program as a keyring takes it."""
+
+    def find_own(cluster: str) -> tuple[Secret, ...] | None:
+        found = find(cluster)
+        return None if found is None else parse_secrets(found, f"what clusters= returns for {cluster!r}")
+
+    return find_own
 
 
 def default_secret(config: Config, environ: Mapping[str, str] = os.environ) -> Secret:
@@ -217,11 +243,12 @@ def _settle(layers: Sequence[_Layer], state_directory: Path, config_directory: P
     zone, zone_origin = _first(layers, "zone", "")
     discovery, discovery_origin = _first(layers, "discovery", True)
     busy_poll, busy_poll_origin = _first(layers, "busy_poll", True)
-    clusters: dict[str, Secrets] = {}
-    for layer in reversed(layers):  # a secret of an earlier layer counts
-        clusters |= _clusters(layer.values.get("clusters", {}), layer.origin("clusters"))
+    clusters = _settle_clusters(layers)
     if settled_keyring is not None and clusters:
         raise ConfigurationError("clusters and keyring are both given, and a keyring brings its own. Leave one out.")
+    strict, strict_origin = _first(layers, "strict", False)
+    if settled_keyring is not None and strict:
+        raise ConfigurationError("strict and keyring are both given. Make the keyring with strict=True.")
     return Config(
         network=network,
         secret=settled_secret,
@@ -233,7 +260,8 @@ def _settle(layers: Sequence[_Layer], state_directory: Path, config_directory: P
         max_message_bytes=_message_bytes(*_first(layers, "max_message_bytes", MAX_MESSAGE_BYTES)),
         tracing=_tracing(*_first(layers, "tracing", None)),
         busy_poll=_boolean(busy_poll, busy_poll_origin),
-        clusters=MappingProxyType(clusters),
+        clusters=clusters,
+        strict=_boolean(strict, strict_origin),
         state_directory=state_directory,
         config_directory=config_directory,
     )
@@ -281,6 +309,45 @@ def _as_setting(secrets: tuple[Secret, ...], origin: str) -> Secrets:
 
 def _as_generations(secrets: Secrets) -> tuple[Secret, ...]:
     return (secrets,) if isinstance(secrets, Secret) else secrets
+
+
+def _settle_clusters(layers: Sequence[_Layer]) -> Mapping[str, Secrets] | FindSecret:
+    """Collect the secrets of clusters of all layers; of one that several name, that of the first one counts."""
+    clusters: dict[str, Secrets] = {}
+    find: FindSecret | None = None
+    for layer in reversed(layers):
+        directory, origin = layer.values.get("clusters_directory"), layer.origin("clusters_directory")
+        if directory is not None:
+            path = (directory if isinstance(directory, Path) else Path(_text(directory, origin))).expanduser()
+            clusters |= _read_clusters(path if layer.directory is None else layer.directory / path, origin)
+        given = layer.values.get("clusters", {})
+        if callable(given):
+            find = given
+        else:
+            clusters |= _clusters(given, layer.origin("clusters"))
+    if find is None or not clusters:
+        return find or MappingProxyType(clusters)
+    first, others = find, clusters
+    return lambda name: first(name) or others.get(name)
+
+
+def _read_clusters(directory: Path, origin: str) -> dict[str, Secrets]:
+    """Read the secrets of clusters from a directory: each file has the name of its cluster, as systems mount secrets."""
+    try:
+        names = sorted(name for name in os.listdir(directory) if not name.startswith(".") and (directory / name).is_file())
+    except OSError as exc:
+        raise ConfigurationError(f"{origin}: {directory} cannot be read: {exc.strerror}. Correct the path.") from exc
+    if len(names) > CLUSTERS_MAX:
+        raise ConfigurationError(
+            f"{origin}: {directory} has {len(names)} files, and {CLUSTERS_MAX} are allowed. Is it the right one?"
+        )
+    if any(map(_looks_secret, names)):
+        raise ConfigurationError(f"{origin}: a file in {directory} has a secret as its name. Name it after its cluster.")
+    where = f"a file in {directory}"
+    return {
+        _name(name, where, NAME_BYTES_MAX): _as_setting(read_secret_file(directory / name, origin), f"{origin}: {name}")
+        for name in names
+    }
 
 
 def _settle_network(layers: Sequence[_Layer], keyring: Keyring | None) -> str:

@@ -80,9 +80,12 @@ class NoMembers(IrisError):
         without_tunnels: How many members were asked for a tunnel, and have a handler that serves none; else 0.
         seeds: The seeds where no node of the network answers, each with what is known of it.
         strangers: Hosts from which nodes of other networks were heard in the last minute: another user's, as a rule.
+        has_own_secret: Whether this node has a secret of its own for the cluster; None if that is not known. Members that have
+            another one, or have one where this node has none, are not seen.
     """
 
     elsewhere: int = 0
+    has_own_secret: bool | None = None
     seeds: Mapping[str, str] = MappingProxyType({})
     strangers: Sequence[str] = ()
 
@@ -113,12 +116,17 @@ class NoMembers(IrisError):
 
     @property
     def surroundings(self) -> str:
-        """The possible reasons: seeds where nobody answers, and nodes of other networks; empty if nothing is known."""
+        """The possible reasons: a secret, seeds where nobody answers, and nodes of other networks; empty if nothing is known."""
+        key = ""
+        if self.nodes and not (self.elsewhere or self.without_tunnels) and self.has_own_secret is not None:
+            key = " Or its members have another secret for it than this node (clusters=)."
+            if not self.has_own_secret:
+                key = " Or the cluster has a secret of its own, which this node lacks (clusters=)."
         seeds = f" Nobody of this network answers at the seeds: {_join_seeds(self.seeds)}." if self.seeds else ""
-        return seeds + _describe_strangers(self.strangers)
+        return key + seeds + _describe_strangers(self.strangers)
 
-    def _add_surroundings(self, seeds: Mapping[str, str], strangers: Sequence[str]) -> None:
-        self.seeds, self.strangers = seeds, strangers
+    def _add_surroundings(self, seeds: Mapping[str, str], strangers: Sequence[str], *, has_own_secret: bool) -> None:
+        self.seeds, self.strangers, self.has_own_secret = seeds, strangers, has_own_secret
         self.args = (self.args[0] + self.surroundings,)
 
 

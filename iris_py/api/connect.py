@@ -13,17 +13,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from iris_py.config import FindSecret, SecretLike
     from iris_py.tracing import TracingSetting
-    from iris_security import Keyring, Secret
+    from iris_security import Keyring
 
 
 def connect(
     *,
     network: str | None = None,
-    secret: Secret | str | bytes | Sequence[Secret | str | bytes] | None = None,
+    secret: SecretLike | Sequence[SecretLike] | None = None,
     secret_file: str | Path | None = None,
     keyring: Keyring | None = None,
-    clusters: Mapping[str, Secret | str | bytes | Sequence[Secret | str | bytes]] | None = None,
+    clusters: Mapping[str, SecretLike | Sequence[SecretLike]] | FindSecret | None = None,
+    clusters_directory: str | Path | None = None,
+    strict: bool | None = None,
     listen: str | None = None,
     seeds: Sequence[str] | None = None,
     zone: str | None = None,
@@ -46,7 +49,10 @@ def connect(
             it, and should not read it. :meth:`Node.reload_keys` reads it again.
         keyring: Instead of a secret: keys that the program has made itself.
         clusters: Secrets of single clusters, by name. The rest of the network can neither read nor join them; all their members
-            and callers need the same one. A keyring brings its own.
+            and callers need the same one. A keyring brings its own. Or a function from a name to its secret, None for the
+            network's: it is called when a cluster is first used, in the event loop.
+        clusters_directory: A directory with such secrets, each in a file with the name of its cluster.
+        strict: Whether it is an error to use a cluster that has no secret of its own here, for all of them are to be closed.
         listen: ``host:port`` to listen on; port 0 takes a free one.
         seeds: ``host:port`` of nodes to dial, besides those that are discovered.
         zone: Where this node is, for example ``eu-west/a``.
@@ -71,6 +77,8 @@ def connect(
         secret_file=secret_file,
         keyring=keyring,
         clusters=clusters,
+        clusters_directory=clusters_directory,
+        strict=strict,
         listen=listen,
         seeds=seeds,
         zone=zone,

@@ -513,7 +513,8 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         strangers = self._core.datagrams.other_networks.hosts(self._loop.time())
         if error.nodes == 0 and not error.without_tunnels and self._seeds.is_unknown:
             return NotConnected(error.cluster, self._seeds.unreached, strangers)
-        error._add_surroundings(self._seeds.unreached, strangers)
+        has_own_secret = self._keyring.has_own_secret(error.cluster)
+        error._add_surroundings(self._seeds.unreached, strangers, has_own_secret=has_own_secret)
         return error
 
     def _handle_dialled(self, event: DialAnswered | DialBroken | DialRefused) -> None:

@@ -344,14 +344,14 @@ class NodeCore:
         """Use other secrets from now on, without losing anything between nodes that accept a generation of each other.
 
         Raises:
-            ConfigurationError: Too many groups, or the node is leaving.
+            ConfigurationError: Too many groups, the node is leaving, or a cluster lacks a secret of its own.
         """
         self._outbound.seal_all_broadcasts(now)
-        self.datagrams.rekey(keyring)
-        left = self.groups.rekey(keyring)
-        self.service.rekey(self.groups.find)
-        self._memberships.rekey(left, now)
         with refusals:
+            left = self.groups.rekey(keyring)
+            self.datagrams.rekey(keyring)
+            self.service.rekey(self.groups.find)
+            self._memberships.rekey(left, now)
             self.pubsub.rekey(left, now)
             for group in self.groups.clusters():
                 self.overlay.watch_group(group.id, now)

@@ -69,17 +69,22 @@ class Groups:
         return [self._use(group, keys) for keys in self._keyring.accepted(group.name, is_topic=group.is_topic)]
 
     def rekey(self, keyring: Keyring) -> list[Group]:
-        """Use other secrets from now on; returns the groups of generations that are not among them, which are left."""
-        self._keyring = keyring
+        """Use other secrets from now on; returns the groups of generations that are not among them, which are left.
+
+        Raises:
+            ValueError: A cluster in use has to have a secret of its own, and has none; nothing has changed then.
+        """
+        used = [*self._by_name.values(), *self._topics.values()]
+        primaries = [keyring.topic(group.name) if group.is_topic else keyring.cluster(group.name) for group in used]
+        self._keyring = keyring  # from here on nothing is refused
         left = []
-        for names in (self._by_name, self._topics):
-            for name, group in list(names.items()):
-                primary = keyring.topic(name) if group.is_topic else keyring.cluster(name)
-                names[name] = self._use(group, primary)
-                kept = {primary.group_id, *(keys.group_id for keys in keyring.accepted(name, is_topic=group.is_topic))}
-                for other in [each for each in self.by_id.values() if each.is_same_name(group) and each.id not in kept]:
-                    other.is_left = True
-                    left.append(other)
+        for group, primary in zip(used, primaries, strict=True):
+            kept = {primary.group_id, *(keys.group_id for keys in keyring.accepted(group.name, is_topic=group.is_topic))}
+            names = self._topics if group.is_topic else self._by_name
+            names[group.name] = self._use(group, primary)
+            for other in [each for each in self.by_id.values() if each.is_same_name(group) and each.id not in kept]:
+                other.is_left = True
+                left.append(other)
         return left
 
     def _use(self, group: Group, keys: GroupKeys) -> Group:

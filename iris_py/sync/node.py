@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from iris_py.api.info import Member, Statistics
     from iris_py.api.request import OnFull
     from iris_py.api.subscription import Callback
-    from iris_py.config import Config
+    from iris_py.config import Config, FindSecret, SecretLike
     from iris_py.sync.background import Background
     from iris_py.sync.handlers import AnyHandler
     from iris_py.tracing import TracingSetting
     from iris_py.wire.headers import HeaderValue
-    from iris_security import Keyring, Secret
+    from iris_security import Keyring
 
 LEAVE_ON_SIGTERM = """\
 leave_on_sigterm: Whether SIGTERM, with which supervisors stop a program, ends this one as ``sys.exit(143)`` in its main
@@ -294,10 +294,12 @@ class Node(Closable):
 def connect(
     *,
     network: str | None = None,
-    secret: Secret | str | bytes | Sequence[Secret | str | bytes] | None = None,
+    secret: SecretLike | Sequence[SecretLike] | None = None,
     secret_file: str | Path | None = None,
     keyring: Keyring | None = None,
-    clusters: Mapping[str, Secret | str | bytes | Sequence[Secret | str | bytes]] | None = None,
+    clusters: Mapping[str, SecretLike | Sequence[SecretLike]] | FindSecret | None = None,
+    clusters_directory: str | Path | None = None,
+    strict: bool | None = None,
     listen: str | None = None,
     seeds: Sequence[str] | None = None,
     zone: str | None = None,
@@ -319,6 +321,8 @@ def connect(
             secret_file=secret_file,
             keyring=keyring,
             clusters=clusters,
+            clusters_directory=clusters_directory,
+            strict=strict,
             listen=listen,
             seeds=seeds,
             zone=zone,

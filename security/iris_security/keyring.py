@@ -15,7 +15,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 from iris_security.errors import AuthenticationError, SecretFormatError
 from iris_security.hkdf import hkdf
@@ -199,6 +199,10 @@ class Secret(_KeyMaterial):
         return "Secret(<hidden>)"
 
 
+#: The secret of a cluster: one, or its generations, the primary one first.
+OwnSecret: TypeAlias = Secret | Sequence[Secret]
+
+
 class NetworkKeys(_KeyMaterial):
     """The keys of one generation of the network secret, for links and datagrams.
 
@@ -320,7 +324,8 @@ class Keyring:
         *,
         network: str = "default",
         accepted: Sequence[Secret] = (),
-        clusters: Mapping[str, Secret | Sequence[Secret]] | None = None,
+        clusters: Mapping[str, OwnSecret] | Callable[[str], OwnSecret | None] | None = None,
+        strict: bool = False,
     ) -> None:
         """Derive the keys of the network.
 
@@ -329,7 +334,9 @@ class Keyring:
             network: The name of the network. One secret under two names is two networks.
             accepted: Other generations, older or to come: what others seal with them opens, and nothing is sealed with them.
             clusters: Clusters with a secret of their own: nobody else in the network can name, read or join them. Of several
-                secrets the first is the primary one, and the others are accepted.
+                secrets the first is the primary one, and the others are accepted. Or a function from the name of a cluster
+                to its secret, None for the network's; it is asked at each derivation, and has to be quick.
+            strict: Whether a cluster without a secret of its own is an error when it is used.
 
         Raises:
             ValueError: A name is not valid, see `encode_name`; a cluster has no secret, or there are more generations than
@@ -337,10 +344,12 @@ class Keyring:
         """
         self._salt = encode_name(network)
         self._secrets = _generations_of("the network", (primary, *accepted))
+        self._is_strict = strict
+        self._find_own: Callable[[str], OwnSecret | None] = clusters if callable(clusters) else lambda _name: None
         self._clusters: dict[str, tuple[Secret, ...]] = {}
-        for name, given in (clusters or {}).items():
+        for name, given in (clusters if isinstance(clusters, Mapping) else {}).items():
             encode_name(name)
-            self._clusters[name] = _generations_of(f"the cluster {name!r}", (given,) if isinstance(given, Secret) else given)
+            self._clusters[name] = _own_generations(name, given)
         self._generations = {keys.key_id: keys for keys in (NetworkKeys.derive(secret, network) for secret in self._secrets)}
         self._primary = next(iter(self._generations.values()))
 
@@ -368,9 +377,9 @@ class Keyring:
 
     @property
     def own_secrets(self) -> Mapping[str, tuple[bytes, ...]]:
-        """The clusters that have a secret of their own: the id of each generation by name, the primary one first.
+        """The clusters that were named with a secret of their own: the id of each generation by name, the primary one first.
 
-        An id is public: it tells generations apart, and nobody gets from it to the secret.
+        An id is public: it tells generations apart, and nobody gets from it to the secret. Those of a function are not here.
         """
         return {
             name: tuple(hkdf(secret.value, salt=self._salt, info=b"iris key id", length=KEY_ID_BYTES) for secret in secrets)
@@ -383,7 +392,7 @@ class Keyring:
         Nothing is remembered here, so no table grows; keep the result.
 
         Raises:
-            ValueError: The name is not valid, see `encode_name`.
+            ValueError: The name is not valid, see `encode_name`; or the cluster has no secret of its own, and has to have one.
         """
         return self._derive_group(self._secrets_of(name)[0], "cluster", name)
 
@@ -405,8 +414,23 @@ class Keyring:
             return [self._derive_group(secret, "topic", name) for secret in self._secrets[1:]]
         return [self._derive_group(secret, "cluster", name) for secret in self._secrets_of(name)[1:]]
 
+    def has_own_secret(self, cluster: str) -> bool:
+        """Return whether a cluster has a secret of its own here."""
+        return self._own(cluster) is not None
+
+    def _own(self, cluster: str) -> tuple[Secret, ...] | None:
+        own = self._clusters.get(cluster)
+        if own is None and (given := self._find_own(cluster)) is not None:
+            return _own_generations(cluster, given)
+        return own
+
     def _secrets_of(self, cluster: str) -> tuple[Secret, ...]:
-        return self._clusters.get(cluster, self._secrets)
+        own = self._own(cluster)
+        if own is None and self._is_strict:
+            raise ValueError(
+                f"the cluster {cluster!r} has no secret of its own here, and strict asks for one: give it one with clusters="
+            )
+        return self._secrets if own is None else own
 
     def _derive_group(self, secret: Secret, kind: Literal["cluster", "topic"], name: str) -> GroupKeys:
         label = kind.encode() + b" " + encode_name(name)
@@ -418,6 +442,10 @@ class Keyring:
     def __repr__(self) -> str:
         """Show what is public."""
         return f"Keyring(network={self.network!r}, key_id={self._primary.key_id.hex()}, generations={len(self._generations)})"
+
+
+def _own_generations(cluster: str, given: OwnSecret) -> tuple[Secret, ...]:
+    return _generations_of(f"the cluster {cluster!r}", (given,) if isinstance(given, Secret) else given)
 
 
 def _generations_of(what: str, secrets: Sequence[Secret]) -> tuple[Secret, ...]:

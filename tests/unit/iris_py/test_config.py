@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from iris_py.config import Config, default_secret, load_config
+from iris_py.config import CLUSTERS_MAX, Config, default_secret, load_config, make_keyring
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import read_secret_file, user_secret, write_secret_file
 from iris_py.net.addresses import format_address, is_loopback, parse_address
-from iris_security.keyring import Keyring, Secret
+from iris_security.keyring import GENERATIONS_MAX, Keyring, Secret
 
 SECRET = Secret.from_bytes(bytes(range(32)))
 OTHER = Secret.from_bytes(bytes(32))
@@ -54,7 +54,7 @@ def test_nothing_configured(environ: dict[str, str], tmp_path: Path) -> None:
     assert (config.network, config.secret, config.keyring) == ("default", None, None)
     assert (config.listen, config.seeds, config.zone, config.discovery) == ("127.0.0.1:0", (), "", True)
     assert config.max_message_bytes == 16 << 20
-    assert dict(config.clusters) == {}
+    assert config.clusters == {}
     assert config.config_directory == tmp_path / "config" / "iris"
     assert config.state_directory == tmp_path / "state" / "iris"
     assert config.is_zero_configuration
@@ -96,7 +96,7 @@ def test_every_key_of_the_file(environ: dict[str, str]) -> None:
     config = load_config(environ=environ)
     assert (config.network, config.secret, config.listen, config.seeds) == ("n", SECRET, "[::]:4711", ("a:1",))
     assert config.max_message_bytes == 1024
-    assert dict(config.clusters) == {"payroll": OTHER}
+    assert config.clusters == {"payroll": OTHER}
     assert load_config(config=path, environ={"HOME": "/nowhere"}).secret == SECRET
     assert load_config(environ={"HOME": "/nowhere", "IRIS_CONFIG": str(path)}).secret == SECRET
 
@@ -461,7 +461,7 @@ def test_a_secret_file_and_secrets_of_clusters_as_arguments(tmp_path: Path, kind
     path.chmod(0o600)
     config = load_config(secret_file=kind(path), clusters={"payroll": SECRET.text, "bank": OTHER}, environ={})
     assert config.secret == OTHER
-    assert dict(config.clusters) == {"payroll": SECRET, "bank": OTHER}
+    assert config.clusters == {"payroll": SECRET, "bank": OTHER}
     with pytest.raises(ConfigurationError, match="secret and secret_file are both given"):
         load_config(secret_file=kind(path), secret=SECRET, environ={})
     with pytest.raises(ConfigurationError, match="secret_file"):
@@ -483,3 +483,93 @@ def test_a_secret_where_a_name_belongs_is_not_shown(tmp_path: Path, content: str
     with pytest.raises(ConfigurationError) as given:
         load_config(secret=OTHER, clusters={SECRET.text: "payments"}, environ={})
     assert SECRET.text not in str(given.value)
+
+
+# -- generations, and the secrets of clusters
+
+
+@pytest.mark.parametrize(
+    "value", [f"{SECRET.text} {OTHER.text}", f"{SECRET.text},{OTHER.text}\n", [SECRET, OTHER.text], (SECRET.value, OTHER)]
+)
+def test_a_secret_may_have_generations(value: Any) -> None:
+    config = load_config(secret=value, clusters={"payroll": value}, environ={})
+    assert config.secret == (SECRET, OTHER)
+    keyring = make_keyring(config)
+    assert keyring.primary == Keyring(SECRET).primary
+    assert [keys.key_id for keys in keyring.generations] == [Keyring(SECRET).primary.key_id, Keyring(OTHER).primary.key_id]
+    assert len(keyring.own_secrets["payroll"]) == 2
+
+
+def test_a_file_has_a_line_for_each_generation(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text(f"# of June\n{SECRET.text}\n\n{OTHER.text}\n")
+    path.chmod(0o600)
+    assert load_config(environ={"IRIS_SECRET_FILE": str(path)}).secret == (SECRET, OTHER)
+
+
+@pytest.mark.parametrize(("value", "says"), [([], "an empty list"), ([SECRET, "x"], "is not a secret"), ([1], "not int")])
+def test_bad_generations(value: Any, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        load_config(secret=value, environ={})
+
+
+def test_too_many_generations() -> None:
+    many = [Secret(bytes([number]) * 32) for number in range(GENERATIONS_MAX + 1)]
+    for settings in ({"secret": many}, {"clusters": {"payroll": many}}):
+        with pytest.raises(ConfigurationError, match="Retire the oldest"):
+            load_config(environ={}, **settings)
+
+
+def test_secrets_of_clusters_come_from_all_sources_and_the_first_counts(tmp_path: Path) -> None:
+    directory = tmp_path / "clusters"
+    directory.mkdir()
+    for name, secret in (("bank", SECRET), ("mail", SECRET)):
+        (directory / name).write_text(secret.text)
+        (directory / name).chmod(0o600)
+    (directory / "..data").mkdir()  # as Kubernetes has it
+    path = tmp_path / "iris.toml"
+    path.write_text(f'[clusters]\nbank = "{OTHER.text}"\npayroll = "{SECRET.text}"\nwiki = "{SECRET.text}"\n')
+    path.chmod(0o600)
+    environ = {"HOME": "/nowhere", "IRIS_CONFIG": str(path), "IRIS_CLUSTERS_DIRECTORY": str(directory)}
+    config = load_config(environ=environ, clusters={"payroll": OTHER})
+    assert config.clusters == {"bank": SECRET, "mail": SECRET, "payroll": OTHER, "wiki": SECRET}
+
+
+def test_a_function_finds_secrets_of_clusters_before_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "iris.toml"
+    path.write_text(f'[clusters]\nbank = "{OTHER.text}"\npayroll = "{OTHER.text}"\n')
+    path.chmod(0o600)
+    config = load_config(config=path, secret=SECRET, clusters={"bank": SECRET.text}.get, environ={"HOME": "/nowhere"})
+    keyring = make_keyring(config)
+    assert keyring.cluster("bank") == Keyring(OTHER, clusters={"bank": SECRET}).cluster("bank")
+    assert keyring.cluster("payroll") == Keyring(SECRET, clusters={"payroll": OTHER}).cluster("payroll")
+    assert keyring.cluster("wiki") == Keyring(SECRET).cluster("wiki")
+    bad = make_keyring(load_config(secret=SECRET, clusters=lambda _name: "no secret", environ={}))
+    with pytest.raises(ConfigurationError, match="what clusters= returns for 'bank' is not a secret"):
+        bad.cluster("bank")
+
+
+def test_a_directory_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"clusters_directory: .* cannot be read"):
+        load_config(clusters_directory=tmp_path / "nothing", environ={})
+    (tmp_path / SECRET.text).write_text("bank")
+    with pytest.raises(ConfigurationError, match="has a secret as its name") as caught:
+        load_config(clusters_directory=tmp_path, environ={})
+    assert SECRET.text not in str(caught.value)
+    (tmp_path / SECRET.text).unlink()
+    for number in range(CLUSTERS_MAX + 1):
+        (tmp_path / str(number)).touch()
+    with pytest.raises(ConfigurationError, match="Is it the right one"):
+        load_config(clusters_directory=str(tmp_path), environ={})
+
+
+@pytest.mark.parametrize("environ", [{"IRIS_STRICT": "yes"}, {}])
+def test_strict_makes_a_cluster_without_a_secret_of_its_own_an_error(environ: dict[str, str]) -> None:
+    config = load_config(secret=SECRET, clusters={"bank": OTHER}, environ=environ, strict=None if environ else True)
+    keyring = make_keyring(config)
+    keyring.cluster("bank")
+    keyring.topic("wiki")
+    with pytest.raises(ValueError, match="the cluster 'wiki' has no secret of its own here"):
+        keyring.cluster("wiki")
+    with pytest.raises(ConfigurationError, match="strict and keyring are both given"):
+        load_config(keyring=keyring, strict=True, environ={})

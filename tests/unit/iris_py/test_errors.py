@@ -55,7 +55,7 @@ def test_what_may_be_the_reason_is_added() -> None:
     error = NoMembers("them", 0)
     assert error.surroundings == ""
     before = str(error)
-    error._add_surroundings({"a:1": "is silent", "b:2": "refuses"}, ["10.0.0.1", "10.0.0.2"])
+    error._add_surroundings({"a:1": "is silent", "b:2": "refuses"}, ["10.0.0.1", "10.0.0.2"], has_own_secret=False)
     assert str(error) == before + error.surroundings
     assert "at the seeds: a:1 is silent; b:2 refuses." in error.surroundings
     assert "are near (10.0.0.1, 10.0.0.2)" in error.surroundings
@@ -105,3 +105,20 @@ def test_a_cluster_or_a_topic_is_full() -> None:
 def test_the_facts_are_in_the_text(error: IrisError, texts: tuple[str, ...]) -> None:
     for text in texts:
         assert text in str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "has_own_secret", "says"),
+    [
+        (NoMembers("payroll", 3), False, "which this node lacks"),
+        (NoMembers("payroll", 3), True, "another secret for it than this node"),
+        (NoMembers("payroll", 0), False, ""),  # nobody is there at all
+        (NoMembers("payroll", 3, "eu", 2), False, ""),
+        (NoMembers("payroll", 3, without_tunnels=2), False, ""),
+    ],
+)
+def test_a_secret_of_the_cluster_may_be_the_reason(error: NoMembers, has_own_secret: bool, says: str) -> None:
+    error._add_surroundings({}, [], has_own_secret=has_own_secret)
+    assert says in error.surroundings
+    assert bool(error.surroundings) == bool(says)
+    assert str(error).endswith(error.surroundings)
