@@ -116,7 +116,7 @@ class NoMembers(IrisError):
 
     @property
     def surroundings(self) -> str:
-        """The possible reasons: a secret, seeds where nobody answers, and nodes of other networks; empty if nothing is known."""
+        """The possible reasons: a secret, seeds where nobody answers, nodes of other networks; empty if nothing is known."""
         key = ""
         if self.nodes and not (self.elsewhere or self.without_tunnels) and self.has_own_secret is not None:
             key = " Or its members have another secret for it than this node (clusters=)."

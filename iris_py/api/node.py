@@ -26,8 +26,11 @@ from iris_py.config import make_keyring
 from iris_py.defaults import DRAIN_TIMEOUT_S, HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
 from iris_py.errors import ConfigurationError, IrisError, NodeClosed, NoMembers, NotConnected
 from iris_py.files.remembered import RememberedPeers
+from iris_py.link.config import LinkConfig
+from iris_py.link.handshake import Offer
 from iris_py.net import busy_poll, descriptors
 from iris_py.net.addresses import advertised_addresses, parse_address
+from iris_py.net.ciphers import fastest_suite
 from iris_py.net.driver import Driver, describe_dial_error, is_absence
 from iris_py.net.sockets import SocketNetwork
 from iris_py.node.core import NodeCore
@@ -80,6 +83,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         self._driver = Driver(network or SocketNetwork(), self)
         if config.busy_poll and network is None and busy_poll.is_useful():  # where time is virtual none passes while one looks
             self._busy_poll = busy_poll.BusyPoll(self._loop)
+        self._is_simulated = network is not None  # so that a run does not depend on the machine
         self._is_remembered = config.discovery and network is None  # the files tell of this machine, and of no other network
         self._remembered: RememberedPeers | None = None
         self._memberships: dict[Registration, Membership] = {}
@@ -307,7 +311,15 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         identity = Identity(entropy(IDENTITY_SEED_BYTES))
         info = NodeInfo(NodeId(identity.node_id), advertised_addresses(host, port), config.zone)
         max_message_bytes = config.max_message_bytes
-        self._core = NodeCore(info, identity, self._keyring, rng=rng, entropy=entropy, max_message_bytes=max_message_bytes)
+        self._core = NodeCore(
+            info,
+            identity,
+            self._keyring,
+            rng=rng,
+            entropy=entropy,
+            link_config=None if self._is_simulated else LinkConfig(offer=Offer(preferred=fastest_suite())),
+            max_message_bytes=max_message_bytes,
+        )
         self._core.peers.handshakes_max = descriptors.handshakes_max(allowed)
         self._core.peers.links_max = descriptors.links_max(allowed)
         remembered: list[str] = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from iris_py.link.handshake import DEFAULT_OFFER, Offer
+
 
 @dataclass(frozen=True)
 class LinkConfig:
@@ -19,6 +21,7 @@ class LinkConfig:
         close_timeout_s: How long a closing link waits for the peer's CLOSE, or for some progress of what both had queued.
         queue_bytes_high: Above this the link is congested: senders wait or choose another member.
         queue_bytes_max: Above this the peer is taken as not reading and the link breaks.
+        offer: The versions and ciphers that this side speaks.
     """
 
     handshake_timeout_s: float = 5.0
@@ -27,3 +30,4 @@ class LinkConfig:
     close_timeout_s: float = 1.0
     queue_bytes_high: int = 1024 * 1024
     queue_bytes_max: int = 256 * 1024 * 1024
+    offer: Offer = DEFAULT_OFFER

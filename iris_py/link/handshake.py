@@ -6,25 +6,75 @@ Nothing is believed here, and nothing is allocated by a number that a stranger s
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from iris_security import SIGNATURE_BYTES, Handshake, Purpose, verify_signature
+from iris_security import SIGNATURE_BYTES, Handshake, Purpose, Suite, verify_signature
 
 if TYPE_CHECKING:
     from iris_security import Identity, Keyring, TransportKeys
 
 MAGIC = b"IRIS"
-VERSION = 1
-SUITE = 1  # Noise_NNpsk0_25519_AESGCM_SHA256, records under AES-256-GCM
+#: The form of the first message, and the handshake: Noise_NNpsk0_25519_AESGCM_SHA256. Another one is another protocol.
+FORMAT = 1
+#: The versions of all that comes after the handshake. A node that speaks several is understood by those that speak any of them.
+VERSION_MIN = VERSION_MAX = 1
 #: Largest Noise message that is read from a stranger: a signature, and a hello with a page of addresses.
 HANDSHAKE_BYTES_MAX = 4096
 
-_PREAMBLE = struct.Struct(">4sBB8sH")
+_PREAMBLE = struct.Struct(">4sBBBBB8sH")
+#: Its length, which is no part of what both sides bind.
 _LENGTH = struct.Struct(">H")
+_CHOICE = struct.Struct(">BB")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The versions and suites that a side speaks, and the suite that it would have.
+
+    Attributes:
+        version_min: The oldest version.
+        version_max: The newest version; the newest that both speak is taken.
+        suites: The ciphers for records.
+        preferred: The one that its machine is quick with. ChaCha20-Poly1305 is taken if either side prefers it, for it is
+            bearable everywhere, and AES-256-GCM is not.
+    """
+
+    version_min: int = VERSION_MIN
+    version_max: int = VERSION_MAX
+    suites: frozenset[Suite] = frozenset(Suite)
+    preferred: Suite = Suite.AES_256_GCM
+
+    @property
+    def mask(self) -> int:
+        """The suites as bits, the first for number 1."""
+        return sum(1 << (suite - 1) for suite in self.suites)
+
+    def choose(self, version_min: int, version_max: int, mask: int, preferred: int) -> tuple[int, Suite]:
+        """Return the version and the suite for a link to a peer that offers these.
+
+        Raises:
+            ProtocolError: Nothing is spoken on both sides.
+        """
+        version = min(self.version_max, version_max)
+        if version < max(self.version_min, version_min):
+            raise ProtocolError("a node of another version")
+        common = [suite for suite in self.suites if mask >> (suite - 1) & 1]
+        if not common:
+            raise ProtocolError("a node with other ciphers")
+        wanted = {self.preferred, preferred}
+        return version, max((suite for suite in common if suite in wanted), default=min(common))
+
+    def includes(self, version: int, suite: int) -> bool:
+        """Tell whether a choice of the peer is within this offer."""
+        return self.version_min <= version <= self.version_max and suite in self.suites
 
 
 class ProtocolError(Exception):
     """The peer broke the protocol. Ends the link; never leaves :mod:`iris_py.link.link`."""
+
+
+DEFAULT_OFFER = Offer()
 
 
 class LinkHandshake:
@@ -37,8 +87,11 @@ class LinkHandshake:
         hello: What this node says of itself. A responder's goes into its message; an initiator's goes into its first
             record, which is the link's business.
         ephemeral_private: 32 fresh random bytes.
+        offer: The versions and suites that this side speaks.
 
     Attributes:
+        version: The version that both sides speak, once the handshake is complete.
+        suite: The cipher of the records, likewise.
         key_id: The generation of the secret that it is under; a responder's is empty until it is known.
         keys: The keys of the link, once the handshake is complete.
         link_id: What both sides can call this link, once it is complete: the handshake hash.
@@ -47,8 +100,17 @@ class LinkHandshake:
     """
 
     def __init__(
-        self, *, initiator: bool, keyring: Keyring, identity: Identity, hello: bytes, ephemeral_private: bytes
+        self,
+        *,
+        initiator: bool,
+        keyring: Keyring,
+        identity: Identity,
+        hello: bytes,
+        ephemeral_private: bytes,
+        offer: Offer = DEFAULT_OFFER,
     ) -> None:
+        self.version = 0
+        self.suite = Suite.AES_256_GCM
         self.key_id = b""
         self.keys: TransportKeys | None = None
         self.link_id = b""
@@ -58,14 +120,17 @@ class LinkHandshake:
         self._keyring = keyring
         self._hello = hello
         self._ephemeral_private = ephemeral_private
+        self._offer = offer
         self._out: list[bytes] = []
         self._noise: Handshake | None = None
         if initiator:
             keys = keyring.primary
             self.key_id = keys.key_id
-            self._noise = self._make_noise(initiator=True, psk=keys.link_psk, key_id=keys.key_id)
+            offered = (offer.version_min, offer.version_max, offer.mask, offer.preferred)
+            preamble = _PREAMBLE.pack(MAGIC, FORMAT, *offered, keys.key_id, 0)[: -_LENGTH.size]
+            self._noise = self._make_noise(initiator=True, psk=keys.link_psk, preamble=preamble)
             message = self._noise.write_message()
-            self._out.append(_PREAMBLE.pack(MAGIC, VERSION, SUITE, keys.key_id, len(message)) + message)
+            self._out.append(preamble + _LENGTH.pack(len(message)) + message)
 
     def receive_data(self, data: memoryview) -> int:
         """Read the peer's message if it is complete; return the bytes used, 0 if it is not.
@@ -88,8 +153,8 @@ class LinkHandshake:
             raise ProtocolError("not a node")
         if len(data) < _PREAMBLE.size:
             return 0
-        _magic, version, suite, key_id, length = _PREAMBLE.unpack_from(data)
-        if version != VERSION or suite != SUITE:
+        _magic, format_, version_min, version_max, mask, preferred, key_id, length = _PREAMBLE.unpack_from(data)
+        if format_ != FORMAT:
             raise ProtocolError("a node of another version")
         end = _PREAMBLE.size + _bounded(length)
         if len(data) < end:
@@ -98,9 +163,14 @@ class LinkHandshake:
         if keys is None:
             raise ProtocolError("a secret that we do not hold")
         self.key_id = key_id
-        noise = self._make_noise(initiator=False, psk=keys.link_psk, key_id=key_id)
+        preamble = bytes(data[: _PREAMBLE.size - _LENGTH.size])
+        noise = self._make_noise(initiator=False, psk=keys.link_psk, preamble=preamble)
         noise.read_message(bytes(data[_PREAMBLE.size : end]))
-        answer = noise.write_message(lambda transcript: self._identity.sign(Purpose.RESPONDER, transcript) + self._hello)
+        self.version, self.suite = self._offer.choose(version_min, version_max, mask, preferred)
+        choice = _CHOICE.pack(self.version, self.suite)
+        answer = noise.write_message(
+            lambda transcript: choice + self._identity.sign(Purpose.RESPONDER, transcript) + self._hello
+        )
         self._out.append(_LENGTH.pack(len(answer)) + answer)
         self._complete(noise)
         return end
@@ -112,8 +182,15 @@ class LinkHandshake:
         if len(data) < end:
             return 0
         payload = noise.read_message(bytes(data[_LENGTH.size : end]))
-        self.peer_id = verify_signature(Purpose.RESPONDER, noise.payload_hash, payload[:SIGNATURE_BYTES])
-        self.peer_hello = payload[SIGNATURE_BYTES:]
+        if len(payload) < _CHOICE.size:
+            raise ProtocolError("an answer that chooses nothing")
+        version, suite = _CHOICE.unpack_from(payload)
+        if not self._offer.includes(version, suite):
+            raise ProtocolError("an answer beyond what was offered")
+        self.version, self.suite = version, Suite(suite)
+        signed = payload[_CHOICE.size :]
+        self.peer_id = verify_signature(Purpose.RESPONDER, noise.payload_hash, signed[:SIGNATURE_BYTES])
+        self.peer_hello = signed[SIGNATURE_BYTES:]
         self._complete(noise)
         return end
 
@@ -121,8 +198,9 @@ class LinkHandshake:
         self.link_id = noise.handshake_hash
         self.keys = noise.split()
 
-    def _make_noise(self, *, initiator: bool, psk: bytes, key_id: bytes) -> Handshake:
-        prologue = MAGIC + bytes((VERSION, SUITE)) + key_id + self._keyring.network.encode()
+    def _make_noise(self, *, initiator: bool, psk: bytes, preamble: bytes) -> Handshake:
+        # Who is between cannot take back what was offered: it is part of what both sides have to have seen alike.
+        prologue = preamble + self._keyring.network.encode()
         return Handshake(initiator=initiator, psk=psk, prologue=prologue, ephemeral_private=self._ephemeral_private)
 
 

@@ -141,6 +141,7 @@ class Link:
         is_busy: Whether so much is queued of what is not large, and large things do not even count.
         has_more: Whether the last :meth:`data_to_send` may have left something for the next.
         has_unread: Whether the last :meth:`receive_data` has left something that is complete, for the next.
+        version: The version that both sides speak; 0 during the handshake.
         generations: The key ids of the generations of the secret that the peer has proved to hold.
         active_at: When packets last moved; the owner sets it when some arrive. Of a link that is not quiet: some time ago.
 
@@ -177,6 +178,7 @@ class Link:
         self.has_more = False
         self.has_unread = False
         self.generations: set[bytes] = set()
+        self.version = 0
         self.active_at = now
         self._identity = identity
         self._hello = hello
@@ -185,7 +187,12 @@ class Link:
         self._events: list[LinkEvent] = []
         self._packets: list[Packet] = []
         self._handshake: LinkHandshake | None = LinkHandshake(
-            initiator=initiator, keyring=keyring, identity=identity, hello=hello, ephemeral_private=ephemeral_private
+            initiator=initiator,
+            keyring=keyring,
+            identity=identity,
+            hello=hello,
+            ephemeral_private=ephemeral_private,
+            offer=config.offer,
         )
         self._sealer: RecordSealer | None = None
         self._opener: RecordOpener | None = None
@@ -430,7 +437,9 @@ class Link:
             self._handshake_hash = handshake.link_id
             self.generations.add(handshake.key_id)
             self.id = handshake.link_id[:LINK_ID_BYTES]
-            self._sealer, self._opener = RecordSealer(handshake.keys.send), RecordOpener(handshake.keys.receive)
+            self.version = handshake.version
+            self._sealer = RecordSealer(handshake.keys.send, handshake.suite)
+            self._opener = RecordOpener(handshake.keys.receive, handshake.suite)
             self._handshake = None  # forward secrecy: the ephemeral key must not outlive the handshake
             if self.initiator:
                 self.state = LinkState.IDENTIFIED
@@ -516,8 +525,14 @@ class Link:
             if self.is_unsure and (not body or body == STOPS.pack(self._stops)):  # one that repeats nothing knows no better
                 self.is_unsure = False
                 self._events.append(LinkVerified())
+        elif kind > GENERATION:
+            self._receive_unknown(kind)
         else:
-            raise ProtocolError(f"a frame of unknown type {kind}")
+            raise ProtocolError(f"a frame of type {kind} where there can be none")
+
+    def _receive_unknown(self, kind: int) -> None:
+        """Pass on that there was a frame of a newer version: the owner counts it, and nothing else comes of it."""
+        self._packets.append((kind, b"", b"", b""))
 
     def _receive_fragment(self, kind: int, record: bytes, start: int, stop: int) -> None:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
@@ -537,6 +552,8 @@ class Link:
                 self._receive_packet(whole[0], whole, 1, len(whole))
             elif whole and whole[0] == CONTROL:
                 self._packets.append((CONTROL, whole[1:], b"", b""))
+            elif whole and whole[0] > GENERATION:
+                self._receive_unknown(whole[0])
             else:
                 raise ProtocolError("fragments of something that is never fragmented")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from iris_py.link.lanes import CONTROL, MULTICAST, TUNNEL, UNICAST
+from iris_py.link.lanes import CONTROL, MULTICAST, PACKET_KINDS, TUNNEL, UNICAST
 from iris_py.link.link import LinkState
 from iris_py.patterns.request.standing import StandingRequests
 from iris_py.peers.message import PeerMessage
@@ -127,7 +127,7 @@ class Inbound:
                 if kind == TUNNEL:
                     self._tunnels.receive_chunk(peer, group_id, sealed)
                 else:
-                    self._count_drop("unknown_group")
+                    self._count_drop("unknown_group" if kind in PACKET_KINDS else "unknown_frame")
                 continue
             try:
                 if kind == UNICAST:

@@ -11,6 +11,8 @@ class Counters:
 
     messages_invalid: int = 0
     """Link messages that broke the protocol; each closes its link."""
+    messages_unknown: int = 0
+    """Messages for groups of a kind that only newer versions know."""
     messages_unexpected: int = 0
     """Link messages from peers without a link or with a violation, and changes that arrived before their predecessor."""
     datagrams_invalid: int = 0

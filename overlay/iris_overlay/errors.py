@@ -2,6 +2,7 @@
 
 - OverlayError
     - MessageError: a peer sent bytes that are no message. Never leaves `Overlay`: it becomes `ProtocolViolated`.
+        - UnknownMessageError: it sent a message of a newer version, which is counted and ignored.
     - AddressError (also ValueError): you passed text that is no ``host:port``.
     - InfoError (also ValueError): you passed a NodeInfo, group id or attributes that no peer would accept.
     - TooManyGroupsError: you joined, or watch, more groups than the bound.
@@ -17,6 +18,10 @@ class OverlayError(Exception):
 
 class MessageError(OverlayError):
     """Report bytes from a peer that are no valid message."""
+
+
+class UnknownMessageError(MessageError):
+    """Report a message of a kind that this version does not know."""
 
 
 class AddressError(OverlayError, ValueError):

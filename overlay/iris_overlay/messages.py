@@ -46,6 +46,11 @@ QUESTION_BYTES_MIN: Final = 400
 
 SEQUENCE_MAX: Final = (1 << 63) - 1
 
+#: How msgpack begins arrays of up to 15 elements, and longer ones, and the largest number of one byte.
+_ARRAY: Final = 0x90
+_ARRAY_16: Final = b"\xdc"
+_POSITIVE_MAX: Final = 0x7F
+
 # Printable ASCII only: what peers send ends up in logs and on terminals. Names beyond ASCII come in their IDNA form.
 _Address: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ADDRESS_LENGTH_MAX, pattern=r"\A[!-~]+\Z")]
 _Zone: TypeAlias = Annotated[str, Meta(max_length=ZONE_LENGTH_MAX, pattern=r"\A[ -~]*\Z")]
@@ -95,6 +100,26 @@ _MEMBERSHIP_DECODER: msgspec.msgpack.Decoder[Membership] = msgspec.msgpack.Decod
 
 # Besides its own errors, the decoder lets through what Python raises for bad UTF-8 (a ValueError) and for deep nesting.
 _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def is_of_unknown_kind(data: bytes, tags: frozenset[int]) -> bool:
+    """Return whether bytes are an array that begins with a tag, and with none of those that this version knows.
+
+    Newer versions may send such messages; whether what follows the tag is well-formed is not looked at, for that could cost
+    more than the message. One of a known tag that does not decode is malformed in every version: fields are added at the end of
+    an array, and there they are ignored.
+
+    Args:
+        data: A message, as it came.
+        tags: The tags that are known.
+    """
+    if data[:1] == _ARRAY_16:
+        tag = data[3:4]
+    elif data and data[0] & 0xF0 == _ARRAY and data[0] != _ARRAY:
+        tag = data[1:2]
+    else:
+        return False
+    return bool(tag) and tag[0] <= _POSITIVE_MAX and tag[0] not in tags
 
 
 def encode_beacon(info: NodeInfo, *, wants_answer: bool, peers: int, bytes_max: int = DATAGRAM_BYTES_MAX) -> bytes | None:

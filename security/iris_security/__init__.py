@@ -4,6 +4,7 @@ This package is pure: it does no input or output, reads no clock and has no rand
 argument.
 """
 
+from iris_security.aead import Suite
 from iris_security.datagram import DatagramOpener, DatagramSealer
 from iris_security.envelope import GroupOpener, GroupSealer, multicast_associated, unicast_associated
 from iris_security.errors import AuthenticationError, KeyExhaustedError, ReplayError, SecretFormatError, SecurityError
@@ -47,6 +48,7 @@ __all__ = [
     "Secret",
     "SecretFormatError",
     "SecurityError",
+    "Suite",
     "TransportKeys",
     "encode_name",
     "is_permitted",

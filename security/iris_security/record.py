@@ -1,17 +1,16 @@
-"""The records of a link: AES-256-GCM with a counter for a nonce, one key for each direction (docs/design.md 3.3).
+"""The records of a link: a cipher with a counter for a nonce, one key for each direction (docs/design.md 3.3).
 
-These are Noise transport messages (Noise revision 34, sections 5.1 and 12.4), with two choices of ours: a record may be
-larger than 65535 bytes, because its length travels as u32, and the key is replaced (sections 4.2 and 11.3) every
-`REKEY_RECORDS`.
+These are Noise transport messages (Noise revision 34, sections 5.1 and 12.4), with three choices of ours: a record may be
+larger than 65535 bytes, because its length travels as u32, the key is replaced (sections 4.2 and 11.3) every `REKEY_RECORDS`,
+and the nonce of ChaCha20-Poly1305 is that of AES-256-GCM, where Noise turns the counter around.
 
 The link carries records in order and whole. So the counter does not travel: both sides count, and a record that was dropped,
 repeated, moved or changed does not open.
 """
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from iris_security.aead import NONCE_BYTES
+from iris_security.aead import NONCE_BYTES, Cipher, Suite
 from iris_security.errors import AuthenticationError, KeyExhaustedError
 from iris_security.hkdf import KEY_BYTES
 
@@ -32,17 +31,18 @@ class RecordSealer:
 
     __slots__ = ("_counter", "_encrypt", "_keys", "_rekey_at")
 
-    def __init__(self, key: bytes, *, rekey_records: int = REKEY_RECORDS) -> None:
+    def __init__(self, key: bytes, suite: Suite = Suite.AES_256_GCM, *, rekey_records: int = REKEY_RECORDS) -> None:
         """Start with the key of this direction, as the handshake gave it.
 
         Args:
             key: The key, of `KEY_BYTES`.
+            suite: The cipher; both sides have to have the same.
             rekey_records: How many records a key seals; both sides have to have the same.
 
         Raises:
             ValueError: The key has another size, or the number is not positive.
         """
-        self._keys = _RecordKeys(key, rekey_records)
+        self._keys = _RecordKeys(key, suite, rekey_records)
         self._encrypt = self._keys.cipher().encrypt
         self._rekey_at = self._keys.rekey_at  # one look-up less in the hot path
         self._counter = 0
@@ -70,17 +70,18 @@ class RecordOpener:
 
     __slots__ = ("_counter", "_decrypt", "_keys", "_rekey_at")
 
-    def __init__(self, key: bytes, *, rekey_records: int = REKEY_RECORDS) -> None:
+    def __init__(self, key: bytes, suite: Suite = Suite.AES_256_GCM, *, rekey_records: int = REKEY_RECORDS) -> None:
         """Start with the key of this direction, as the handshake gave it.
 
         Args:
             key: The key, of `KEY_BYTES`.
+            suite: The cipher; both sides have to have the same.
             rekey_records: How many records a key seals; both sides have to have the same.
 
         Raises:
             ValueError: The key has another size, or the number is not positive.
         """
-        self._keys = _RecordKeys(key, rekey_records)
+        self._keys = _RecordKeys(key, suite, rekey_records)
         self._decrypt = self._keys.cipher().decrypt
         self._rekey_at = self._keys.rekey_at  # one look-up less in the hot path
         self._counter = 0
@@ -112,20 +113,21 @@ class RecordOpener:
 class _RecordKeys:
     """The sequence of keys of one direction. Each follows from the one before, and none leads back."""
 
-    __slots__ = ("_key", "_rekey_records", "rekey_at")
+    __slots__ = ("_key", "_rekey_records", "_suite", "rekey_at")
 
-    def __init__(self, key: bytes, rekey_records: int) -> None:
+    def __init__(self, key: bytes, suite: Suite, rekey_records: int) -> None:
         if len(key) != KEY_BYTES:
             raise ValueError(f"a record key has {KEY_BYTES} bytes, not {len(key)}")
         if rekey_records < 1:
             raise ValueError(f"a key has to seal at least 1 record, not {rekey_records}")
         self._key = key
+        self._suite = suite
         self._rekey_records = rekey_records
         # The counter that the present key does not seal. Invariant: rekey_at <= COUNTER_MAX + 1.
         self.rekey_at = min(rekey_records, COUNTER_MAX + 1)
 
-    def cipher(self) -> AESGCM:
-        return AESGCM(self._key)
+    def cipher(self) -> Cipher:
+        return self._suite.cipher(self._key)
 
     def advance(self) -> bool:
         """Replace the key, unless no counter is left for the next one.
@@ -134,11 +136,11 @@ class _RecordKeys:
         """
         if self.rekey_at > COUNTER_MAX:
             return False
-        self._key = rekey(self._key)
+        self._key = rekey(self._key, self._suite)
         self.rekey_at = min(self.rekey_at + self._rekey_records, COUNTER_MAX + 1)
         return True
 
 
-def rekey(key: bytes) -> bytes:
+def rekey(key: bytes, suite: Suite = Suite.AES_256_GCM) -> bytes:
     """Return the key that follows a key (REKEY of section 4.2): what it makes of 32 zero bytes under the last nonce."""
-    return AESGCM(key).encrypt(_REKEY_NONCE, bytes(KEY_BYTES), None)[:KEY_BYTES]
+    return suite.cipher(key).encrypt(_REKEY_NONCE, bytes(KEY_BYTES), None)[:KEY_BYTES]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from iris_overlay.errors import InfoError, MessageError, StateError, TooManyGroupsError
+from iris_overlay.errors import InfoError, MessageError, StateError, TooManyGroupsError, UnknownMessageError
 from iris_overlay.events import Departed, ProtocolViolated
 from iris_overlay.groups.casts import Casts
 from iris_overlay.groups.death_reports import REPORTERS, DeathReports
@@ -360,6 +360,9 @@ class GroupLayer:
     def _decode(self, source: NodeInfo, payload: bytes) -> GroupMessage | None:
         try:
             return decode_group_message(payload)
+        except UnknownMessageError:
+            self._counters.messages_unknown += 1
+            return None
         except MessageError as exc:
             self._counters.messages_invalid += 1
             self._violations.append(ProtocolViolated(source.id, str(exc)))

@@ -17,14 +17,21 @@ Bounds are checked while decoding, and nothing is allocated by a number that a s
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta
 
-from iris_overlay.errors import MessageError
+from iris_overlay.errors import MessageError, UnknownMessageError
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
-from iris_overlay.messages import ATTRIBUTES_BYTES_MAX, GROUPS_PER_NODE_MAX, MESSAGE_BYTES_MAX, SEQUENCE_MAX, NodeInfo
+from iris_overlay.messages import (
+    ATTRIBUTES_BYTES_MAX,
+    GROUPS_PER_NODE_MAX,
+    MESSAGE_BYTES_MAX,
+    SEQUENCE_MAX,
+    NodeInfo,
+    is_of_unknown_kind,
+)
 from iris_overlay.ring.messages import PAYLOAD_BYTES_MAX
 from iris_overlay.signing import SIGNATURE_BYTES_MAX
 
@@ -385,6 +392,7 @@ GroupMessage: TypeAlias = (
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[GroupMessage] = msgspec.msgpack.Decoder(GroupMessage)
+_TAGS: Final = frozenset(each.__struct_config__.tag for each in get_args(GroupMessage))
 _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -412,6 +420,7 @@ def decode_group_message(data: bytes) -> GroupMessage:
     """Read a message.
 
     Raises:
+        UnknownMessageError: It is a message of a kind that this version does not know.
         MessageError: The bytes are no message, or break a bound.
     """
     if len(data) > MESSAGE_BYTES_MAX:
@@ -419,4 +428,6 @@ def decode_group_message(data: bytes) -> GroupMessage:
     try:
         return _DECODER.decode(data)
     except _DECODE_ERRORS as exc:
+        if is_of_unknown_kind(data, _TAGS):
+            raise UnknownMessageError(f"a message of an unknown kind: {exc}") from exc
         raise MessageError(f"no valid message: {exc}") from exc

@@ -7,14 +7,14 @@ counts are checked against the bounds below while decoding.
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta
 
-from iris_overlay.errors import MessageError
+from iris_overlay.errors import MessageError, UnknownMessageError
 from iris_overlay.ids import ID_BYTES, NodeId
-from iris_overlay.messages import MESSAGE_BYTES_MAX, SEQUENCE_MAX, NodeInfo
+from iris_overlay.messages import MESSAGE_BYTES_MAX, SEQUENCE_MAX, NodeInfo, is_of_unknown_kind
 from iris_overlay.signing import SIGNATURE_BYTES_MAX
 
 #: A leaf set, and some nodes near whoever asked. Twice what a node with `leaf_half` 16 would tell.
@@ -193,6 +193,7 @@ RingMessage: TypeAlias = (
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[RingMessage] = msgspec.msgpack.Decoder(RingMessage)
+_TAGS: Final = frozenset(each.__struct_config__.tag for each in get_args(RingMessage))
 
 # Besides its own errors, the decoder lets through what Python raises for bad UTF-8 (a ValueError) and for deep nesting.
 _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -215,6 +216,7 @@ def decode_ring_message(data: bytes) -> RingMessage:
     """Read a message.
 
     Raises:
+        UnknownMessageError: It is a message of a kind that this version does not know.
         MessageError: The bytes are no message of the ring, or break a bound.
     """
     if len(data) > MESSAGE_BYTES_MAX:
@@ -222,4 +224,6 @@ def decode_ring_message(data: bytes) -> RingMessage:
     try:
         return _DECODER.decode(data)
     except _DECODE_ERRORS as exc:
+        if is_of_unknown_kind(data, _TAGS):
+            raise UnknownMessageError(f"a message of an unknown kind: {exc}") from exc
         raise MessageError(f"no valid message of the ring: {exc}") from exc

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iris_overlay.errors import InfoError, MessageError
+from iris_overlay.errors import InfoError, MessageError, UnknownMessageError
 from iris_overlay.ids import ID_BYTES, RING, NodeId, clockwise, is_nearer, position
 from iris_overlay.messages import NodeInfo, check_info
 from iris_overlay.ring.core import Core
@@ -113,6 +113,9 @@ class Pastry:
         ring = self._ring
         try:
             decoded = decode_ring_message(message)
+        except UnknownMessageError:
+            ring.counters.messages_unknown += 1
+            return
         except MessageError as exc:
             ring.counters.messages_invalid += 1
             ring.emit(PeerViolated(peer, str(exc)))

@@ -65,6 +65,8 @@ class PastryCounters:
 
     messages_invalid: int = 0
     """Messages that broke the protocol."""
+    messages_unknown: int = 0
+    """Messages of a kind that only newer versions know."""
     signatures_invalid: int = 0
     """Messages that other nodes brought, and that are not of the source that they name."""
     repetitions_dropped: int = 0

@@ -290,7 +290,7 @@ def test_a_link_that_opens_twice_is_one_link() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\xc1", b"\x92\x03\xff", encode_ring_message(LeafProbe(TWO, [], True)), encode_ring_message(Direct(ONE, b"junk"))],
+    [b"", b"\xc1", b"\x92\x10\xff", encode_ring_message(LeafProbe(TWO, [], True)), encode_ring_message(Direct(ONE, b"junk"))],
     ids=["empty", "junk", "no message", "in the name of another", "no message of a group"],
 )
 def test_a_violation_asks_for_the_end_of_the_link_once(data: bytes) -> None:

@@ -1,11 +1,11 @@
 """Tests of security/iris_security/record.py."""
 
 import pytest
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_security import AuthenticationError, KeyExhaustedError, RecordOpener, RecordSealer
+from iris_security import AuthenticationError, KeyExhaustedError, RecordOpener, RecordSealer, Suite
 from iris_security.aead import TAG_BYTES
 from iris_security.record import COUNTER_MAX, REKEY_RECORDS, rekey
 
@@ -28,6 +28,20 @@ def test_sealed_as_designed() -> None:
     first, second = records(2)
     assert first == AESGCM(KEY).encrypt(bytes(12), b"record 0", b"")
     assert second == AESGCM(KEY).encrypt(bytes(11) + b"\x01", b"record 1", b"")
+
+
+def test_chacha_is_sealed_and_rekeyed_alike() -> None:
+    sealer = RecordSealer(KEY, Suite.CHACHA20_POLY1305, rekey_records=1)
+    cipher = ChaCha20Poly1305(KEY)
+    assert sealer.seal(b"first") == cipher.encrypt(bytes(12), b"first", b"")
+    key = cipher.encrypt(bytes(4) + b"\xff" * 8, bytes(32), b"")[:32]
+    assert rekey(KEY, Suite.CHACHA20_POLY1305) == key
+    second = sealer.seal(b"second")
+    assert second == ChaCha20Poly1305(key).encrypt(bytes(11) + b"\x01", b"second", b"")
+    opener = RecordOpener(KEY, Suite.CHACHA20_POLY1305, rekey_records=2)
+    assert opener.open(RecordSealer(KEY, Suite.CHACHA20_POLY1305).seal(b"x")) == b"x"
+    with pytest.raises(AuthenticationError):
+        RecordOpener(KEY).open(RecordSealer(KEY, Suite.CHACHA20_POLY1305).seal(b"x"))
 
 
 def test_rekeyed_as_noise_says() -> None:

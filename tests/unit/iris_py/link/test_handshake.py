@@ -8,29 +8,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_py.link.handshake import (
+    DEFAULT_OFFER,
+    FORMAT,
     HANDSHAKE_BYTES_MAX,
     MAGIC,
-    SUITE,
-    VERSION,
+    VERSION_MAX,
     LinkHandshake,
+    Offer,
     ProtocolError,
     introduce,
     read_introduction,
 )
-from iris_security import SIGNATURE_BYTES, AuthenticationError, Handshake, Identity, Keyring, Purpose, Secret
+from iris_security import SIGNATURE_BYTES, AuthenticationError, Handshake, Identity, Keyring, Purpose, Secret, Suite
 
 SECRET = Secret(bytes(range(32)))
 KEYRING = Keyring(SECRET, network="test")
 INITIATOR, RESPONDER = Identity(b"\x03" * 32), Identity(b"\x04" * 32)
 
 
-def make(*, initiator: bool, keyring: Keyring = KEYRING, hello: bytes = b"hello") -> LinkHandshake:
+def make(
+    *, initiator: bool, keyring: Keyring = KEYRING, hello: bytes = b"hello", offer: Offer = DEFAULT_OFFER
+) -> LinkHandshake:
     return LinkHandshake(
         initiator=initiator,
         keyring=keyring,
         identity=INITIATOR if initiator else RESPONDER,
         hello=hello,
         ephemeral_private=(b"\x01" if initiator else b"\x02") * 32,
+        offer=offer,
     )
 
 
@@ -57,15 +62,15 @@ def test_one_message_each_way() -> None:
 
 def test_wire_format() -> None:
     message = first_message()
-    assert message[:6] == b"IRIS\x01\x01"
-    assert message[6:14] == KEYRING.primary.key_id
-    assert struct.unpack(">H", message[14:16])[0] == len(message) - 16 == 32 + 16
+    assert message[:9] == b"IRIS\x01\x01\x01\x03\x01"  # format, versions 1 to 1, suites 1 and 2, suite 1 is preferred
+    assert message[9:17] == KEYRING.primary.key_id
+    assert struct.unpack(">H", message[17:19])[0] == len(message) - 19 == 32 + 16
 
 
 def test_the_prologue_binds_what_was_said_in_clear() -> None:
-    prologue = b"IRIS\x01\x01" + KEYRING.primary.key_id + b"test"
+    prologue = b"IRIS\x01\x01\x01\x03\x01" + KEYRING.primary.key_id + b"test"
     noise = Handshake(initiator=True, psk=KEYRING.primary.link_psk, prologue=prologue, ephemeral_private=b"\x01" * 32)
-    assert first_message()[16:] == noise.write_message()
+    assert first_message()[19:] == noise.write_message()
 
 
 def test_nothing_is_said_in_clear() -> None:
@@ -75,7 +80,7 @@ def test_nothing_is_said_in_clear() -> None:
     assert b"private" not in message + b"".join(responder.data_to_send())
 
 
-@given(st.integers(0, 63))
+@given(st.integers(0, 66))
 def test_incomplete_uses_nothing(length: int) -> None:
     responder = make(initiator=False)
     assert responder.receive_data(memoryview(first_message()[:length])) == 0
@@ -102,12 +107,11 @@ def test_an_accepted_older_secret() -> None:
         lambda data: b"HTTP" + data[4:],
         lambda data: b"G",
         lambda data: data[:4] + b"\x02" + data[5:],
-        lambda data: data[:5] + b"\x02" + data[6:],
-        lambda data: data[:6] + bytes(8) + data[14:],
-        lambda data: data[:14] + struct.pack(">H", HANDSHAKE_BYTES_MAX + 1),
-        lambda data: data[:14] + b"\xff\xff",
+        lambda data: data[:9] + bytes(8) + data[17:],
+        lambda data: data[:17] + struct.pack(">H", HANDSHAKE_BYTES_MAX + 1),
+        lambda data: data[:17] + b"\xff\xff",
     ],
-    ids=["magic", "first byte", "version", "suite", "key id", "length", "longest length"],
+    ids=["magic", "first byte", "format", "key id", "length", "longest length"],
 )
 def test_not_a_node(change: Callable[[bytes], bytes]) -> None:
     responder = make(initiator=False)
@@ -116,7 +120,74 @@ def test_not_a_node(change: Callable[[bytes], bytes]) -> None:
     assert not responder.data_to_send()
 
 
-@given(st.integers(16, 63), st.integers(1, 255))
+@pytest.mark.parametrize(
+    ("ours", "theirs", "chosen"),
+    [
+        (Offer(), Offer(), (1, Suite.AES_256_GCM)),
+        (Offer(1, 3), Offer(2, 5), (3, Suite.AES_256_GCM)),
+        (Offer(2, 5), Offer(1, 3), (3, Suite.AES_256_GCM)),
+        (Offer(suites=frozenset({Suite.CHACHA20_POLY1305})), Offer(), (1, Suite.CHACHA20_POLY1305)),
+        (Offer(preferred=Suite.CHACHA20_POLY1305), Offer(), (1, Suite.CHACHA20_POLY1305)),
+        (Offer(), Offer(preferred=Suite.CHACHA20_POLY1305), (1, Suite.CHACHA20_POLY1305)),
+        (Offer(preferred=Suite.CHACHA20_POLY1305), Offer(suites=frozenset({Suite.AES_256_GCM})), (1, Suite.AES_256_GCM)),
+    ],
+)
+def test_the_newest_version_and_a_suite_that_both_speak_are_taken(
+    ours: Offer, theirs: Offer, chosen: tuple[int, Suite]
+) -> None:
+    initiator, responder = make(initiator=True, offer=ours), make(initiator=False, offer=theirs)
+    responder.receive_data(memoryview(b"".join(initiator.data_to_send())))
+    initiator.receive_data(memoryview(b"".join(responder.data_to_send())))
+    assert (initiator.version, initiator.suite) == (responder.version, responder.suite) == chosen
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (Offer(1, 1), Offer(2, 3)),
+        (Offer(2, 3), Offer(1, 1)),
+        (Offer(suites=frozenset({Suite.CHACHA20_POLY1305})), Offer(suites=frozenset({Suite.AES_256_GCM}))),
+    ],
+)
+def test_who_speaks_nothing_that_the_other_does_hears_nothing(ours: Offer, theirs: Offer) -> None:
+    responder = make(initiator=False, offer=theirs)
+    with pytest.raises(ProtocolError, match=r"another version|other ciphers"):
+        responder.receive_data(memoryview(b"".join(make(initiator=True, offer=ours).data_to_send())))
+    assert not responder.data_to_send()
+
+
+@pytest.mark.parametrize("position", range(5, 9), ids=["oldest", "newest", "suites", "preferred"])
+@pytest.mark.parametrize("value", [0, 1, 2, 3, 255])
+def test_who_is_between_cannot_take_back_what_was_offered(position: int, value: int) -> None:
+    offer = Offer(1, 7, preferred=Suite.CHACHA20_POLY1305)
+    initiator, responder = make(initiator=True, offer=offer), make(initiator=False, offer=Offer(1, 7))
+    message = bytearray(b"".join(initiator.data_to_send()))
+    is_changed = message[position] != value
+    message[position] = value
+    if is_changed:
+        with pytest.raises(AuthenticationError):
+            responder.receive_data(memoryview(bytes(message)))
+        assert not responder.data_to_send()
+    else:
+        responder.receive_data(memoryview(bytes(message)))
+
+
+@pytest.mark.parametrize("choice", [(2, 1), (0, 1), (1, 0), (1, 3)])
+def test_a_choice_beyond_the_offer_is_refused(choice: tuple[int, int]) -> None:
+    class Bold(Offer):
+        """Chooses what was not offered."""
+
+        def choose(self, *_offered: int) -> tuple[int, Suite]:
+            return choice  # type: ignore[return-value]
+
+    initiator, responder = make(initiator=True), make(initiator=False, offer=Bold())
+    responder.receive_data(memoryview(b"".join(initiator.data_to_send())))
+    with pytest.raises(ProtocolError, match="beyond what was offered"):
+        initiator.receive_data(memoryview(b"".join(responder.data_to_send())))
+    assert initiator.keys is None
+
+
+@given(st.integers(19, 66), st.integers(1, 255))
 def test_any_changed_byte(position: int, mask: int) -> None:
     message = bytearray(first_message())
     message[position] ^= mask
@@ -128,7 +199,8 @@ def test_any_changed_byte(position: int, mask: int) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 47])
 def test_too_short_a_noise_message(length: int) -> None:
-    preamble = struct.pack(">4sBB8sH", MAGIC, VERSION, SUITE, KEYRING.primary.key_id, length)
+    offered = (VERSION_MAX, VERSION_MAX, 3, Suite.AES_256_GCM)
+    preamble = struct.pack(">4sBBBBB8sH", MAGIC, FORMAT, *offered, KEYRING.primary.key_id, length)
     with pytest.raises(AuthenticationError):
         make(initiator=False).receive_data(memoryview(preamble + bytes(length)))
 
@@ -142,7 +214,7 @@ def test_the_network_name_is_bound_even_under_the_same_key_id() -> None:
     """The prologue holds it: whoever forges the preamble of another network gains nothing."""
     other = Keyring(SECRET, network="other")
     message = first_message(other)
-    forged = message[:6] + KEYRING.primary.key_id + message[14:]
+    forged = message[:9] + KEYRING.primary.key_id + message[17:]
     with pytest.raises(AuthenticationError):
         make(initiator=False).receive_data(memoryview(forged))
 
@@ -159,7 +231,7 @@ def test_the_largest_answer_is_waited_for() -> None:
 @given(st.binary(max_size=200))
 def test_garbage_raises_only_what_is_documented(data: bytes) -> None:
     for initiator in (True, False):
-        for prefix in (b"", first_message()[:16]):
+        for prefix in (b"", first_message()[:19]):
             handshake = make(initiator=initiator)
             handshake.data_to_send()
             try:

@@ -7,11 +7,12 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 from iris_py.link import link as link_module
 from iris_py.link.config import LinkConfig
 from iris_py.link.events import CloseReason, LinkClosed, LinkDrained, LinkOpened, LinkVerified, PeerIdentified
-from iris_py.link.handshake import HANDSHAKE_BYTES_MAX
+from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, Offer
 from iris_py.link.lanes import (
     BULK_EVERY,
     CLOSE,
@@ -19,11 +20,14 @@ from iris_py.link.lanes import (
     FRAGMENT,
     FRAGMENT_BYTES,
     FRAGMENT_END,
+    GENERATION,
     HELLO,
     MULTICAST,
     PING,
     PONG,
     RECORD_BYTES,
+    TAKEN,
+    TUNNEL,
     UNICAST,
 )
 from iris_py.link.link import (
@@ -40,7 +44,7 @@ from iris_py.link.link import (
     Packet,
 )
 from iris_py.testing.cores.pair import End, LinkPair
-from iris_security import SIGNATURE_BYTES, Identity, Keyring, RecordOpener, RecordSealer, Secret
+from iris_security import SIGNATURE_BYTES, Identity, Keyring, RecordOpener, RecordSealer, Secret, Suite
 
 SECRET = Secret(bytes(range(32)))
 KEYRING = Keyring(SECRET, network="test")
@@ -203,13 +207,14 @@ FIRST = b"".join(
         b"GET / HTTP/1.1\r\n\r\n",
         bytes(100),
         b"IRIS\x02" + FIRST[5:],
-        b"IRIS\x01\x02" + FIRST[6:],
-        FIRST[:6] + bytes(8) + FIRST[14:],
-        FIRST[:14] + b"\xff\xff",
+        FIRST[:5] + b"\x02\x09" + FIRST[7:],
+        FIRST[:7] + b"\x04" + FIRST[8:],
+        FIRST[:9] + bytes(8) + FIRST[17:],
+        FIRST[:17] + b"\xff\xff",
         FIRST[:-1] + bytes((FIRST[-1] ^ 1,)),
-        FIRST[:16] + bytes(48),
+        FIRST[:19] + bytes(48),
     ],
-    ids=["http", "zeros", "version", "suite", "key id", "length", "tag", "key"],
+    ids=["http", "zeros", "format", "versions", "suites", "key id", "length", "tag", "key"],
 )
 @pytest.mark.parametrize("size", [1, 10, 10_000])
 def test_a_stranger_hears_nothing(data: bytes, size: int) -> None:
@@ -433,8 +438,9 @@ def test_what_is_behind_a_bad_record_is_not_read() -> None:
         frame(FRAGMENT_END, bytes((PING,))),
         frame(FRAGMENT_END, bytes((UNICAST,)) + body(43)),
         frame(HELLO, body(20)),
-        frame(9),
-        frame(255),
+        frame(TUNNEL),
+        frame(GENERATION, body(24)),
+        frame(FRAGMENT_END, bytes((GENERATION,)) + body(25)),
     ],
 )
 def test_malformed_frames_end_the_link(content: bytes) -> None:
@@ -443,6 +449,44 @@ def test_malformed_frames_end_the_link(content: bytes) -> None:
     pair.drive()
     assert not closed(pair.responder).clean
     assert not pair.responder.packets
+
+
+@pytest.mark.parametrize("content", [frame(GENERATION + 1), frame(255, body(50)), frame(FRAGMENT_END, bytes((99,)) + body(50))])
+def test_frames_of_newer_versions_are_counted_and_change_nothing(content: bytes) -> None:
+    pair = opened()
+    Rogue(pair, pair.initiator).send(content)
+    pair.drive()
+    assert pair.responder.link.is_open
+    (packet,) = pair.responder.packets
+    assert packet[0] > GENERATION
+    assert packet[1:] == (b"", b"", b"")
+
+
+@pytest.mark.parametrize("preferred", list(itertools.product(Suite, Suite)))
+def test_chacha_is_taken_if_either_side_prefers_it(preferred: tuple[Suite, Suite]) -> None:
+    configs = [dataclasses.replace(CONFIG, offer=Offer(preferred=each)) for each in preferred]
+    links = [
+        Link(
+            initiator=initiator,
+            keyring=KEYRING,
+            identity=IDENTITY,
+            hello=b"me",
+            ephemeral_private=bytes((number,)) * 32,
+            now=0.0,
+            config=configs[number],
+        )
+        for number, initiator in enumerate((True, False))
+    ]
+    answered = b"".join(links[0].data_to_send(1 << 20))
+    links[1].receive_data(memoryview(answered), 0.0)
+    links[0].receive_data(memoryview(b"".join(links[1].data_to_send(1 << 20))), 0.0)
+    links[0].confirm(0.0)
+    record = b"".join(links[0].data_to_send(1 << 20))
+    links[1].receive_data(memoryview(record), 0.0)
+    assert all(isinstance(link.events_received()[0], PeerIdentified) for link in links)
+    suite = max(preferred)
+    assert {link._sealer._keys._suite for link in links if link._sealer is not None} == {suite}
+    assert isinstance(suite.cipher(bytes(32)), AESGCM if suite is Suite.AES_256_GCM else ChaCha20Poly1305)
 
 
 @pytest.mark.parametrize("length", [RECORD_BYTES_MAX + 1, 0xFFFF_FFFF])
@@ -1237,8 +1281,8 @@ def test_a_multicast_body_and_a_unicast_body_arrive_as_sent() -> None:
 
 
 def test_a_link_rekeys_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "RecordSealer", lambda key: RecordSealer(key, rekey_records=3))
-    monkeypatch.setattr(link_module, "RecordOpener", lambda key: RecordOpener(key, rekey_records=3))
+    monkeypatch.setattr(link_module, "RecordSealer", lambda key, suite: RecordSealer(key, suite, rekey_records=3))
+    monkeypatch.setattr(link_module, "RecordOpener", lambda key, suite: RecordOpener(key, suite, rekey_records=3))
     pair = opened()
     for number in range(20):
         pair.initiator.link.send_packet(UNICAST, GROUP, NONCE, body(100, number))
@@ -1353,13 +1397,13 @@ def test_what_breaks_the_rules_ends_the_link_whenever_it_is_read() -> None:
     pair = LinkPair(KEYRING)
     pair.drive()
     link = pair.responder.link
-    data = small_frames(pair, [*[frame(PING)] * (WORK_MAX + 5), frame(99)])
+    data = small_frames(pair, [*[frame(PING)] * (WORK_MAX + 5), frame(TAKEN)])
     used = link.receive_data(memoryview(data), pair.now)
     assert link.has_unread
     assert link.is_open
     link.receive_data(memoryview(data)[used:], pair.now)
     pair.responder.take()
-    assert closed(pair.responder).reason == "a frame of unknown type 99"
+    assert closed(pair.responder).reason == "chunks acknowledged that were never sent"
     assert not link.has_unread
 
 

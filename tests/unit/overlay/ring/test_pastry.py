@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_overlay.errors import InfoError
+from iris_overlay.errors import InfoError, MessageError, UnknownMessageError
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.ring.events import (
@@ -677,7 +677,10 @@ def test_noise_becomes_an_event(data: bytes) -> None:
     pastry.receive(make_info(100).id, data, 0.0)
     try:
         decode_ring_message(data)
-    except Exception:
+    except UnknownMessageError:
+        assert pastry.counters.messages_unknown == 1
+        assert not pastry.events_received()
+    except MessageError:
         assert [type(event) for event in pastry.events_received()] == [PeerViolated]
 
 
