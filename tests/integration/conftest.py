@@ -244,7 +244,7 @@ def crew(home: Path) -> Iterator[Crew]:
 # -- a proxy that sees, and changes, everything
 
 
-PREAMBLE_BYTES = 16
+PREAMBLE_BYTES = 19
 
 
 class Proxy:
@@ -252,7 +252,7 @@ class Proxy:
 
     Attributes:
         address: Where to dial.
-        streams: What passed, one entry per connection and direction, without the public preamble of 16 bytes.
+        streams: What passed, one entry per connection and direction, without the public preamble.
         opened: How many connections were made.
         closed: How many of them have ended.
     """
