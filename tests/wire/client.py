@@ -1,0 +1,303 @@
+"""A node of Iris that does what docs/wire.md says: it imports nothing of Iris, and has a Noise and a msgpack of its own.
+
+It speaks over one link to one real node. It does not take part in the ring (it says that it is in none), and it answers no
+datagrams, so the real node takes it for dead after a few seconds: long enough for a test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import os
+import struct
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+from noise.connection import NoiseConnection
+
+HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST = range(7)
+REQUEST, REPLY, PUBLICATION = 1, 2, 9
+LEAF_PROBE, LEAF_ACK, DIRECT = 16, 17, 20
+REGISTER, APPLIED, WATCH, VIEW, TOLD = 0, 2, 8, 10, 12
+
+
+# -- keys
+
+
+def hkdf(key: bytes, salt: bytes, info: bytes, length: int = 32) -> bytes:
+    extracted = hmac.digest(salt or bytes(32), key, "sha256")
+    return hmac.digest(extracted, info + b"\x01", "sha256")[:length]
+
+
+class Signer:
+    """An Ed25519 key pair."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._private = Ed25519PrivateKey.from_private_bytes(seed)
+        self.public = self._private.public_key().public_bytes_raw()
+
+    def sign(self, purpose: bytes, data: bytes) -> bytes:
+        return self.public + self._private.sign(b"iris " + purpose + b"\0" + data)
+
+
+def check_signature(node_id: bytes, purpose: bytes, data: bytes, signature: bytes) -> None:
+    """Raise an error unless a signature is that of a node."""
+    assert hashlib.sha256(b"iris node id" + signature[:32]).digest()[:16] == node_id
+    Ed25519PublicKey.from_public_bytes(signature[:32]).verify(signature[32:], b"iris " + purpose + b"\0" + data)
+
+
+class Group:
+    """The keys of a cluster or topic."""
+
+    def __init__(self, secret: bytes, network: str, kind: str, name: str) -> None:
+        label = f"{kind} {name}".encode()
+        self.key = hkdf(secret, network.encode(), b"iris " + label)
+        self.permits = Signer(hkdf(secret, network.encode(), b"iris permit " + label))
+        self.id = hashlib.sha256(b"iris group id" + self.permits.public).digest()[:16]
+
+    def proof(self, node_id: bytes, statement: bytes = b"") -> bytes:
+        return hmac.digest(hkdf(self.key, b"", b"iris member"), node_id + statement, "sha256")[:16]
+
+    def body_key(self, sender: bytes, epoch: int) -> AESGCM:
+        return AESGCM(hkdf(self.key, sender, b"iris sender" + struct.pack(">I", epoch)))
+
+
+# -- msgpack
+
+
+def pack(value: Any) -> bytes:
+    """Write msgpack, as far as the messages here need it."""
+    if value is None:
+        return b"\xc0"
+    if isinstance(value, bool):
+        return b"\xc3" if value else b"\xc2"
+    if isinstance(value, int):
+        if value < 0x80:
+            return bytes((value,))
+        return b"\xcf" + struct.pack(">Q", value)
+    if isinstance(value, str):
+        data = value.encode()
+        return b"\xd9" + bytes((len(data),)) + data
+    if isinstance(value, bytes):
+        return b"\xc5" + struct.pack(">H", len(value)) + value
+    return b"\xdc" + struct.pack(">H", len(value)) + b"".join(map(pack, value))
+
+
+def unpack(data: bytes) -> Any:
+    """Read one msgpack value."""
+    value, _end = _unpack(data, 0)
+    return value
+
+
+def _unpack(data: bytes, at: int) -> tuple[Any, int]:
+    head = data[at]
+    at += 1
+    if head < 0x80:
+        return head, at
+    if head >= 0xE0:
+        return head - 256, at
+    if head in (0xC0, 0xC2, 0xC3):
+        return {0xC0: None, 0xC2: False, 0xC3: True}[head], at
+    if 0xCC <= head <= 0xCF:
+        size = 1 << (head - 0xCC)
+        return int.from_bytes(data[at : at + size], "big"), at + size
+    length, at = _length(data, head, at)
+    if 0x90 <= head < 0xA0 or head in (0xDC, 0xDD):
+        values = []
+        for _ in range(length):
+            value, at = _unpack(data, at)
+            values.append(value)
+        return values, at
+    content = data[at : at + length]
+    is_text = 0xA0 <= head < 0xC0 or head in (0xD9, 0xDA, 0xDB)
+    return content.decode() if is_text else content, at + length
+
+
+def _length(data: bytes, head: int, at: int) -> tuple[int, int]:
+    if 0x90 <= head < 0xA0:
+        return head & 0x0F, at
+    if 0xA0 <= head < 0xC0:
+        return head & 0x1F, at
+    size = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4, 0xDC: 2, 0xDD: 4}[head]
+    return int.from_bytes(data[at : at + size], "big"), at + size
+
+
+# -- the node
+
+
+class WireClient:
+    """A node with one link.
+
+    Args:
+        secret: The 32 bytes of the network.
+        network: Its name.
+        suites: The ciphers that it offers, by number.
+    """
+
+    def __init__(self, secret: bytes, network: str = "default", suites: tuple[int, ...] = (1, 2)) -> None:
+        self.secret = secret
+        self.network = network
+        self.suites = suites
+        self.suite = 0
+        self.signer = Signer(os.urandom(32))
+        self.id = hashlib.sha256(b"iris node id" + self.signer.public).digest()[:16]
+        self.hello: list[Any] = [self.id, [], ""]  # nobody can dial it
+        self.peer: list[Any] = []
+        self.groups: dict[bytes, Group] = {}
+        self._sent = self._received = 0
+        self._bodies = 0
+        self._frames: list[tuple[int, bytes]] = []
+        self._seal: Any = None
+        self._open: Any = None
+
+    # -- the link
+
+    async def connect(self, host: str, port: int) -> None:
+        """Open the link."""
+        self._reader, self._writer = await asyncio.open_connection(host, port)
+        key_id = hkdf(self.secret, self.network.encode(), b"iris key id", 8)
+        mask = sum(1 << (suite - 1) for suite in self.suites)
+        preamble = b"IRIS" + bytes((1, 1, 1, mask, self.suites[-1])) + key_id
+        noise = NoiseConnection.from_name(b"Noise_NNpsk0_25519_AESGCM_SHA256")
+        noise.set_psks(hkdf(self.secret, self.network.encode(), b"iris link"))
+        noise.set_prologue(preamble + self.network.encode())
+        noise.set_as_initiator()
+        noise.start_handshake()
+        message = bytes(noise.write_message())
+        self._writer.write(preamble + struct.pack(">H", len(message)) + message)
+        answer = await self._reader.readexactly(struct.unpack(">H", await self._reader.readexactly(2))[0])
+        payload, transcript = self._read_answer(noise, answer)
+        version, self.suite = payload[0], payload[1]
+        assert version == 1
+        assert self.suite in self.suites
+        self.peer = unpack(payload[98:])
+        check_signature(self.peer[0], b"link responder", transcript, payload[2:98])
+        final = bytes(noise.get_handshake_hash())
+        cipher = {1: AESGCM, 2: ChaCha20Poly1305}[self.suite]
+        state = noise.noise_protocol
+        self._seal, self._open = (cipher(bytes(each.k)) for each in (state.cipher_state_encrypt, state.cipher_state_decrypt))
+        self.send_frame(HELLO, bytes(8) + self.signer.sign(b"link initiator", final) + pack(self.hello))
+        kind, body = await self.next_frame()
+        assert (kind, body) == (PONG, b"")
+
+    def _read_answer(self, noise: NoiseConnection, answer: bytes) -> tuple[bytes, bytes]:
+        """Return the payload of message 2, and the handshake hash as it was before that payload."""
+        symmetric = noise.noise_protocol.symmetric_state
+        original = symmetric.decrypt_and_hash
+        seen: list[bytes] = []
+
+        def note(sealed: bytes) -> bytes:
+            seen.append(bytes(symmetric.get_handshake_hash()))
+            return bytes(original(sealed))
+
+        symmetric.decrypt_and_hash = note
+        return bytes(noise.read_message(answer)), seen[-1]
+
+    def send_frame(self, kind: int, body: bytes) -> None:
+        """Send one frame in a record of its own."""
+        nonce = bytes(4) + struct.pack(">Q", self._sent)
+        self._sent += 1
+        sealed = self._seal.encrypt(nonce, struct.pack(">BI", kind, len(body)) + body, None)
+        self._writer.write(struct.pack(">I", len(sealed)) + sealed)
+
+    async def next_frame(self) -> tuple[int, bytes]:
+        """Return the next frame of the peer."""
+        while not self._frames:
+            sealed = await self._reader.readexactly(struct.unpack(">I", await self._reader.readexactly(4))[0])
+            record = self._open.decrypt(bytes(4) + struct.pack(">Q", self._received), sealed, None)
+            self._received += 1
+            while record:
+                kind, length = struct.unpack_from(">BI", record)
+                self._frames.append((kind, record[5 : 5 + length]))
+                record = record[5 + length :]
+        return self._frames.pop(0)
+
+    async def close(self) -> None:
+        """Say CLOSE and end the connection."""
+        self.send_frame(CLOSE, b"\x02")
+        await self._writer.drain()
+        self._writer.close()
+
+    # -- groups
+
+    def group(self, kind: str, name: str) -> Group:
+        """Return the keys of a cluster or topic, to be recognized from now on."""
+        group = Group(self.secret, self.network, kind, name)
+        self.groups[group.id] = group
+        return group
+
+    def send_to_root(self, message: list[Any]) -> None:
+        """Send a message about groups to the peer, which is alone in its ring and so the root of every group."""
+        self.send_frame(CONTROL, pack([DIRECT, self.hello, pack(message)]))
+
+    async def register(self, group: Group) -> None:
+        """Become a member; return when the root says that everybody knows."""
+        stamp, attributes = 1 << 32, group.proof(self.id)
+        permit = group.permits.sign(b"permit", pack_permit([1, self.id, stamp, attributes]))
+        self.send_to_root([REGISTER, self.hello, [[group.id, attributes, stamp, permit]]])
+        await self.wait_for(lambda message: message[0] == APPLIED and [item[:2] for item in message[2]] == [[group.id, stamp]])
+
+    async def members(self, group: Group) -> list[bytes]:
+        """Return the ids of the members whose proof is right."""
+        permit = group.permits.sign(b"permit", pack_permit([2, self.id]))
+        self.send_to_root([WATCH, self.hello, 1 << 32, [[group.id, 0, permit]]])
+        view = await self.wait_for(lambda message: message[0] == VIEW and message[2] == group.id and message[6])
+        self.send_to_root([TOLD, group.id, view[3]])
+        return [info[0] for info, attributes, *_rest in view[6] if attributes[:16] == group.proof(info[0], attributes[16:])]
+
+    async def wait_for(self, condition: Any) -> list[Any]:
+        """Return the first message about groups for which something holds."""
+        while True:
+            message = await self.next_message()
+            if message[0] == "control" and condition(message[1]):
+                return list(message[1])
+
+    # -- messages between members
+
+    def send(self, group: Group, kind: int, id_: int, argument: int, payload: bytes) -> None:
+        """Send a message to the peer."""
+        body = struct.pack(">BBHIQI", kind, 0, 0, len(payload), id_, argument) + payload
+        nonce = struct.pack(">IQ", 1, self._bodies)
+        self._bodies += 1
+        sealed = group.body_key(self.id, 1).encrypt(nonce, body, group.id + self.id + self.peer[0])
+        self.send_frame(UNICAST, group.id + nonce + sealed)
+
+    async def next_message(self) -> tuple[Any, ...]:
+        """Return ("control", message about groups) or (kind, group, id, argument, head, payload, flags)."""
+        while True:
+            kind, body = await self.next_frame()
+            if kind == PING:
+                self.send_frame(PONG, body)
+            elif kind == CONTROL:
+                message = unpack(body)
+                if message[0] == LEAF_PROBE:
+                    self.send_frame(CONTROL, pack([LEAF_ACK, self.hello, [], False, False]))
+                elif message[0] == DIRECT:
+                    return "control", unpack(message[2])
+            elif kind in (UNICAST, MULTICAST):
+                group, nonce, sealed = self.groups[body[:16]], body[16:28], body[28:]
+                sender = self.peer[0]
+                associated = group.id + sender + (self.id if kind == UNICAST else b"")
+                (epoch,) = struct.unpack(">I", nonce[:4])
+                opened = group.body_key(sender, epoch).decrypt(nonce, sealed, associated)
+                kind, flags, head, length, id_, argument = struct.unpack_from(">BBHIQI", opened)
+                assert len(opened) == 20 + head + length, "the tests send one message at a time"
+                return kind, group, id_, argument, opened[20 : 20 + head], opened[20 + head :], flags
+
+
+def pack_permit(value: list[Any]) -> bytes:
+    """Write msgpack in its shortest form, which is what permits are for: both sides have to write the same."""
+    out = bytes((0x90 | len(value),))
+    for each in value:
+        if isinstance(each, bytes):
+            out += b"\xc4" + bytes((len(each),)) + each
+        elif each < 0x80:
+            out += bytes((each,))
+        else:
+            size, head = next(
+                (size, head) for size, head in ((1, 0xCC), (2, 0xCD), (4, 0xCE), (8, 0xCF)) if each < 1 << 8 * size
+            )
+            out += bytes((head,)) + each.to_bytes(size, "big")
+    return out

@@ -1,0 +1,72 @@
+"""A stranger's node, written from docs/wire.md, and a real one understand each other."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+import iris_py as iris
+from tests.wire.client import PUBLICATION, REPLY, REQUEST, WireClient
+
+if TYPE_CHECKING:
+    from iris_py.api.opening import Opening
+    from tests.integration.conftest import Loops
+
+SECRET = bytes(range(32))
+
+
+async def echo(request: iris.Request) -> bytes:
+    return b"echo of " + request.payload
+
+
+def connect() -> Opening[iris.Node]:
+    return iris.connect(secret=SECRET, discovery=False, listen="127.0.0.1:0")
+
+
+@pytest.mark.parametrize(("suites", "chosen"), [((1,), 1), ((2,), 2), ((1, 2), 2)])
+def test_it_registers_is_asked_asks_and_reads_a_publication(loop: Loops, suites: tuple[int, ...], chosen: int) -> None:
+    async def main() -> None:
+        async with connect() as node, node.join("echo", echo):
+            client = WireClient(SECRET, suites=suites)
+            host, port = node.address.split(":")
+            await client.connect(host, int(port))
+            assert client.suite == chosen
+            assert client.peer == [bytes.fromhex(node.id), [node.address], ""]
+
+            await client.register(client.group("cluster", "stranger"))
+            asking = asyncio.create_task(node.request("stranger", b"who are you?", timeout=10.0))
+            kind, group, id_, time_left, head, payload, _flags = await client.next_message()
+            assert (kind, head, payload) == (REQUEST, b"", b"who are you?")
+            assert 9_000 < time_left <= 10_001  # rounded up
+            client.send(group, REPLY, id_, 0, b"a stranger")
+            assert await asking == b"a stranger"
+
+            group = client.group("cluster", "echo")
+            assert await client.members(group) == [client.peer[0]]
+            client.send(group, REQUEST, 77, 5_000, b"hello")
+            kind, _group, id_, _argument, _head, payload, _flags = await client.next_message()
+            assert (kind, id_, payload) == (REPLY, 77, b"echo of hello")
+
+            await client.register(client.group("topic", "numbers"))
+            assert await node.publish("numbers.one", b"1") == 1
+            kind, _group, id_, ordinal, head, payload, flags = await client.next_message()
+            assert (kind, head, ordinal) == (PUBLICATION, b"numbers.one", 1)
+            assert payload == (struct.pack(">HI", 1, 1) if flags & 2 else b"") + b"1"
+            await client.close()
+
+    loop.run(main())
+
+
+def test_another_secret_gets_no_answer(loop: Loops) -> None:
+    async def main() -> None:
+        async with connect() as node:
+            client = WireClient(bytes(32))
+            host, port = node.address.split(":")
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await client.connect(host, int(port))
+            client._writer.close()
+
+    loop.run(main())
