@@ -36,6 +36,11 @@ EPOCHS_CLAIMED_MAX: Final = 1 << 30
 EPOCHS_COPIED_MAX: Final = (1 << 31) - 2
 
 
+#: From here on accusations are believed of the incarnation alone in which a member lives: one lie would bring it to the last,
+#: and a directory to where no member can follow. Those count up by one: a thousand in each second reach the end after 12 days.
+INCARNATIONS_BELIEVED: Final = 1 << 30
+
+
 class Outcome(Enum):
     """Say what a registration did."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_overlay.events import GroupJoined, GroupLeft
+from iris_overlay.groups.directory import INCARNATIONS_BELIEVED
 from iris_overlay.groups.messages import (
     BATCH_MAX,
     STAMP_SHIFT,
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 
 #: The last incarnation that a stamp can say. A node that lives there is declared dead and cannot deny it.
 INCARNATION_LAST: Final = SEQUENCE_MAX >> STAMP_SHIFT
-#: From here on a node believes accusations of the incarnation that it lives in alone: one lie would bring it to the last.
-#: Those count up by one, so that a thousand of them in each second reach the end after 12 days.
-INCARNATIONS_BELIEVED: Final = 1 << 30
 
 #: Who is missing in a view registers through the ring, but not if it did so a moment ago. Too small: each view that is older
 #: than the registration costs a message. Too large: a registration that was lost is missing for as long.

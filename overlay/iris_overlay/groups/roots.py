@@ -16,11 +16,19 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.groups.copies import COPIES, GROUPS_MAX, Copies, HeldCopy
-from iris_overlay.groups.directory import EPOCHS_COPIED_MAX, Directory, Outcome, accusation_of, is_believable
+from iris_overlay.groups.directory import (
+    EPOCHS_COPIED_MAX,
+    INCARNATIONS_BELIEVED,
+    Directory,
+    Outcome,
+    accusation_of,
+    is_believable,
+)
 from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, Follower, FollowerKind
 from iris_overlay.groups.handing_on import Passing
 from iris_overlay.groups.messages import (
     BATCH_MAX,
+    STAMP_SHIFT,
     VIEW_MAX,
     Accuse,
     Accused,
@@ -216,11 +224,18 @@ class Roots:
         root = self._root_here(message.group, now, is_creating=False)
         if root is None:
             return
-        if root.accuse(message.node, message.stamp, now + self._config.expiry_s):
+        stamp = message.stamp
+        if stamp >> STAMP_SHIFT >= INCARNATIONS_BELIEVED:
+            member = root.directory.members.get(message.node)
+            if member is None:
+                return
+            # Of an incarnation that can hardly have been: the member would not believe it either, and could never come back.
+            stamp = min(stamp, member.record.stamp)
+        if root.accuse(message.node, stamp, now + self._config.expiry_s):
             watcher = root.followers.members[FollowerKind.WATCHER].get(message.node)
-            if watcher is not None and 0 < watcher.stamp <= accusation_of(message.stamp):
+            if watcher is not None and 0 < watcher.stamp <= accusation_of(stamp):
                 root.remove_watcher(message.node)
-            self._outbox.route(message.node, Accused(message.node, accusation_of(message.stamp)))
+            self._outbox.route(message.node, Accused(message.node, accusation_of(stamp)))
         self._dirty[message.group] = None
 
     def doubt(self, group: GroupId, node: NodeId, now: float) -> None:

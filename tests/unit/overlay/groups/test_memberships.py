@@ -9,12 +9,12 @@ import pytest
 from iris_overlay.counters import Counters
 from iris_overlay.events import GroupJoined, GroupLeft
 from iris_overlay.groups.config import GroupConfig
+from iris_overlay.groups.directory import INCARNATIONS_BELIEVED
 from iris_overlay.groups.io import Outbox
 from iris_overlay.groups.memberships import (
     COMMANDS_MAX,
     HIDDEN_ASKED_S,
     INCARNATION_LAST,
-    INCARNATIONS_BELIEVED,
     ROUTED_MAX,
     Memberships,
 )

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_overlay.groups.directory import EPOCHS_COPIED_MAX, accusation_of
+from iris_overlay.groups.directory import EPOCHS_COPIED_MAX, INCARNATIONS_BELIEVED, accusation_of
+from iris_overlay.groups.memberships import INCARNATION_LAST
 from iris_overlay.groups.messages import (
     FANOUT_MAX,
     STAMP_SHIFT,
@@ -149,6 +150,23 @@ def test_a_member_that_is_accused_watches_no_more(watching: int, is_told: bool) 
     fixture.receive(Told(G, view.version), OTHER)
     fixture.receive(Accuse(OTHER.id, 1, G))
     assert [target for target, _ in of_type(Change, fixture)] == ([OTHER] if is_told else [])
+
+
+@pytest.mark.parametrize("lie", [INCARNATIONS_BELIEVED, INCARNATION_LAST])
+def test_an_accusation_of_an_incarnation_that_can_hardly_have_been_counts_for_the_one_that_is_known(lie: int) -> None:
+    fixture = Fixture()
+    fixture.ring.foreign = {OTHER.id}
+    fixture.receive(register(OTHER), OTHER)
+    fixture.sent()
+    fixture.receive(Accuse(OTHER.id, (lie << STAMP_SHIFT) + 7, G))
+    assert not fixture.layer.directory_of(G)
+    ((_, told),) = of_type(Accused, fixture)
+    assert told == Accused(OTHER.id, accusation_of(1))  # which it can overtake
+    fixture.receive(Register(OTHER, [Registration(G, b"", accusation_of(1) + 1)]), OTHER)
+    assert set(fixture.layer.directory_of(G) or ()) == {OTHER.id}
+    fixture.receive(Accuse(THIRD.id, (lie << STAMP_SHIFT) + 7, G))  # who is no member leaves no trace
+    fixture.receive(register(THIRD), THIRD)
+    assert set(fixture.layer.directory_of(G) or ()) == {OTHER.id, THIRD.id}
 
 
 def test_a_cast_that_comes_again_is_acknowledged_at_once() -> None:
