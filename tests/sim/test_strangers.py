@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
+
 from iris_py.net.addresses import parse_address
-from iris_py.testing import NodeSimulation, run
+from iris_py.testing import NodeSimulation, network, run
 
 if TYPE_CHECKING:
     import iris_py as iris
@@ -50,3 +52,58 @@ def test_newcomers_connect_while_somebody_floods_the_only_node() -> None:
             await asyncio.gather(flooding, return_exceptions=True)
 
     run(scenario(), limit_s=60)
+
+
+#: A flood from far away: connections in each second of it, and how long it lasts.
+RATE, FLOOD_S = 3_000, 10.0
+#: One way. A handshake takes three of them after the one in which the connection is made.
+LATENCY_S = 0.05
+#: Honest nodes that come during the flood, and how long (seconds) each may take.
+HONEST, OPEN_S = 20, 2.0
+
+
+async def flood_at_rate(simulation: NodeSimulation, target: iris.Node, host: str) -> None:
+    """Open connections that say nothing, so many in each second."""
+    attacker = simulation.network.host(host)
+    address, port = parse_address(target.address)
+    dials: set[asyncio.Future[Silent]] = set()
+    interval = 0.01
+    for _ in range(int(FLOOD_S / interval)):
+        for _ in range(int(RATE * interval)):
+            dial = asyncio.ensure_future(attacker.dial(Silent, address, port))
+            dials.add(dial)
+            dial.add_done_callback(dials.discard)
+        await asyncio.sleep(interval)
+    await asyncio.gather(*dials, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("shares_host", "least"), [(False, 0.95), (True, 0.5)], ids=["another address", "the same address"])
+def test_honest_nodes_at_a_distance_get_in_during_a_flood(
+    monkeypatch: pytest.MonkeyPatch, shares_host: bool, least: float
+) -> None:
+    monkeypatch.setattr(network, "LATENCY_S_MIN", LATENCY_S)
+    monkeypatch.setattr(network, "LATENCY_S_MAX", LATENCY_S)
+
+    async def scenario() -> None:
+        async with NodeSimulation(2) as simulation:
+            member = await simulation.start_node(beacons=False)
+            await member.join("accounts", echo)
+            neighbour = await simulation.start_node(seeds=[member], beacons=False)
+            host = simulation.host_of(neighbour) if shares_host else "203.0.113.9"
+            flooding = asyncio.ensure_future(flood_at_rate(simulation, member, host))
+            await simulation.until(lambda: member._core.peers.refused > 0)
+            opened = 0
+
+            async def come(number: int) -> None:
+                nonlocal opened
+                await asyncio.sleep(number * (FLOOD_S - OPEN_S - 1.0) / HONEST)
+                begun = asyncio.get_running_loop().time()
+                node = await simulation.start_node(seeds=[member], beacons=False, on_host_of=neighbour if shares_host else None)
+                await simulation.until(lambda: node._core.peers.find(member._core.info.id) is not None)
+                opened += asyncio.get_running_loop().time() - begun <= OPEN_S
+
+            await asyncio.gather(*map(come, range(HONEST)))
+            assert opened >= least * HONEST, opened
+            await flooding
+
+    run(scenario(), limit_s=120)
