@@ -156,7 +156,7 @@ class WireClient:
 
     async def connect(self, host: str, port: int) -> None:
         """Open the link."""
-        self._reader, self._writer = await asyncio.open_connection(host, port)
+        self._reader, self._writer = await self.dial(host, port)
         key_id = hkdf(self.secret, self.network.encode(), b"iris key id", 8)
         mask = sum(1 << (suite - 1) for suite in self.suites)
         preamble = b"IRIS" + bytes((1, 1, 1, mask, self.suites[-1])) + key_id
@@ -181,6 +181,10 @@ class WireClient:
         self.send_frame(HELLO, bytes(8) + self.signer.sign(b"link initiator", final) + pack(self.hello))
         kind, body = await self.next_frame()
         assert (kind, body) == (PONG, b"")
+
+    async def dial(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Make the connection."""
+        return await asyncio.open_connection(host, port)
 
     def _read_answer(self, noise: NoiseConnection, answer: bytes) -> tuple[bytes, bytes]:
         """Return the payload of message 2, and the handshake hash as it was before that payload."""
