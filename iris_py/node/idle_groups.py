@@ -64,7 +64,11 @@ class IdleGroups:
             self._forget(oldest, now)
 
     def leave(self, groups: list[Group], now: float) -> None:
-        """Forget groups of generations that are not accepted any more, when no answer is due in them any more."""
+        """Forget groups of generations that are not accepted any more, when no answer is due in them any more.
+
+        Requests that nobody has answered there go on in the primary group of their cluster.
+        """
+        self._requester.rekey(self._groups.find, now)
         for group in groups:
             self._left[group] = now + LEFT_LINGER_S
 

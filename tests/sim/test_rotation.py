@@ -136,11 +136,14 @@ def test_a_node_that_missed_the_rest_of_a_rotation_is_back_when_it_takes_the_las
             for node in nodes:
                 node.rekey(STEPS[0])
             await asyncio.sleep(2.0)
+            asking: list[asyncio.Future[bytes]] = []
             for keyring in STEPS[1:]:
                 for node in nodes[:4]:
                     node.rekey(keyring)
+                asking.append(asyncio.ensure_future(late.request("echo", b"0", timeout=30.0, idempotent=True)))
                 await asyncio.sleep(5.0)
             late.rekey(STEPS[-1])
+            assert await asyncio.gather(*asking) == [b"0", b"0"]  # in a group that is retired meanwhile
             assert await late.request("echo", b"1", timeout=30.0, idempotent=True) == b"1"
             assert await nodes[1].request("late", b"2", timeout=30.0, idempotent=True) == b"2"
 

@@ -22,7 +22,7 @@ from iris_py.patterns.request import outcomes
 from iris_py.patterns.request.hedges import HedgeTimes
 from iris_py.patterns.request.pending import Pending, Ticket, Together, room_key_of
 from iris_py.patterns.request.repetitions import identities_of_keys
-from iris_py.patterns.request.rooms import ROOM_GROWTH, Rooms
+from iris_py.patterns.request.rooms import ROOM_GROWTH, Rooms, pause_s
 from iris_py.peers.balancer import choose_near
 from iris_py.peers.hedging import LATE_S
 from iris_py.peers.keyed import first_of, slot_of
@@ -41,10 +41,6 @@ if TYPE_CHECKING:
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
 
-#: A request that found every member full, and an idempotent one that found them gone, is tried again after this time (seconds),
-#: doubling up to the second value. Too small: a full cluster is hammered; too large: a restarted member idles.
-RETRY_DELAY_S = 0.01
-RETRY_DELAY_S_MAX = 0.25
 #: An idempotent request that went through the ring and was not answered is given again after this time (seconds). Too small:
 #: slow handlers work twice; too large: what was lost on the way costs its caller as much.
 ROUTED_RETRY_S = 5.0
@@ -529,10 +525,10 @@ class Requester:
             self._enter_room(request_id, pending, now)
         elif pending.idempotent and not is_full:
             assert pending.tried is not None
-            pause_s = _pause_s(pending.attempts, len(pending.tried))
+            wait_s = pause_s(pending.attempts, len(pending.tried))
             pending.tried = None
             pending.is_parked = True
-            self._retry_times.set(request_id, now + pause_s)
+            self._retry_times.set(request_id, now + wait_s)
             self.has_new_deadline = True
         else:
             self._finish(request_id, pending, outcomes.of_no_taker(pending, self._count_nodes()))
@@ -663,7 +659,7 @@ class Requester:
         pending.rejected = packets.Rejection.OVERLOADED
         pending.tried = None
         pending.is_parked = True
-        if self._rooms.enter(request_id, pending, room_key_of(pending), now + _pause_s(pending.attempts, pending.tried_count)):
+        if self._rooms.enter(request_id, pending, room_key_of(pending), now + pause_s(pending.attempts, pending.tried_count)):
             self.has_new_deadline = True
 
     def _place_freed(self, group: Group, member: Member, now: float) -> None:
@@ -677,7 +673,7 @@ class Requester:
         for room in self._rooms.due(now):
             first = room.first(self._pending)
             assert first is not None
-            self._rooms.try_again(room, now + _pause_s(first[1].attempts, first[1].tried_count))
+            self._rooms.try_again(room, now + pause_s(first[1].attempts, first[1].tried_count))
             self.has_new_deadline = True
             for member in room.key[0].members or ():
                 member.limit = max(member.limit, member.in_flight + 1)
@@ -788,12 +784,16 @@ class Requester:
         self._earliest = math.inf if earliest is None else earliest
         return earliest
 
+    def rekey(self, find: Callable[[str], Group | None], now: float) -> None:
+        """Ask again under the primary generation where that of a request was retired, when it is given to another member."""
+        for request_id, pending in self._pending.items():
+            if pending.group.is_left and pending.offer is None:
+                if pending.is_parked:
+                    self._unpark(request_id, pending)
+                    self._park(request_id, pending)
+                pending.group, pending.tried = find(pending.group.name) or pending.group, None
+        self.view_changed(now)
+
     def groups_pending(self) -> set[Group]:
         """Return the groups with a request that has no outcome yet."""
         return {pending.group for pending in self._pending.values()}
-
-
-def _pause_s(attempts: int, members: int) -> float:
-    """Return how long to wait before members that were all asked are asked again; ever longer, up to a bound (seconds)."""
-    rounds = max(0, attempts // max(1, members) - 1)
-    return min(RETRY_DELAY_S_MAX, RETRY_DELAY_S * 2.0 ** min(rounds, 16))

@@ -30,6 +30,10 @@ ROOM_GROWTH = 0.125
 
 #: Those that can take each other's places: (cluster, placement, whether they ask for tunnels).
 RoomKey: TypeAlias = "tuple[Group, Placement | None, bool]"
+#: A request that found every member full, and an idempotent one that found them gone, is tried again after this time (seconds),
+#: doubling up to the second value. Too small: a full cluster is hammered; too large: a restarted member idles.
+RETRY_DELAY_S = 0.01
+RETRY_DELAY_S_MAX = 0.25
 
 
 class Waiter(Protocol):
@@ -152,3 +156,9 @@ class Rooms:
     def deadline(self) -> float | None:
         """Return when the first room is to be tried again."""
         return self._times.deadline()
+
+
+def pause_s(attempts: int, members: int) -> float:
+    """Return how long to wait before members that were all asked are asked again; ever longer, up to a bound (seconds)."""
+    rounds = max(0, attempts // max(1, members) - 1)
+    return min(RETRY_DELAY_S_MAX, RETRY_DELAY_S * 2.0 ** min(rounds, 16))

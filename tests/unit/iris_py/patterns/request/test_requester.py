@@ -12,7 +12,8 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import IrisError, MemberLost, NodeClosed, NoMembers, Overloaded, RemoteError, RequestTimeout
-from iris_py.patterns.request.requester import RETRY_DELAY_S, RETRY_DELAY_S_MAX, ROUTED_RETRY_S, Requester
+from iris_py.patterns.request.requester import ROUTED_RETRY_S, Requester
+from iris_py.patterns.request.rooms import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.patterns.tunnel.offer import Offer
 from iris_py.peers.group import PLACEMENTS_MAX, Group
 from iris_py.peers.member import Member

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from iris_py.errors import NoMembers, RequestTimeout
-from iris_py.patterns.request.requester import RETRY_DELAY_S, RETRY_DELAY_S_MAX, Requester
+from iris_py.patterns.request.requester import Requester
+from iris_py.patterns.request.rooms import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.peers.hedging import HEDGES_AT_FIRST, LATE_S, SIGN_S, UNMEASURED_S_MAX, UNMEASURED_SHARE
 from iris_py.wire.packets import CANCEL, REQUEST_ONCE, Rejection
 from tests.unit.iris_py.patterns.request.test_requester import Caller
