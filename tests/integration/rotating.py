@@ -27,7 +27,7 @@ class Work(iris.Handler):
 
 
 class Counts:
-    """What came of the work."""
+    """Counts what came of the work."""
 
     def __init__(self) -> None:
         self.answered = self.chunks = self.rekeyed = 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,10 +12,12 @@ import pytest
 import iris_py as iris
 from iris_py.errors import MemberLost, NoMembers, RequestTimeout
 from iris_py.testing import NodeSimulation, run
-from iris_security import Keyring, Secret
+from iris_security import AuthenticationError, DatagramOpener, Keyring, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from iris_py.testing.network import Record
 
 OLD, NEW = Secret(b"o" * 32), Secret(b"n" * 32)
 NODES = 5
@@ -146,6 +150,39 @@ def test_a_node_that_missed_the_rest_of_a_rotation_is_back_when_it_takes_the_las
             assert await asyncio.gather(*asking) == [b"0", b"0"]  # in a group that is retired meanwhile
             assert await late.request("echo", b"1", timeout=30.0, idempotent=True) == b"1"
             assert await nodes[1].request("late", b"2", timeout=30.0, idempotent=True) == b"2"
+
+    run(scenario(), limit_s=120)
+
+
+def test_nothing_on_the_wire_opens_under_a_retired_secret() -> None:
+    async def scenario() -> None:
+        async with NodeSimulation(3) as simulation:
+            nodes = [await simulation.start_node(keyring=Keyring(OLD)) for _ in range(3)]
+            await nodes[0].join("echo", echo)
+            for keyring in STEPS:
+                for node in nodes:
+                    node.rekey(keyring)
+                await asyncio.sleep(2.0)
+            captured: list[Record] = []
+            simulation.network.record = captured.append
+            simulation.reset(nodes[1])  # its links begin anew
+            late = await simulation.start_node(keyring=STEPS[-1])
+            for node in (*nodes, late):
+                assert await node.request("echo", b"1", timeout=10.0, idempotent=True) == b"1"
+            await asyncio.sleep(5.0)
+        old, new = Keyring(OLD), STEPS[-1]
+        openers = {keyring: DatagramOpener(keyring) for keyring in (old, new)}
+        opened = {old: 0, new: 0}
+        datagrams = {record.data for record in captured if record.connection is None}
+        for keyring, data in itertools.product(openers, datagrams):
+            with contextlib.suppress(AuthenticationError):
+                openers[keyring].open(data)
+                opened[keyring] += 1
+        assert opened == {old: 0, new: len(datagrams)}
+        assert datagrams
+        streams = b"".join(record.data for record in captured if record.connection is not None)
+        assert new.primary.key_id in streams
+        assert old.primary.key_id not in streams
 
     run(scenario(), limit_s=120)
 
