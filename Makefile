@@ -15,7 +15,7 @@ SPARK_NEEDS_3.5 := 'numpy<2' 'pyarrow<20'
 # What does not depend on the data source, whose programming interface is newer.
 SPARK_TESTS := test_dispatch test_dispatch_errors test_timestamps test_notify test_executors_local test_executors
 
-.PHONY: demo simulate test check unit test-long test-spark-versions test-network format bench bench-spark evidence-spark soak fuzz mutants clean help
+.PHONY: demo simulate test check unit test-long test-spark-versions test-network format bench bench-spark evidence-spark soak fuzz mutants audit clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -95,6 +95,14 @@ fuzz: $(READY) ## the properties with twenty times as many examples as in make t
 mutants: $(READY) ## how many small defects the tests notice: SAMPLE=150 of them, chosen by SEED=1; about an hour on two cores
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[mutants]'
 	$(BIN)/python -m tests.mutation $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
+
+audit: $(READY) ## known vulnerabilities of all packages in the environment of this checkout; says so where the database cannot be reached
+	@mkdir -p build
+	@test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit && build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit; }
+	@$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable > build/installed.txt
+	@rm -f build/audit.json
+	@build/audit/bin/pip-audit --requirement build/installed.txt --no-deps --disable-pip --progress-spinner off --format json --output build/audit.json > build/audit.log 2>&1 || true
+	@$(BIN)/python -m tests.audit build/audit.json
 
 clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist
