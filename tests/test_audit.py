@@ -1,4 +1,4 @@
-"""What `make audit` makes of a report."""
+"""Tests of tests/audit.py."""
 
 from __future__ import annotations
 
