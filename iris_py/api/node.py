@@ -261,7 +261,8 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             keyring: For the same network.
 
         Raises:
-            ConfigurationError: The keyring is for another network, or more groups are in use than the overlay takes.
+            ConfigurationError: The keyring is for another network, or more groups are in use than the overlay takes. The node
+                goes on with the secrets that it has.
             NodeClosed: The node was closed.
         """
         self._check_open()
@@ -270,9 +271,14 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
                 f"the keyring is for the network {keyring.network!r}, and this node is in {self._keyring.network!r}: "
                 "a node stays in its network. Make the keyring for that."
             )
+        try:
+            self._core.rekey(keyring, self._loop.time())
+        except ConfigurationError:
+            self._core.rekey(self._keyring, self._loop.time())  # nothing of it stays
+            raise
+        finally:
+            self._driver.wake()
         self._keyring = keyring
-        self._core.rekey(keyring, self._loop.time())
-        self._driver.wake()
 
     def reload_keys(self) -> None:
         """Read the secrets again from the file where :func:`iris_py.connect` has found them, and :meth:`rekey`.

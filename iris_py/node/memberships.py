@@ -14,7 +14,7 @@ from iris_py.node.refusals import refusals
 from iris_py.peers.member import membership_attributes
 
 if TYPE_CHECKING:
-    from iris_overlay.ids import NodeId
+    from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.overlay import Overlay
     from iris_py.patterns.request.registration import Registration
     from iris_py.patterns.request.service import Service
@@ -37,6 +37,7 @@ class Memberships:
         self._groups = groups
         self._overlay = overlay
         self._service = service
+        self._joined: set[GroupId] = set()
 
     def join(self, registration: Registration, now: float) -> bool:
         """Take part in a cluster; returns whether ``GroupJoined`` will follow (not for a further registration of the same).
@@ -60,7 +61,7 @@ class Memberships:
         if not self._service.leave(registration):
             return False
         for group in (registration.group, *self._groups.accepted(registration.group)):
-            self._overlay.leave_group(group.id, now)
+            self._leave(group, now)
         return True
 
     def rekey(self, left: list[Group], now: float) -> None:
@@ -78,18 +79,24 @@ class Memberships:
             if weight is not None:
                 self._join([group, *self._groups.accepted(group)], weight, now)
         for group in left:
-            if not group.is_topic and self._service.serves(group):
-                self._overlay.leave_group(group.id, now)
+            if group.id in self._joined:
+                self._leave(group, now)
 
     def _join(self, groups: list[Group], weight: float, now: float) -> None:
-        """Become a member of groups of one name: of all of them or, if the overlay refuses, of none."""
+        """Become a member of those groups where the node is none: of all of them or, if the overlay refuses, of none."""
         joined = []
         with refusals:
             try:
                 for group in groups:
-                    self._overlay.join_group(group.id, membership_attributes(group.keys, self._local, weight), now)
-                    joined.append(group)
+                    if group.id not in self._joined:
+                        self._overlay.join_group(group.id, membership_attributes(group.keys, self._local, weight), now)
+                        self._joined.add(group.id)
+                        joined.append(group)
             except OverlayError:
                 for group in joined:
-                    self._overlay.leave_group(group.id, now)
+                    self._leave(group, now)
                 raise
+
+    def _leave(self, group: Group, now: float) -> None:
+        self._joined.discard(group.id)
+        self._overlay.leave_group(group.id, now)

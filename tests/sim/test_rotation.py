@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py as iris
+from iris_overlay.groups import layer
 from iris_py.errors import MemberLost, NoMembers, RequestTimeout
 from iris_py.testing import NodeSimulation, run
 from iris_security import AuthenticationError, DatagramOpener, Keyring, Secret
@@ -214,5 +215,26 @@ def test_who_has_not_the_new_secret_is_put_out_at_once() -> None:
             with pytest.raises((NoMembers, MemberLost, RequestTimeout)):
                 await thief.request("echo", b"3", timeout=2.0)
             await simulation.until(lambda: thief.id not in {node.id for node in member.nodes()})
+
+    run(scenario(), limit_s=60)
+
+
+def test_a_keyring_that_is_refused_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with NodeSimulation(1) as simulation:
+            member, caller = [await simulation.start_node(keyring=Keyring(OLD)) for _ in range(2)]
+            await member.join("echo", echo)
+            await member.subscribe("numbers.>", lambda _message: None)
+            for bad in (Keyring(OLD, network="another"), Keyring(NEW, clusters={"other": OLD}, strict=True)):
+                with pytest.raises(iris.ConfigurationError):
+                    member.rekey(bad)
+            with monkeypatch.context() as patch:
+                patch.setattr(layer, "GROUPS_PER_NODE_MAX", len(member._core.overlay._groups._memberships.groups))
+                with pytest.raises(iris.ConfigurationError):
+                    member.rekey(STEPS[0])
+            assert await caller.request("echo", b"1", timeout=5.0) == b"1"
+            assert await caller.publish("numbers.x", b"1") == 1
+            await asyncio.sleep(10.0)
+            assert len(member._core.groups.by_id) == 2
 
     run(scenario(), limit_s=60)

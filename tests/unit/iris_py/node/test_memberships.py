@@ -30,6 +30,7 @@ class FakeOverlay:
         self.joined: set[bytes] = set()
 
     def join_group(self, group: GroupId, _attributes: bytes, _now: float) -> None:
+        assert group not in self.joined
         if len(self.joined) >= self.groups_max:
             raise OverlayError("too many groups")
         self.joined.add(group)
@@ -92,6 +93,14 @@ def test_what_the_overlay_refuses_leaves_no_membership_behind() -> None:
     with pytest.raises(ConfigurationError, match="too many groups"):
         fixture.memberships.join(fixture.registration(), 0.0)
     assert fixture.overlay.joined == set()
+
+
+def test_a_rotation_that_the_overlay_refuses_leaves_what_was() -> None:
+    fixture = Fixture(Keyring(OLD), groups_max=1)
+    fixture.memberships.join(fixture.registration(), 0.0)
+    with pytest.raises(ConfigurationError, match="too many groups"):
+        fixture.rekey(Keyring(OLD, accepted=[NEW]))
+    assert fixture.overlay.joined == ids(OLD)
 
 
 def test_a_node_has_one_weight_in_a_cluster() -> None:
