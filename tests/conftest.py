@@ -6,10 +6,18 @@ import gc
 import os
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
 
+from tests.leaks import find_secrets
 from tests.profiles import NORMAL
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+pytest_plugins = ["pytester"]
 
 # How long an example takes says more about the machine than about the code. The same examples every time: what the tests say
 # depends on the code alone, and new ones are for `make fuzz`, which tries many more.
@@ -23,6 +31,21 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tests start hundreds of interpreters: each would compile all of Iris again where Python was told to write no bytecode.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / "build" / "bytecode"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let a test fail that has written a secret, or that has let something it started do so."""
+    report = yield
+    if report.when != "teardown" or "shows_secrets" in item.keywords:
+        return report
+    found = find_secrets(text for _name, text in report.sections)
+    if found and report.outcome != "failed":
+        report.outcome = "failed"
+        report.longrepr = "a secret was written:\n" + "\n".join(found)
+    return report
 
 
 def pytest_collection_finish() -> None:
