@@ -402,8 +402,11 @@ class Router:
         self._dispatch(pending, now)
 
     def _drop(self, pending: Pending, reason: str) -> None:
-        message = pending.message
-        if message.source.id != self._ring.local.id:
+        message, ring = pending.message, self._ring
+        if message.source.id != ring.local.id:
+            return
+        if not ring.signer.verify(ring.local.id, signed_part(message), message.signature):
+            ring.counters.signatures_invalid += 1  # somebody else made it, and named this node as its source
             return
         if message.kind is RoutedKind.PAYLOAD:
             self._ring.emit(Undeliverable(message.key, message.payload, reason))

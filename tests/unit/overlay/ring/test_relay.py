@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.ring.events import Delivered, PeerLeft, Received
+from iris_overlay.ring.events import Delivered, PeerLeft, Received, Undeliverable
 from iris_overlay.ring.messages import (
+    PATH_LENGTH_MAX,
     Direct,
     Got,
     JoinAnswer,
@@ -46,6 +47,27 @@ def test_what_must_not_go_through_the_ring_is_counted_and_does_nothing(data: byt
     pastry.receive(other.id, encode_ring_message(signed(Returned((), other, data, wires.infos[10].id, 1001))), wires.now)
     assert pastry.counters.messages_invalid == 2
     assert pastry.events_received() == []
+
+
+@pytest.mark.parametrize("kind", [RoutedKind.RELAY, RoutedKind.PAYLOAD])
+@pytest.mark.parametrize(
+    "payload", [b"", b"junk", encode_ring_message(Direct(make_info(10), b"x"))], ids=["empty", "junk", "ok"]
+)
+def test_what_names_this_node_as_its_source_and_is_not_of_it_is_dropped_without_a_word(
+    kind: RoutedKind, payload: bytes
+) -> None:
+    wires = make_ring(10, 100)
+    local, other = wires.infos[10], wires.infos[100]
+    pastry = wires.nodes[local.id]
+    for key in (make_info(50).id, make_info(11).id):
+        path = (local.id, *(bytes((number,)) * 16 for number in range(1, PATH_LENGTH_MAX - 1)))
+        for way in ((local.id,), path):
+            forged = Routed(1, kind, key, local, 1000, tuple(map(NodeId, way)), True, payload, [], bytes(20))
+            pastry.receive(other.id, encode_ring_message(forged), wires.now)
+    for _ in range(20):
+        wires.now += 1.0
+        pastry.handle_timeout(wires.now)
+    assert not [event for event in pastry.events_received() if isinstance(event, Undeliverable)]
 
 
 def test_a_node_that_leaves_may_say_so_along_a_path_and_nobody_else_for_it() -> None:
