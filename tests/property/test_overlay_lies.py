@@ -1,8 +1,8 @@
 """Whatever peers say, an overlay says nothing that another one would refuse, and remembers no more than its bounds.
 
 Peers send messages of every kind of the ring and of groups, with the numbers at the ends of their ranges, in every order; some
-come signed and permitted, as an insider can make them, and some do not. The rule: no message makes an honest node emit what others
-refuse.
+come signed and permitted, as an insider can make them, and some do not. The rule: no message makes an honest node emit what
+others refuse.
 """
 
 from __future__ import annotations
