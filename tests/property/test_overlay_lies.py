@@ -8,9 +8,8 @@ others refuse.
 from __future__ import annotations
 
 import random
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +44,9 @@ from iris_py.testing.cores.overlay_checks import _SIZES_MAX
 from iris_py.testing.cores.signer import NamedSigner, signed
 from tests.profiles import examples
 from tests.unit.overlay.overlays import CONFIG, LOCAL, make_info
+
+if TYPE_CHECKING:
+    import msgspec
 
 PEERS = [make_info(number) for number in (3, 77, 130, 250)]
 GROUPS = [GroupId(bytes((number,)) * 16) for number in (1, 120, 251)]
