@@ -125,7 +125,7 @@ class NoMembers(IrisError):
         seeds = f" Nobody of this network answers at the seeds: {_join_seeds(self.seeds)}." if self.seeds else ""
         return key + seeds + _describe_strangers(self.strangers)
 
-    def _add_surroundings(self, seeds: Mapping[str, str], strangers: Sequence[str], *, has_own_secret: bool) -> None:
+    def _add_surroundings(self, seeds: Mapping[str, str], strangers: Sequence[str], *, has_own_secret: bool | None) -> None:
         self.seeds, self.strangers, self.has_own_secret = seeds, strangers, has_own_secret
         self.args = (self.args[0] + self.surroundings,)
 

@@ -273,7 +273,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             )
         try:
             self._core.rekey(keyring, self._loop.time())
-        except ConfigurationError:
+        except Exception:  # also one of a function that finds the secrets of clusters
             self._core.rekey(self._keyring, self._loop.time())  # nothing of it stays
             raise
         finally:

@@ -1,6 +1,7 @@
 """The options that every command has, in one place."""
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -86,12 +87,10 @@ class Settings:
         """Return the arguments of `iris_py.connect`.
 
         Raises:
-            ConfigurationError: The secret file is none.
+            ConfigurationError: The secret file cannot be read.
         """
         if self.secret_file is not None:
-            from iris_py.files.secrets import read_secret_file
-
-            read_secret_file(self.secret_file, "--secret-file")  # an error names the option; the node reads it again by itself
+            _check_readable(self.secret_file, "--secret-file")  # the node reads it itself, now and when it is told to
         return ConnectArguments(
             network=self.network,
             secret_file=self.secret_file,
@@ -140,3 +139,15 @@ def with_settings(command: Callable[Concatenate[Settings, Arguments], int]) -> C
 
 def _is_option(parameter: inspect.Parameter) -> bool:
     return any(isinstance(each, OptionInfo) for each in getattr(parameter.annotation, "__metadata__", ()))
+
+
+def _check_readable(path: Path, option: str) -> None:
+    """Let the error of a file that cannot be read name the option."""
+    from iris_py.errors import ConfigurationError
+
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+    except OSError as exc:
+        raise ConfigurationError(
+            f"{option}: {path} cannot be read: {exc.strerror}. Correct the path or its permissions."
+        ) from exc

@@ -70,11 +70,11 @@ class Offer:
         return self.version_min <= version <= self.version_max and suite in self.suites
 
 
+DEFAULT_OFFER = Offer()
+
+
 class ProtocolError(Exception):
     """The peer broke the protocol. Ends the link; never leaves :mod:`iris_py.link.link`."""
-
-
-DEFAULT_OFFER = Offer()
 
 
 class LinkHandshake:

@@ -47,7 +47,7 @@ class SpareLinks:
             The link that was closed, to be handled.
         """
         peer = self._peers.find(peer_id)
-        return None if peer is None else self._close_unused(peer, now - LINK_IDLE_S, now)
+        return self._close(peer, now) if peer is not None and _is_unused(peer, now - LINK_IDLE_S) else None
 
     def admit(self, link: Link, node_id: bytes, now: float) -> tuple[bool, Link | None]:
         """Find a place for a peer that has just been identified, or turn it away.
@@ -69,24 +69,25 @@ class SpareLinks:
         return False, None
 
     def _close_longest_unused(self, now: float) -> Link | None:
-        moment = now - CROWDED_IDLE_S
         for peers in self._peers.hosts():
-            for peer in sorted(peers, key=_last_use):
-                if peer.link is None or not peer.link.is_unused_since(moment) or self._overlay.needs_link(peer.id):
-                    continue
-                closed = self._close_unused(peer, moment, now)
+            unused = [peer for peer in peers if _is_unused(peer, now - CROWDED_IDLE_S)]
+            for peer in sorted(unused, key=_last_use):
+                closed = None if self._overlay.needs_link(peer.id) else self._close(peer, now)
                 if closed is not None:
                     return closed
         return None
 
-    def _close_unused(self, peer: Peer, moment: float, now: float) -> Link | None:
+    def _close(self, peer: Peer, now: float) -> Link | None:
+        """Close the link to a peer, unless something is due on it."""
         link = peer.link
-        if link is None or not link.is_unused_since(moment):
-            return None
-        if peer.awaited or peer.held is not None or self._service.owes(peer):
+        if link is None or peer.awaited or peer.held is not None or self._service.owes(peer):
             return None
         link.close(CloseReason.IDLE, now)
         return link
+
+
+def _is_unused(peer: Peer, moment: float) -> bool:
+    return peer.link is not None and peer.link.is_unused_since(moment)
 
 
 def _last_use(peer: Peer) -> float:

@@ -146,10 +146,6 @@ class Group:
         self._unicast_from: dict[NodeId, bytes] = {}
         self._sequences: dict[NodeId, int] = {}  # the last broadcast of each sender
 
-    def is_same_name(self, other: Group) -> bool:
-        """Tell whether a group is that of the same name, in whatever generation of its secret."""
-        return self.name == other.name and self.is_topic == other.is_topic
-
     @property
     def members(self) -> list[Member] | None:
         return self._members

@@ -76,15 +76,16 @@ class Groups:
         """
         used = [*self._by_name.values(), *self._topics.values()]
         primaries = [keyring.topic(group.name) if group.is_topic else keyring.cluster(group.name) for group in used]
+        accepted = [keyring.accepted(group.name, is_topic=group.is_topic) for group in used]
         self._keyring = keyring  # from here on nothing is refused
-        left = []
-        for group, primary in zip(used, primaries, strict=True):
-            kept = {primary.group_id, *(keys.group_id for keys in keyring.accepted(group.name, is_topic=group.is_topic))}
+        kept: set[bytes] = set()
+        for group, primary, others in zip(used, primaries, accepted, strict=True):
+            kept |= {keys.group_id for keys in (primary, *others)}
             names = self._topics if group.is_topic else self._by_name
             names[group.name] = self._use(group, primary)
-            for other in [each for each in self.by_id.values() if each.is_same_name(group) and each.id not in kept]:
-                other.is_left = True
-                left.append(other)
+        left = [group for group in self.by_id.values() if group.id not in kept]
+        for group in left:
+            group.is_left = True
         return left
 
     def _use(self, group: Group, keys: GroupKeys) -> Group:

@@ -203,13 +203,14 @@ class Peers:
         """Use other secrets from now on; returns the links that have something to say of it, to be handled.
 
         Each peer is shown that this node holds the new generations. A link to a peer that has proved none of those that are
-        accepted now is closed, and so are handshakes: they may be under a generation that is not accepted any more.
+        accepted now is closed. Where a generation was retired handshakes end, too: they may be under that one.
         """
+        retires = any(keyring.find(keys.key_id) is None for keys in self._keyring.generations)
         self._keyring = keyring
         accepted = {keys.key_id for keys in keyring.generations}
         for link, peer in self._links.items():
             if peer is None:
-                if link.state is LinkState.HANDSHAKE:
+                if retires and link.state is LinkState.HANDSHAKE:
                     link.abort("other secrets are used now")
             elif accepted.isdisjoint(link.generations):
                 link.close(CloseReason.IDLE, now)

@@ -345,7 +345,7 @@ class Keyring:
         self._salt = encode_name(network)
         self._secrets = _generations_of("the network", (primary, *accepted))
         self._is_strict = strict
-        self._find_own: Callable[[str], OwnSecret | None] = clusters if callable(clusters) else lambda _name: None
+        self._find_own = clusters if callable(clusters) else None
         self._clusters: dict[str, tuple[Secret, ...]] = {}
         for name, given in (clusters if isinstance(clusters, Mapping) else {}).items():
             encode_name(name)
@@ -414,15 +414,15 @@ class Keyring:
             return [self._derive_group(secret, "topic", name) for secret in self._secrets[1:]]
         return [self._derive_group(secret, "cluster", name) for secret in self._secrets_of(name)[1:]]
 
-    def has_own_secret(self, cluster: str) -> bool:
-        """Return whether a cluster has a secret of its own here."""
-        return self._own(cluster) is not None
+    def has_own_secret(self, cluster: str) -> bool | None:
+        """Return whether a cluster has a secret of its own here; None where a function says so, which is not asked for this."""
+        return None if self._find_own is not None else cluster in self._clusters
 
     def _own(self, cluster: str) -> tuple[Secret, ...] | None:
-        own = self._clusters.get(cluster)
-        if own is None and (given := self._find_own(cluster)) is not None:
-            return _own_generations(cluster, given)
-        return own
+        if self._find_own is None:
+            return self._clusters.get(cluster)
+        given = self._find_own(cluster)
+        return None if given is None else _own_generations(cluster, given)
 
     def _secrets_of(self, cluster: str) -> tuple[Secret, ...]:
         own = self._own(cluster)

@@ -1,8 +1,9 @@
 """One of the processes of test_rotation.py: serves, asks without a pause, and holds a tunnel, while its secret is exchanged.
 
-Usage: rotating.py SEED RATE TUNNEL. Reads its secret again at SIGHUP. Until the end of its standard input it asks RATE requests
-a second; then it tells in one line of JSON what came of that. SEED is empty for the first one. TUNNEL is "end" for the process
-that serves the tunnel, and "begin" for the one that sends numbers through it.
+Usage: rotating.py SEED RATE TUNNEL. Reads its secret again at SIGHUP. From the first line of its standard input on it asks RATE
+requests a second. At the line "work N" it says "worked" when N more were answered, at "members N" it says "seen" when the
+cluster has as many. At the end it tells in one line of JSON what came of all that. SEED is empty for the first one. TUNNEL is
+"end" for the process that serves the tunnel, and "begin" for the one that sends numbers through it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Counts:
         self.answered = self.chunks = self.rekeyed = 0
         self.errors: list[str] = []
         self.is_over = False
+        self.changed = asyncio.Event()
 
 
 async def ask(node: iris.Node, counts: Counts, pause_s: float) -> None:
@@ -44,6 +46,7 @@ async def ask(node: iris.Node, counts: Counts, pause_s: float) -> None:
         try:
             if await node.request("work", payload, timeout=60.0, idempotent=True) == payload:
                 counts.answered += 1
+                counts.changed.set()
             else:
                 counts.errors.append("another answer")
         except iris.IrisError as exc:
@@ -84,12 +87,22 @@ async def main(seed: str, rate: float, tunnel: str) -> None:
         tasks = [asyncio.ensure_future(ask(node, counts, 10 / rate)) for _ in range(10)]
         if tunnel == "begin":
             tasks.append(asyncio.ensure_future(pass_through(await node.tunnel("tunnels"), counts)))
-        await asyncio.to_thread(sys.stdin.read)
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            what, number = line.split()
+            if what == "work":
+                enough = counts.answered + int(number)
+                while counts.answered < enough:
+                    counts.changed.clear()
+                    await counts.changed.wait()
+                print("worked", flush=True)
+            else:
+                while len(node.members("work")) != int(number):  # noqa: ASYNC110 - a view tells nobody that it has changed
+                    await asyncio.sleep(0.01)
+                print("seen", flush=True)
         counts.is_over = True
         await asyncio.gather(*tasks)
         result = {"answered": counts.answered, "chunks": counts.chunks, "errors": counts.errors[:5], "rekeyed": counts.rekeyed}
         print(json.dumps(result), flush=True)
-        await asyncio.to_thread(sys.stdin.read)
 
 
 if __name__ == "__main__":

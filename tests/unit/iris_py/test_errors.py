@@ -112,12 +112,13 @@ def test_the_facts_are_in_the_text(error: IrisError, texts: tuple[str, ...]) -> 
     [
         (NoMembers("payroll", 3), False, "which this node lacks"),
         (NoMembers("payroll", 3), True, "another secret for it than this node"),
+        (NoMembers("payroll", 3), None, ""),  # not known
         (NoMembers("payroll", 0), False, ""),  # nobody is there at all
         (NoMembers("payroll", 3, "eu", 2), False, ""),
         (NoMembers("payroll", 3, without_tunnels=2), False, ""),
     ],
 )
-def test_a_secret_of_the_cluster_may_be_the_reason(error: NoMembers, has_own_secret: bool, says: str) -> None:
+def test_a_secret_of_the_cluster_may_be_the_reason(error: NoMembers, has_own_secret: bool | None, says: str) -> None:
     error._add_surroundings({}, [], has_own_secret=has_own_secret)
     assert says in error.surroundings
     assert bool(error.surroundings) == bool(says)

@@ -240,6 +240,15 @@ class TestGenerations:
         assert [keys.key_id for keys in ring.generations] == [one, other]
         assert ring.own_secrets == {"own": (other, one)}
 
+    def test_whether_a_cluster_has_a_secret_of_its_own_is_not_asked_of_a_function(self) -> None:
+        ring = Keyring(SECRET, clusters={"own": OTHER})
+        assert (ring.has_own_secret("own"), ring.has_own_secret("other")) == (True, False)
+
+        def refuse(_name: str) -> None:
+            raise AssertionError
+
+        assert Keyring(SECRET, clusters=refuse).has_own_secret("own") is None
+
     def test_there_is_at_least_one_and_not_too_many(self) -> None:
         many = [Secret(bytes([number]) * 32) for number in range(GENERATIONS_MAX)]
         Keyring(many[0], accepted=many)

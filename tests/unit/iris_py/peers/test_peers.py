@@ -441,6 +441,15 @@ def test_handshakes_under_a_retired_generation_lead_to_nothing() -> None:
     check_empty(one, other)
 
 
+def test_handshakes_go_on_where_no_generation_is_retired() -> None:
+    one, other = Table(SMALL, STEPS[0]), Table(LARGE, STEPS[0])
+    wire = Wire(one, other)
+    wire.write(0.0)
+    other.peers.rekey(STEPS[1], 0.0)
+    drive(wire)
+    check_one_link(one, other)
+
+
 def test_a_forged_claim_ends_the_link() -> None:
     one, other, wire = old_and_new()
     for table in (one, other):
