@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import random
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -337,7 +338,10 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             remembered = self._remembered.addresses()
         self._seeds = Seeds(seed for seed in config.seeds if seed not in info.addresses)
         self._driver.run(self._core, self._handle_dial_failed)
-        self._core.start(self._loop.time(), config.seeds, remembered, beacons=self._driver.has_multicast, complete=complete)
+        now = self._loop.time()
+        unix_s = now if self._is_simulated else time.time()
+        beacons = self._driver.has_multicast
+        self._core.start(now, config.seeds, remembered, beacons=beacons, complete=complete, unix_s=unix_s)
         self._driver.wake()
         await self._settled
         await self._check_seeds()

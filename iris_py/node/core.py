@@ -28,13 +28,14 @@ from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.link.config import LinkConfig
 from iris_py.link.events import CloseReason, LinkClosed, LinkVerified, PeerIdentified
 from iris_py.node.datagrams import Datagrams
-from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
+from iris_py.node.events import DialAnswered, DialBroken, DialRefused
 from iris_py.node.idle_groups import IdleGroups
 from iris_py.node.inbound import Inbound
 from iris_py.node.memberships import Memberships
 from iris_py.node.refusals import refusals
 from iris_py.node.signer import OverlaySigner
 from iris_py.node.spare_links import SpareLinks
+from iris_py.node.views import Views
 from iris_py.patterns.broadcast import Broadcaster
 from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
 from iris_py.patterns.request.requester import Requester
@@ -133,9 +134,13 @@ class NodeCore:
         self._idle_groups = IdleGroups(
             self.groups, self.overlay, self._outbound, self.pubsub, self.requester, self.surveyor, self.service, self.tunnels
         )
+        groups = self.groups.by_id
+        self._views = Views(
+            info.zone, groups, self._peer_of, self._outbound, self.requester, self.surveyor, self.pubsub, self.count_drop
+        )
         self._broadcaster = Broadcaster(self._outbound, self.service, self._local, self.count_drop)
         self._inbound = Inbound(
-            self.groups.by_id,
+            groups,
             self.requester,
             self.surveyor,
             self.service,
@@ -374,14 +379,23 @@ class NodeCore:
 
     # -- what happened
 
-    def start(self, now: float, seeds: Sequence[str], remembered: Sequence[str], *, beacons: bool, complete: bool) -> None:
+    def start(
+        self,
+        now: float,
+        seeds: Sequence[str],
+        remembered: Sequence[str],
+        *,
+        beacons: bool,
+        complete: bool,
+        unix_s: float | None = None,
+    ) -> None:
         """Begin to look for others; see :meth:`iris_overlay.overlay.Overlay.start`.
 
         Raises:
             ConfigurationError: An address is none.
         """
         with refusals:
-            self.overlay.start(now, seeds, remembered, beacons, complete)
+            self.overlay.start(now, seeds, remembered, beacons, complete, unix_s)
         self._advance(now)
 
     def dialled(self, address: str, now: float) -> Link:
@@ -684,7 +698,9 @@ class NodeCore:
 
     def _handle_overlay_event(self, event: Event, now: float) -> None:
         if isinstance(event, ViewChanged):
-            self._handle_view(event, now)
+            known = self._views.take(event, now)
+            if known is not None:
+                self._events.append(known)
         elif isinstance(event, Cast):
             if event.source != self.info.id:  # its own registrations have it already
                 self._inbound.receive_cast(event.group, self.peers.peer(NodeInfo(event.source, ())), event.payload, now)
@@ -770,25 +786,6 @@ class NodeCore:
         if self._inbound.receive_routed(peer, event.payload, now) and peer.link is None:
             # It could have no link to us: answers go the same way, while we look for one.
             peer.is_routed, peer.is_dead = True, False
-
-    def _handle_view(self, event: ViewChanged, now: float) -> None:
-        group = self.groups.by_id.get(event.group)
-        if group is None:
-            return
-        self._outbound.seal_all_broadcasts(now)  # what was broadcast before the change goes to those who were there
-        if group.members is None:
-            self._events.append(ViewKnown(group))
-        gone, unproven = group.take_view(event.members, self._peer_of, self.info.zone)
-        if unproven:
-            self.count_drop("unproven_member", unproven)
-        group.size, group.is_watched = event.size, event.is_watched
-        for member in gone:
-            self._outbound.member_removed(group, member.peer)
-            self.surveyor.member_removed(group, member.peer)
-        if group.is_topic:
-            self.pubsub.view_changed(group)
-        self.requester.view_changed(now)
-        self.surveyor.view_changed(now)
 
     def _peer_of(self, info: NodeInfo) -> Peer:
         return self._local if info.id == self.info.id else self.peers.peer(info)

@@ -35,6 +35,8 @@ class Counters:
     """Registrations, watches, casts and copies of directories that nobody who holds the keys of their group has made."""
     casts_invalid: int = 0
     """Casts that are not of the source which they name, or that say not to wait for earlier ones than there can be."""
+    casts_early: int = 0
+    """Casts that were made before this node joined: somebody has kept them, or they were under way."""
     messages_undeliverable: int = 0
     """Messages of groups that the ring gave up; what they carry is sent again."""
     packets_undeliverable: int = 0

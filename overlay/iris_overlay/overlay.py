@@ -134,7 +134,13 @@ class Overlay:
     # Inputs
 
     def start(
-        self, now: float, seeds: Sequence[str], remembered: Sequence[str], beacons: bool, remembered_is_complete: bool = False
+        self,
+        now: float,
+        seeds: Sequence[str],
+        remembered: Sequence[str],
+        beacons: bool,
+        remembered_is_complete: bool = False,
+        unix_s: float | None = None,
     ) -> None:
         """Begin to look for others.
 
@@ -144,6 +150,7 @@ class Overlay:
             remembered: Addresses to dial now; given up after a while.
             beacons: Whether datagrams by multicast can be sent and received; to single nodes they always can.
             remembered_is_complete: Whether `remembered` surely names every node that lives, so that beacons need no waiting.
+            unix_s: Seconds since 1970; `now`, where all nodes have one clock.
 
         Raises:
             AddressError: A seed is no ``host:port``.
@@ -157,6 +164,7 @@ class Overlay:
         for address in seeds:
             parse_address(address)
         self._is_started = True
+        self._groups.start(now, now if unix_s is None else unix_s)
         self._discovery.start(now, seeds, remembered, beacons=beacons, is_complete=remembered_is_complete)
         self._finish_turn(now)
 

@@ -11,9 +11,17 @@ from collections import Counter
 import pytest
 
 from iris_overlay.events import Cast, GroupJoined, GroupLeft, ViewChanged
-from iris_overlay.groups.messages import FANOUT_MAX, VIEW_MAX, WATCHERS_MAX, CastDown, decode_group_message
+from iris_overlay.groups.layer import GroupLayer
+from iris_overlay.groups.messages import (
+    FANOUT_MAX,
+    VIEW_MAX,
+    WATCHERS_MAX,
+    CastDown,
+    decode_group_message,
+    encode_group_message,
+)
 from iris_overlay.ids import GroupId
-from iris_py.testing.cores.groups import GroupSimulation, SimulatedNode
+from iris_py.testing.cores.groups import EPOCH_UNIX_S, GroupSimulation, SimulatedNode
 
 ECHO = GroupId(b"echo".ljust(16))
 GROUPS = [GroupId(bytes([fill]) * 16) for fill in (5, 45, 85)]
@@ -395,6 +403,58 @@ class Checker:
     def _forget(self, is_void: object) -> None:
         for key in [key for key in self.wrong_since if is_void(key)]:  # type: ignore[operator]
             del self.wrong_since[key]
+
+
+def test_what_is_cast_reaches_whoever_has_joined_before_whatever_the_clocks_say() -> None:
+    simulation, nodes = start(60, seed=3)
+    join_all(simulation, nodes[:40])
+    for number, newcomer in enumerate(nodes[40:]):
+        simulation.join(newcomer, ECHO)
+        simulation.run_for(1.0)
+        assert ECHO in newcomer.joined
+        for source in (nodes[number], newcomer):
+            simulation.cast(source, ECHO, b"%d of %s" % (number, source.info.id))
+        simulation.run_for(0.5)
+        assert {cast.payload[:2].strip() for cast in newcomer.casts} == {b"%d" % number}, "and nothing that was cast before"
+        assert len(newcomer.casts) == 2
+        newcomer.casts.clear()
+    assert len(nodes[0].casts) == 40
+
+
+def test_nobody_has_an_old_cast_taken_by_a_newcomer() -> None:
+    simulation, nodes = start(45, seed=4)
+    source, newcomer = nodes[0], nodes[44]
+    newcomer.layer.start(simulation.now, EPOCH_UNIX_S + simulation.now)
+    source.layer.start(simulation.now, EPOCH_UNIX_S + simulation.now)
+    join_all(simulation, nodes[:40])
+    recorder = Recorder(simulation)
+    simulation.cast(source, ECHO, b"old")
+    simulation.run_for(1.0)
+    simulation.join(newcomer, ECHO)
+    simulation.run_for(1.0)
+    old = recorder.casts[0]
+    for sender in nodes[1:10]:
+        simulation._input(newcomer, GroupLayer.received, sender.info, encode_group_message(old))
+    assert newcomer.casts == []
+    assert newcomer.counters.casts_early == 1
+    simulation.cast(source, ECHO, b"new")
+    simulation.run_for(1.0)
+    assert [cast.payload for cast in newcomer.casts] == [b"new"]
+
+
+class Recorder(CopyCounter):
+    """Keep what goes down trees."""
+
+    def __init__(self, simulation: GroupSimulation) -> None:
+        super().__init__(simulation)
+        self.casts: list[CastDown] = []
+
+    def count(self, node: SimulatedNode, output: object) -> None:
+        payload = getattr(output, "payload", b"")
+        message = decode_group_message(payload) if payload else None
+        if isinstance(message, CastDown):
+            self.casts.append(message)
+        super().count(node, output)
 
 
 FAULTS = ("crash", "stall", "split", "start", "leave", "join", "cast", "crash_many", "unwatch")

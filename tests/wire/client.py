@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 import struct
+import time
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -238,9 +239,9 @@ class WireClient:
 
     async def register(self, group: Group) -> None:
         """Become a member; return when the root says that everybody knows."""
-        stamp, attributes = 1 << 32, group.proof(self.id)
-        permit = group.permits.sign(b"permit", pack_permit([1, self.id, stamp, attributes]))
-        self.send_to_root([REGISTER, self.hello, [[group.id, attributes, stamp, permit]]])
+        stamp, since, attributes = 1 << 32, int(time.time() * 1000), group.proof(self.id)
+        permit = group.permits.sign(b"permit", pack_permit([1, self.id, stamp, since, attributes]))
+        self.send_to_root([REGISTER, self.hello, [[group.id, attributes, stamp, permit, since]]])
         await self.wait_for(lambda message: message[0] == APPLIED and [item[:2] for item in message[2]] == [[group.id, stamp]])
 
     async def members(self, group: Group) -> list[bytes]:

@@ -37,6 +37,8 @@ SECRET = Secret(bytes(range(32)))
 KEYRING = Keyring(SECRET)
 KEYS = KEYRING.primary
 ECHO = KEYRING.cluster("echo")
+#: When A joined.
+SINCE = 1_700_000_000_000
 A, B = Identity(b"\x03" * 32), Identity(b"\x04" * 32)
 HELLO_A = msgspec.msgpack.encode([A.node_id, ["127.0.0.1:1"], ""])
 HELLO_B = msgspec.msgpack.encode([B.node_id, ["127.0.0.1:2"], ""])
@@ -68,7 +70,7 @@ def vectors() -> dict[str, bytes]:
     unicast = sealer.seal(body, unicast_associated(ECHO.group_id, A.node_id, B.node_id))
     multicast = sealer.seal(body, multicast_associated(ECHO.group_id, A.node_id))
     node = NodeId(A.node_id)
-    statement = member_part(Registered(GroupId(ECHO.group_id), ECHO.proof(A.node_id), 1 << 32), node)
+    statement = member_part(Registered(GroupId(ECHO.group_id), ECHO.proof(A.node_id), 1 << 32, since=SINCE), node)
     return {
         "the secret as text": SECRET.text.encode(),
         "key id": KEYS.key_id,
@@ -81,7 +83,7 @@ def vectors() -> dict[str, bytes]:
         "id of A": A.node_id,
         "id of B": B.node_id,
         "proof of A in `echo`": ECHO.proof(A.node_id),
-        "what the permit of A in `echo` with the stamp 2^32 is for": statement,
+        "what the permit of A in `echo` with the stamp 2^32 at 1,700,000,000,000 ms is for": statement,
         "that permit": ECHO.permit(statement),
         "what the permit of A to watch is for": user_part(node),
         "the first message of A": first,
@@ -110,8 +112,8 @@ def test_the_stranger_computes_the_same() -> None:
     assert (group.key, group.id) == (said["group key of the cluster `echo`"], said["group id of the cluster `echo`"])
     assert hkdf(SECRET.value, b"default", b"iris key id", 8) == said["key id"]
     assert group.proof(A.node_id) == said["proof of A in `echo`"]
-    statement = pack_permit([1, A.node_id, 1 << 32, group.proof(A.node_id)])
-    assert statement == said["what the permit of A in `echo` with the stamp 2^32 is for"]
+    statement = pack_permit([1, A.node_id, 1 << 32, SINCE, group.proof(A.node_id)])
+    assert statement == said["what the permit of A in `echo` with the stamp 2^32 at 1,700,000,000,000 ms is for"]
     assert group.permits.sign(b"permit", statement) == said["that permit"]
     assert pack_permit([2, A.node_id]) == said["what the permit of A to watch is for"]
 

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from iris_overlay.groups.io import GroupOutput, Path
 
 LEAF_HALF = 8
+
+#: When simulated time begins (seconds since 1970), and how wrong the clocks of nodes are at most: nothing may depend on it.
+EPOCH_UNIX_S = 1_700_000_000.0
+CLOCKS_DIFFER_S = 60.0
 RING_SIZE = 1 << (8 * ID_BYTES)
 
 
@@ -148,6 +152,7 @@ class GroupSimulation:
             detection_s: How long the ring takes to notice a crash.
         """
         self.rng = random.Random(seed)
+        self._clocks = random.Random(seed)
         self.config = config or GroupConfig()
         self.now = 0.0
         self.nodes: dict[NodeId, SimulatedNode] = {}
@@ -168,6 +173,8 @@ class GroupSimulation:
         """Start a node: its neighbours hand over, then it is active."""
         info = NodeInfo(NodeId(self.rng.randbytes(ID_BYTES)), (f"node-{len(self.nodes)}:1",))
         node = self.nodes[info.id] = SimulatedNode(self, info, side)
+        wrong_s = self._clocks.uniform(-CLOCKS_DIFFER_S, CLOCKS_DIFFER_S)
+        node.layer.start(self.now, EPOCH_UNIX_S + self.now + wrong_s)
         self.enter(node)
         return node
 

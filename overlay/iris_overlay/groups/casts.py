@@ -3,6 +3,10 @@
 The source keeps a cast until the root has sent it down, and repeats it when that does not happen in time or the root dies; the
 root and every member drop duplicates and put the casts of each source in order. The source signs each cast, so neither the root
 nor an inner node of the tree can make one, change it or give it another number.
+
+A member takes no cast that was made before it joined, so nobody can keep one and have it executed by newcomers. Both times are
+those of different clocks. So the source says a time at which no member that it knows of joins any more: if its own clock
+is behind, the root tells it of that member (`Later`), and it casts again. A newcomer whose clock is behind is told likewise.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_overlay.events import Cast
-from iris_overlay.groups.messages import STAMP_SHIFT, Adopted, CastUp, Doubt, cast_part, user_part
+from iris_overlay.groups.messages import STAMP_SHIFT, Adopted, CastUp, Doubt, cast_part, member_part, user_part
 from iris_overlay.groups.sequences import SOURCES_MAX, Sequences
 from iris_overlay.timers import DeadlineTable
 
@@ -21,10 +25,11 @@ if TYPE_CHECKING:
     from iris_overlay.counters import Counters
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox
-    from iris_overlay.groups.messages import CastDown, CastTaken, Children
+    from iris_overlay.groups.messages import CastDown, CastTaken, Children, Later
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
     from iris_overlay.signing import Signer
+    from iris_overlay.wall_clock import WallClock
 
 #: Casts of one group that no root has taken yet. Beyond, the oldest is not repeated any more: as many are put in order.
 OUTGOING_MAX: Final = 64
@@ -37,11 +42,13 @@ ATTEMPTS_MAX: Final = 5
 
 
 class _Target:
-    __slots__ = ("attempts", "outgoing", "permit", "root", "sequence")
+    __slots__ = ("attempts", "not_before", "outgoing", "permit", "root", "sequence")
 
     def __init__(self, sequence: int, permit: bytes) -> None:
         self.sequence = sequence
         self.permit = permit
+        # When the last member joined that this node was told of because its own clock is behind.
+        self.not_before = 0
         # What no root has taken yet, in order.
         self.outgoing: deque[CastUp] = deque()
         # The way that the outgoing ones took, None for through the ring: another way could overtake them.
@@ -62,6 +69,7 @@ class Casts:
     """Send, pass on and receive casts."""
 
     __slots__ = (
+        "_clock",
         "_config",
         "_counters",
         "_epoch",
@@ -73,17 +81,21 @@ class Casts:
         "_resend",
         "_sequences",
         "_signer",
+        "_since",
         "_targets",
         "events",
     )
 
-    def __init__(self, local: NodeInfo, config: GroupConfig, outbox: Outbox, counters: Counters, signer: Signer) -> None:
+    def __init__(
+        self, local: NodeInfo, config: GroupConfig, outbox: Outbox, counters: Counters, signer: Signer, clock: WallClock
+    ) -> None:
         self.events: list[Cast] = []
         self._local = local
         self._config = config
         self._outbox = outbox
         self._counters = counters
         self._signer = signer
+        self._clock = clock
         self._is_active = False
         self._epoch = 0
         self._targets: dict[GroupId, _Target] = {}
@@ -92,6 +104,8 @@ class Casts:
         # or left and was not told yet that everybody knows; so at most 2 * GROUPS_PER_NODE_MAX.
         self._inner: dict[GroupId, _Inner] = {}
         self._parents: dict[GroupId, NodeId] = {}
+        # When this node joined the groups that it is a member of.
+        self._since: dict[GroupId, int] = {}
         self._sequences: Sequences[CastDown] = Sequences(config.reorder_s, SOURCES_MAX)
 
     def activate(self, now: float) -> None:
@@ -119,8 +133,9 @@ class Casts:
             target.outgoing.popleft()
             self._counters.casts_lost += 1
         base = target.outgoing[0].sequence if target.outgoing else target.sequence
-        signature = self._signer.sign(cast_part(group, target.sequence, payload))
-        message = CastUp(self._local, group, target.sequence, base, payload, signature, target.permit)
+        at = max(self._clock.unix_ms(now), target.not_before)
+        signature = self._signer.sign(cast_part(group, target.sequence, at, payload))
+        message = CastUp(self._local, group, target.sequence, base, payload, signature, target.permit, at)
         target.sequence += 1
         target.outgoing.append(message)
         self._send_up(target, message)
@@ -145,10 +160,36 @@ class Casts:
             if target.outgoing:
                 self._resend.set(group, now)
 
-    def adopt(self, message: Children, *, is_member: bool) -> None:
+    def later(self, message: Later, now: float) -> None:
+        """Handle that a member has joined after the time at which this node casts: what was not taken is cast again."""
+        target, record, group = self._targets.get(message.group), message.member, message.group
+        if target is None or record.since <= target.not_before:
+            return
+        if not self._signer.is_permitted(group, member_part(record, record.info.id), record.permit):
+            self._counters.permits_invalid += 1
+            return
+        target.not_before = record.since
+        for index, cast in enumerate(target.outgoing):
+            if cast.at < record.since:
+                signature = self._signer.sign(cast_part(group, cast.sequence, record.since, cast.payload))
+                target.outgoing[index] = msgspec.structs.replace(cast, at=record.since, signature=signature)
+        for cast in target.outgoing:
+            self._send_up(target, cast)
+        if target.outgoing:
+            self._expect(group, target, now)
+
+    def joined(self, group: GroupId, since: int) -> None:
+        """Handle that the local node is a member from a time on."""
+        self._since[group] = since
+
+    def left(self, group: GroupId) -> None:
+        """Handle that the local node leaves a group: it passes on what comes until the root knows."""
+        self._since.pop(group, None)
+
+    def adopt(self, message: Children) -> None:
         """Handle to whom casts are passed on. Only members are in a tree: whoever else is told so says nothing to that."""
         inner = self._inner.get(message.group)
-        if message.children and inner is None and not is_member:
+        if message.children and inner is None and message.group not in self._since:
             return
         if inner is None or inner.root.id != message.root.id or message.version >= inner.version:
             if message.children:
@@ -157,11 +198,11 @@ class Casts:
                 self._inner.pop(message.group, None)
         self._outbox.send(message.root, Adopted(message.group, message.version))
 
-    def receive(self, source: NodeInfo, message: CastDown, now: float, *, is_member: bool) -> None:
+    def receive(self, source: NodeInfo, message: CastDown, now: float) -> None:
         """Handle a cast from the parent: pass it on once, and deliver it in its turn."""
         key = (message.group, message.source)
         inner = self._inner.get(message.group)
-        if not is_member and inner is None:
+        if message.group not in self._since and inner is None:
             return
         if not self._is_genuine(message):
             self._counters.casts_invalid += 1
@@ -174,7 +215,7 @@ class Casts:
             self._parents[message.group] = source.id
         # Who sees nothing of a source before begins with this, whatever was cast before it was there.
         base = message.base if key in self._sequences else None
-        self._deliver(self._sequences.accept(key, message.sequence, message, now, base), is_member=is_member)
+        self._deliver(self._sequences.accept(key, message.sequence, message, now, base))
 
     def forget(self, group: GroupId) -> None:
         """Handle that the local node is a member no more: it is no part of the tree, and begins anew if it comes back."""
@@ -203,7 +244,7 @@ class Casts:
             else:
                 self._send_again(group, target, now)
         for _, ready in self._sequences.expired(now):
-            self._deliver(ready, is_member=True)
+            self._deliver(ready)
 
     def deadline(self) -> float | None:
         """Return the earliest time to call `handle_timeout`."""
@@ -228,7 +269,7 @@ class Casts:
 
     def _is_genuine(self, message: CastDown) -> bool:
         """Return whether its source has made a cast; a base beyond the cast itself would have those in between skipped."""
-        said = cast_part(message.group, message.sequence, message.payload)
+        said = cast_part(message.group, message.sequence, message.at, message.payload)
         return message.base <= message.sequence and self._signer.verify(message.source, said, message.signature)
 
     def _send_up(self, target: _Target, message: CastUp) -> None:
@@ -251,8 +292,14 @@ class Casts:
         if self._is_active:
             target.attempts += 1
 
-    def _deliver(self, casts: list[CastDown], *, is_member: bool) -> None:
+    def _deliver(self, casts: list[CastDown]) -> None:
         self._counters.casts_skipped += self._sequences.skipped
         self._sequences.skipped = 0
-        if is_member:
-            self.events.extend(Cast(cast.group, cast.source, cast.payload) for cast in casts)
+        for cast in casts:
+            since = self._since.get(cast.group)
+            if since is None:
+                continue
+            if cast.at < since:
+                self._counters.casts_early += 1
+            else:
+                self.events.append(Cast(cast.group, cast.source, cast.payload))

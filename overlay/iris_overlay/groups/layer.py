@@ -36,6 +36,7 @@ from iris_overlay.groups.messages import (
     Entrust,
     Forgotten,
     GroupMessage,
+    Later,
     Moved,
     Register,
     Told,
@@ -49,6 +50,7 @@ from iris_overlay.groups.roots import Roots
 from iris_overlay.groups.watches import Watches
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo, check_membership
+from iris_overlay.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,6 +77,7 @@ class GroupLayer:
 
     __slots__ = (
         "_casts",
+        "_clock",
         "_config",
         "_counters",
         "_death_reports",
@@ -114,13 +117,18 @@ class GroupLayer:
         self._is_leaving = False
         self._departs_at: float | None = None
         self._now = 0.0
-        self._memberships = Memberships(local, config, rng, self._outbox, counters, signer)
+        self._clock = WallClock()
+        self._memberships = Memberships(local, config, rng, self._outbox, counters, signer, self._clock)
         self._watches = Watches(local, config, rng, self._outbox, signer)
-        self._casts = Casts(local, config, self._outbox, counters, signer)
+        self._casts = Casts(local, config, self._outbox, counters, signer, self._clock)
         self._death_reports = DeathReports(self._outbox)
         self._roots = Roots(local, config, rng, ring, self._outbox, counters, signer)
 
     # Inputs
+
+    def start(self, now: float, unix_s: float) -> None:
+        """Handle that it is so many seconds after 1970. Nothing was joined before."""
+        self._clock.set(now, unix_s)
 
     def activated(self, now: float) -> None:
         """Handle that the node is part of a ring: what waited is sent."""
@@ -227,6 +235,7 @@ class GroupLayer:
         if group not in groups and len(groups) >= GROUPS_PER_NODE_MAX:
             raise TooManyGroupsError(GROUPS_PER_NODE_MAX, "joins")
         self._memberships.join(group, attributes, now)
+        self._casts.joined(group, groups[group].since)
         self._death_reports.change(self._memberships.stamp, [group], [])
         self._entrust_groups(now)
         self._finish_turn(now)
@@ -386,6 +395,7 @@ class GroupLayer:
     def _leave_group(self, group: GroupId, now: float) -> None:
         was_member = group in self._memberships.groups
         self._memberships.leave(group, now)
+        self._casts.left(group)
         if was_member:
             self._death_reports.change(self._memberships.stamp, [], [group])
             self._entrust_groups(now)
@@ -436,8 +446,12 @@ class GroupLayer:
             if group not in self._memberships.groups:
                 self._casts.forget(group)
 
-    def _handle_cast_down(self, message: CastDown, source: NodeInfo, path: Path | None, now: float) -> None:
-        self._casts.receive(source, message, now, is_member=message.group in self._memberships.groups)
+    def _handle_later(self, message: Later, source: NodeInfo, path: Path | None, now: float) -> None:
+        self._memberships.later(message, now)
+        group = self._memberships.groups.get(message.group)
+        if group is not None:
+            self._casts.joined(message.group, group.since)
+        self._casts.later(message, now)
 
     def _handle_check(self, message: Check, source: NodeInfo, path: Path | None, now: float) -> None:
         if message.accusation.node != self._local.id and path is not None:
@@ -492,15 +506,14 @@ _HANDLERS: dict[type, Callable[..., None]] = {
         FollowerKind.COPY, message.group, source, message.version, now
     ),
     Drop: lambda layer, message, source, path, now: layer._roots.copies.drop(message.group, source.id),
-    Children: lambda layer, message, source, path, now: layer._casts.adopt(
-        message, is_member=message.group in layer._memberships.groups
-    ),
+    Children: lambda layer, message, source, path, now: layer._casts.adopt(message),
     Adopted: lambda layer, message, source, path, now: layer._roots.acknowledge(
         FollowerKind.PARENT, message.group, source, message.version, now
     ),
     CastUp: lambda layer, message, source, path, now: layer._roots.cast(message, now),
     CastTaken: lambda layer, message, source, path, now: layer._casts.taken(message),
-    CastDown: GroupLayer._handle_cast_down,
+    CastDown: lambda layer, message, source, path, now: layer._casts.receive(source, message, now),
+    Later: GroupLayer._handle_later,
     Forgotten: lambda layer, message, source, path, now: layer._watches.forgotten(source.id, message.group, now),
     Moved: GroupLayer._handle_moved,
 }

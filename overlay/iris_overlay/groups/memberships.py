@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from iris_overlay.counters import Counters
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox
-    from iris_overlay.groups.messages import Applied
+    from iris_overlay.groups.messages import Applied, Later
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
     from iris_overlay.rng import Rng
     from iris_overlay.signing import Signer
+    from iris_overlay.wall_clock import WallClock
 
 #: The last incarnation that a stamp can say. A node that lives there is declared dead and cannot deny it.
 INCARNATION_LAST: Final = SEQUENCE_MAX >> STAMP_SHIFT
@@ -59,11 +60,14 @@ COMMANDS_MAX: Final = 4096
 
 
 class _Membership:
-    __slots__ = ("attempts", "attributes", "ends_at", "root", "routed_at", "said", "size", "stamp")
+    __slots__ = ("attempts", "attributes", "ends_at", "is_new", "root", "routed_at", "said", "since", "size", "stamp")
 
-    def __init__(self, attributes: bytes, stamp: int) -> None:
+    def __init__(self, attributes: bytes, stamp: int, since: int) -> None:
         self.attributes = attributes
         self.stamp = stamp
+        # When the local node joined, by its own clock, or later than all others of whom it was told before it was a member.
+        self.since = since
+        self.is_new = True
         # What the root is told, with the permit for this stamp: it is made once.
         self.said: Registration | None = None
         # Who acknowledged last; None if that node is gone, or nobody did.
@@ -80,6 +84,7 @@ class Memberships:
     """Keep the local node registered in its groups."""
 
     __slots__ = (
+        "_clock",
         "_commands",
         "_config",
         "_counters",
@@ -98,7 +103,14 @@ class Memberships:
     )
 
     def __init__(
-        self, local: NodeInfo, config: GroupConfig, rng: Rng, outbox: Outbox, counters: Counters, signer: Signer
+        self,
+        local: NodeInfo,
+        config: GroupConfig,
+        rng: Rng,
+        outbox: Outbox,
+        counters: Counters,
+        signer: Signer,
+        clock: WallClock,
     ) -> None:
         self.groups: dict[GroupId, _Membership] = {}
         self.completions: list[GroupJoined | GroupLeft] = []
@@ -109,6 +121,7 @@ class Memberships:
         self._outbox = outbox
         self._counters = counters
         self._signer = signer
+        self._clock = clock
         self._is_active = False
         self._leaving: dict[GroupId, _Membership] = {}
         # What waits, by stamp of the command.
@@ -131,9 +144,12 @@ class Memberships:
 
     def join(self, group: GroupId, attributes: bytes, now: float) -> None:
         """Become a member, or change the attributes."""
-        old = self._leaving.pop(group, None) or self.groups.get(group)
+        member = self.groups.get(group)
+        old = self._leaving.pop(group, None) or member
         self.stamp += 1
-        membership = self.groups[group] = _Membership(attributes, self.stamp)
+        since = self._clock.unix_ms(now) if member is None else member.since
+        membership = self.groups[group] = _Membership(attributes, self.stamp, since)
+        membership.is_new = member is None or member.is_new
         if old is not None:
             membership.root = old.root
         self._wait_for(GroupJoined(group), now)
@@ -171,7 +187,7 @@ class Memberships:
                 # It was applied, and then the member was accused, which it was perhaps not told of.
                 self.missed(group, now)
                 continue
-            membership.root, membership.size = message.root, size
+            membership.root, membership.size, membership.is_new = message.root, size, False
             membership.attempts = 0
             self._resend.cancel(group)
             self._leaving.pop(group, None)
@@ -192,6 +208,18 @@ class Memberships:
             membership.stamp = self.stamp
         self.register_all(now)
         return True
+
+    def later(self, message: Later, now: float) -> None:
+        """Handle that a member joined at a later time: a newcomer says to have joined after it."""
+        membership, record = self.groups.get(message.group), message.member
+        if membership is None or not membership.is_new or not membership.since <= record.since < SEQUENCE_MAX:
+            return
+        if not self._signer.is_permitted(message.group, member_part(record, record.info.id), record.permit):
+            self._counters.permits_invalid += 1
+            return
+        self.stamp += 1  # Commands that wait are completed by any later stamp of their group.
+        membership.stamp, membership.since = self.stamp, record.since + 1
+        self._send(message.group, membership, now)
 
     def register_all(self, now: float) -> None:
         """Register in all groups, or renew that."""
@@ -319,7 +347,7 @@ class Memberships:
     def _registration(self, group: GroupId, membership: _Membership) -> Registration:
         said = membership.said
         if said is None or said.stamp != membership.stamp:
-            said = Registration(group, membership.attributes, membership.stamp)
+            said = Registration(group, membership.attributes, membership.stamp, since=membership.since)
             permit = self._signer.permit(group, member_part(said, self._local.id))
             said = membership.said = msgspec.structs.replace(said, permit=permit)
         return said

@@ -1,16 +1,22 @@
 """The messages of the groups layer: msgpack arrays whose first element names the message.
 
-They travel as payloads of the ring, routed to a key or sent to a node. Members say `Register` and `Unregister` to the root of
-a group, which answers `Applied` when all who have to know were told. Watchers say `Watch` and `Unwatch`; the root sends `View`
-(all of it) and `Change` (since a version), acknowledged by `Told`. The root keeps copies of its directory on its neighbours by
-`Copy`, acknowledged by `Copied`, and a tree of the members by `Children`, acknowledged by `Adopted`. Members entrust their
-neighbours with the list of their groups (`Entrust`), who accuse them at the roots when they die.
+They travel as payloads of the ring, routed to a key or sent to a node. Members say `Register` and `Unregister` to the root
+of a group, which answers `Applied` when all who have to know were told. Watchers say `Watch` and `Unwatch`; the root sends
+`View` (all of it) and `Change` (since a version), acknowledged by `Told`. The root keeps copies of its directory on its
+neighbours by `Copy`, acknowledged by `Copied`, and a tree of the members by `Children`, acknowledged by `Adopted`. Members
+entrust their neighbours with the list of their groups (`Entrust`), who accuse them at the roots when they die. Casts go up
+to the root (`CastUp`), which answers `CastTaken`, and down the tree of the members (`CastDown`).
 
 **Stamps** order what is said about a membership: `incarnation << 32 | sequence`. A node counts a sequence with each change, and
 a new incarnation whenever it hears that it was declared dead, as in SWIM (Das, Gupta, Motivala 2002, section 4.2). The highest
 stamp is right; an accusation has the highest of its incarnation.
 
 **Versions** order the states of a directory: `epoch << 32 | counter`. Whoever takes a directory over begins a new epoch.
+
+**Times** (`since`, `at`) are milliseconds since 1970, by the clock of whoever says them. A member takes no cast that was made
+before it joined: so nobody can have an old one executed by a newcomer. Clocks may differ. So the root tells of the member with
+the latest time (`Later`): a newcomer then says to have joined after that, and a source to have cast no earlier. So what
+is cast after a member has joined reaches it, and what was cast before does not.
 
 Bounds are checked while decoding, and nothing is allocated by a number that a stranger sent.
 """
@@ -79,6 +85,8 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     """Of its registration."""
     permit: _Signature = b""
     """Of the group, for all that: see `member_part`. Whoever keeps or passes on a record checks it."""
+    since: _Number = 0
+    """When the member joined: it takes no earlier casts."""
 
 
 class Registration(msgspec.Struct, frozen=True, array_like=True):
@@ -92,6 +100,8 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     """Of this registration; a renewal has the same."""
     permit: _Signature = b""
     """Of the group: see `MemberRecord`."""
+    since: _Number = 0
+    """See `MemberRecord`."""
 
 
 class Register(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -317,6 +327,8 @@ class CastUp(msgspec.Struct, frozen=True, array_like=True, tag=18):
     """Of the source, for every member: see `cast_part`."""
     permit: _Signature = b""
     """Of the group, for the root: see `user_part`."""
+    at: _Number = 0
+    """When it was cast, and no earlier than any member that the source was told of had joined."""
 
 
 class CastTaken(msgspec.Struct, frozen=True, array_like=True, tag=19):
@@ -345,6 +357,8 @@ class CastDown(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """The message that is cast."""
     signature: _Signature = b""
     """As in `CastUp`."""
+    at: _Number = 0
+    """As in `CastUp`."""
 
 
 class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=21):
@@ -362,6 +376,17 @@ class Moved(msgspec.Struct, frozen=True, array_like=True, tag=22):
 
     groups: Annotated[list[_GroupId], Meta(max_length=BATCH_MAX)]
     """The groups."""
+
+
+class Later(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """Tell a node that a member joined at a later time, by its clock: later than the node itself, which then says a later time,
+    too, or than the node has cast, which then casts again.
+    """
+
+    group: _GroupId
+    """The group."""
+    member: MemberRecord
+    """The member that joined last, with its permit."""
 
 
 GroupMessage: TypeAlias = (
@@ -388,6 +413,7 @@ GroupMessage: TypeAlias = (
     | CastDown
     | Forgotten
     | Moved
+    | Later
 )
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -398,7 +424,7 @@ _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 def member_part(record: MemberRecord | Registration, node: NodeId) -> bytes:
     """Return what the permit of a member is for: this node, with these attributes, in this registration."""
-    return _ENCODER.encode((1, node, record.stamp, record.attributes))
+    return _ENCODER.encode((1, node, record.stamp, record.since, record.attributes))
 
 
 def user_part(node: NodeId) -> bytes:
@@ -406,9 +432,9 @@ def user_part(node: NodeId) -> bytes:
     return _ENCODER.encode((2, node))
 
 
-def cast_part(group: GroupId, sequence: int, payload: bytes) -> bytes:
+def cast_part(group: GroupId, sequence: int, at: int, payload: bytes) -> bytes:
     """Return what the source of a cast signs: what neither the root nor an inner node of the tree may change."""
-    return _ENCODER.encode((20, group, sequence, payload))
+    return _ENCODER.encode((20, group, sequence, at, payload))
 
 
 def encode_group_message(message: GroupMessage) -> bytes:

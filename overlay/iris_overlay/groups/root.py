@@ -73,6 +73,7 @@ class GroupRoot:
         "followers",
         "held",
         "is_sure",
+        "latest",
         "successor",
         "tree",
     )
@@ -84,6 +85,9 @@ class GroupRoot:
         # Members that another root had declared dead, who are asked: the stamps of their tombstones, and when those expire.
         self.accused: dict[NodeId, tuple[int, float]] = {}
         self.held: deque[Held] = deque()
+        # The record of the one that joined last of all that were members here, by their own clocks.
+        records = (member.record for member in directory.members.values())
+        self.latest: MemberRecord | None = max(records, key=lambda record: record.since, default=None)
         # Whether the neighbours were asked what they know of the group. Before that, no watcher is answered.
         self.is_sure = True
         # To whom the directory is being handed over: then nothing else is done with it.
@@ -112,6 +116,8 @@ class GroupRoot:
         is_new = node not in self.directory.members
         outcome = self.directory.register(record, expires)
         if outcome is Outcome.CHANGED:
+            if self.latest is None or record.since > self.latest.since:
+                self.latest = record
             if is_new:
                 self._enter(node)
             else:

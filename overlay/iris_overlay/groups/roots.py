@@ -41,6 +41,7 @@ from iris_overlay.groups.messages import (
     Copy,
     Drop,
     Forgotten,
+    Later,
     MemberRecord,
     Moved,
     Register,
@@ -191,7 +192,7 @@ class Roots:
     def register(self, message: Register, now: float) -> None:
         """Handle registrations and renewals."""
         for item in message.items:
-            record = MemberRecord(message.info, item.attributes, item.stamp, item.permit)
+            record = MemberRecord(message.info, item.attributes, item.stamp, item.permit, item.since)
             if not self._may_register(item.group, record):
                 self._counters.permits_invalid += 1
                 continue
@@ -207,6 +208,8 @@ class Roots:
             elif outcome is not Outcome.OUTDATED:
                 version = root.directory.members[message.info.id].version
                 self._wait(root, message.info, item.stamp, version, now)
+                if outcome is Outcome.CHANGED and root.latest is not None and item.since < root.latest.since:
+                    self._outbox.send(message.info, Later(item.group, root.latest))
 
     def unregister(self, message: Unregister, now: float) -> None:
         """Handle that a node left groups."""
@@ -283,6 +286,9 @@ class Roots:
             return
         root = self._root_for(message.group, message.info, now)
         if root is None:
+            return
+        if root.latest is not None and message.at < root.latest.since:
+            self._outbox.send(message.info, Later(message.group, root.latest))
             return
         key = (message.group, message.info.id)
         if not self._orders.is_new(key, message.sequence):
@@ -637,7 +643,8 @@ class Roots:
     def _send_down(self, root: GroupRoot, messages: list[CastUp], now: float) -> None:
         for message in messages:
             base = min(message.sequence, self._orders.since((message.group, message.info.id)))
-            cast = CastDown(message.group, message.info.id, message.sequence, False, base, message.payload, message.signature)
+            signed = (message.payload, message.signature, message.at)
+            cast = CastDown(message.group, message.info.id, message.sequence, False, base, *signed)
             root.cast(message.info, cast, now, self._config.told_timeout_s)
 
     def _start_sweeping(self, now: float) -> None:
@@ -666,5 +673,5 @@ class Roots:
         self._sweep_at = now + self._config.sweep_s * (0.9 + 0.2 * self._rng.random()) if is_used else None
 
 
-def _promise(record: MemberRecord) -> tuple[int, bytes, bytes]:
-    return record.stamp, record.attributes, record.permit
+def _promise(record: MemberRecord) -> tuple[int, int, bytes, bytes]:
+    return record.stamp, record.since, record.attributes, record.permit

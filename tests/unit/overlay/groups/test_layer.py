@@ -252,7 +252,7 @@ def test_a_member_whose_root_moved_asks_through_the_ring() -> None:
     fixture.receive(View(PEER, G, 5, 1, True, [MemberRecord(LOCAL, b"", 1)]))
     fixture.sent()
     fixture.layer.cast(G, b"x", 1.0)
-    cast = CastUp(LOCAL, G, 0, 0, b"x", NamedSigner(LOCAL.id).sign(cast_part(G, 0, b"x")))
+    cast = CastUp(LOCAL, G, 0, 0, b"x", NamedSigner(LOCAL.id).sign(cast_part(G, 0, 1000, b"x")), at=1000)
     assert fixture.sent() == [(PEER, cast)]
     fixture.receive(Moved([G, H]), OTHER)
     assert fixture.sent() == [], "it is not the root that was asked"
@@ -732,7 +732,7 @@ def test_a_cast_that_comes_before_an_earlier_one_is_sent_when_that_has_had_its_t
     fixture = Fixture()
     fixture.receive(register(OTHER), OTHER)
     fixture.layer.outputs_to_send()
-    fixture.receive(CastUp(PEER, G, 7, 6, b"later", NamedSigner(PEER.id).sign(cast_part(G, 7, b"later"))), now=1.0)
+    fixture.receive(CastUp(PEER, G, 7, 6, b"later", NamedSigner(PEER.id).sign(cast_part(G, 7, 0, b"later"))), now=1.0)
     assert CastDown not in [type(message) for _to, message in fixture.sent()]
     due = 1.0 + GroupConfig().reorder_s
     deadline = fixture.layer.deadline()
@@ -840,7 +840,7 @@ def test_a_node_that_leaves_tells_all_roots_and_waits_for_them() -> None:
 def test_a_member_that_left_is_no_part_of_the_tree() -> None:
     fixture = joined(G)
     fixture.receive(
-        CastDown(G, THIRD.id, 0, False, 0, b"payload", NamedSigner(THIRD.id).sign(cast_part(G, 0, b"payload"))), OTHER
+        CastDown(G, THIRD.id, 0, False, 0, b"payload", NamedSigner(THIRD.id).sign(cast_part(G, 0, 0, b"payload"))), OTHER
     )
     fixture.receive(Applied(PEER, [(G, 1, 1, True)]))
     assert fixture.layer.needs(OTHER.id), "it passes casts on to this node"

@@ -23,6 +23,8 @@ from iris_overlay.groups.messages import (
     VIEW_MAX,
     Applied,
     GroupMessage,
+    Later,
+    MemberRecord,
     Register,
     Registration,
     Unregister,
@@ -30,7 +32,8 @@ from iris_overlay.groups.messages import (
     encode_group_message,
 )
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.messages import SEQUENCE_MAX, NodeInfo
+from iris_overlay.wall_clock import WallClock
 from iris_py.testing.cores.signer import TrustingSigner
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
@@ -46,7 +49,9 @@ class Fixture:
     def __init__(self, *, is_active: bool = True, seed: int = 1, local: NodeInfo = LOCAL) -> None:
         self.outbox = Outbox()
         self.counters = Counters()
-        self.members = Memberships(local, CONFIG, random.Random(seed), self.outbox, self.counters, TrustingSigner(local.id))
+        self.members = Memberships(
+            local, CONFIG, random.Random(seed), self.outbox, self.counters, TrustingSigner(local.id), WallClock()
+        )
         if is_active:
             self.members.activate(0.0)
 
@@ -60,20 +65,50 @@ class Fixture:
         return done
 
 
-def register(group: GroupId, stamp: int, attributes: bytes = b"") -> Register:
-    return Register(LOCAL, [Registration(group, attributes, stamp)])
+def register(group: GroupId, stamp: int, attributes: bytes = b"", since: int = 0) -> Register:
+    return Register(LOCAL, [Registration(group, attributes, stamp, since=since)])
 
 
 def test_a_join_is_routed_and_completes_when_it_is_applied() -> None:
     fixture = Fixture()
     fixture.members.join(A, b"x", 1.0)
-    assert fixture.sent() == [(A, register(A, 1, b"x"))]
+    assert fixture.sent() == [(A, register(A, 1, b"x", 1000))]
     assert fixture.completed() == []
     fixture.members.applied(Applied(ROOT, [(A, 1, 5, True)]), 1.0)
     assert fixture.completed() == [GroupJoined(A)]
     assert fixture.members.root_of(A) == ROOT
     assert fixture.members.needs(ROOT.id)
     assert not fixture.members.is_busy
+
+
+def member(since: int) -> MemberRecord:
+    return MemberRecord(ROOT, b"", 1, since=since)
+
+
+def test_a_newcomer_says_to_have_joined_after_all_others() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"x", 1.0)
+    fixture.sent()
+    fixture.members.later(Later(A, member(5000)), 1.1)
+    assert fixture.sent() == [(A, register(A, 2, b"x", 5001))]
+    fixture.members.applied(Applied(ROOT, [(A, 1, 5, True)]), 1.2)
+    assert fixture.completed() == [], "that was the earlier registration"
+    fixture.members.applied(Applied(ROOT, [(A, 2, 5, True)]), 1.2)
+    assert fixture.completed() == [GroupJoined(A)]
+
+
+def test_who_is_a_member_stays_one_since_it_joined() -> None:
+    fixture = Fixture()
+    fixture.members.join(A, b"x", 1.0)
+    fixture.members.later(Later(A, member(999)), 1.0)
+    fixture.members.later(Later(A, member(SEQUENCE_MAX)), 1.0)
+    fixture.members.later(Later(B, member(5000)), 1.0)
+    assert fixture.sent() == [(A, register(A, 1, b"x", 1000))]
+    fixture.members.applied(Applied(ROOT, [(A, 1, 5, True)]), 1.0)
+    fixture.members.later(Later(A, member(5000)), 2.0)
+    assert fixture.sent() == [], "or it would drop what is on its way"
+    fixture.members.join(A, b"y", 3.0)
+    assert fixture.sent() == [(ROOT, register(A, 2, b"y", 1000))]
 
 
 def test_nothing_is_sent_before_there_is_a_ring() -> None:

@@ -1,0 +1,74 @@
+"""Views of groups, brought to everybody whom they concern: who is a member now, who is none any more, what waits for one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_py.node.events import ViewKnown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from iris_overlay.events import ViewChanged
+    from iris_overlay.messages import NodeInfo
+    from iris_py.patterns.request.requester import Requester
+    from iris_py.patterns.survey import Surveyor
+    from iris_py.patterns.topic.pubsub import PubSub
+    from iris_py.peers.group import Group
+    from iris_py.peers.outbound import Outbound
+    from iris_py.peers.peer import Peer
+
+
+class Views:
+    """Bring the views of groups to everybody whom they concern.
+
+    Args:
+        zone: That of the local node: members are ordered by their distance.
+        groups: Those in use, by id; the owner changes it.
+        peer_of: Returns the peer that a member is; the local one for the local node.
+        outbound: Takes what waits for a member that is gone.
+        requester: Who asks members.
+        surveyor: Who asks all members.
+        pubsub: Who publishes to members.
+        count_drop: Counts what is dropped: (reason, times).
+    """
+
+    def __init__(
+        self,
+        zone: str,
+        groups: Mapping[bytes, Group],
+        peer_of: Callable[[NodeInfo], Peer],
+        outbound: Outbound,
+        requester: Requester,
+        surveyor: Surveyor,
+        pubsub: PubSub,
+        count_drop: Callable[[str, int], object],
+    ) -> None:
+        self._zone = zone
+        self._groups = groups
+        self._peer_of = peer_of
+        self._outbound = outbound
+        self._requester = requester
+        self._surveyor = surveyor
+        self._pubsub = pubsub
+        self._count_drop = count_drop
+
+    def take(self, event: ViewChanged, now: float) -> ViewKnown | None:
+        """Handle a view; returns an event if it is the first one of its group."""
+        group = self._groups.get(event.group)
+        if group is None:
+            return None
+        self._outbound.seal_all_broadcasts(now)  # what was broadcast before the change goes to those who were there
+        known = ViewKnown(group) if group.members is None else None
+        gone, unproven = group.take_view(event.members, self._peer_of, self._zone)
+        if unproven:
+            self._count_drop("unproven_member", unproven)
+        group.size, group.is_watched = event.size, event.is_watched
+        for member in gone:
+            self._outbound.member_removed(group, member.peer)
+            self._surveyor.member_removed(group, member.peer)
+        if group.is_topic:
+            self._pubsub.view_changed(group)
+        self._requester.view_changed(now)
+        self._surveyor.view_changed(now)
+        return known
