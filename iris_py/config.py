@@ -36,7 +36,8 @@ from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import check_exposure, parse_secrets, read_exposed, read_secret_file, user_secret
 from iris_py.net.addresses import is_loopback, parse_address
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
-from iris_security.keyring import GENERATIONS_MAX, NAME_BYTES_MAX, TEXT_PREFIX, Keyring, Secret
+from iris_security.keyring import GENERATIONS_MAX, NAME_BYTES_MAX, Keyring
+from iris_security.secret import TEXT_PREFIX, Secret
 
 if TYPE_CHECKING:
     from typing import TypeAlias

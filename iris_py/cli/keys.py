@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from iris_py.config import load_config, make_keyring
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import read_secret_file, rewrite_secret_file, write_secret_file
-from iris_security.keyring import GENERATIONS_MAX, Keyring, Secret
+from iris_security.keyring import GENERATIONS_MAX, Keyring
+from iris_security.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iris_py.errors import ConfigurationError
-from iris_security.keyring import Secret
+from iris_security.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,17 +11,15 @@ from iris_security.errors import AuthenticationError, KeyExhaustedError, ReplayE
 from iris_security.identity import IDENTITY_SEED_BYTES, Identity, Purpose, verify_signature
 from iris_security.keyring import (
     NAME_BYTES_MAX,
-    SECRET_BYTES,
-    Entropy,
     GroupKeys,
     Keyring,
     NetworkKeys,
-    Secret,
     encode_name,
     is_permitted,
 )
 from iris_security.noise import Handshake, TransportKeys
 from iris_security.record import RecordOpener, RecordSealer
+from iris_security.secret import SECRET_BYTES, Entropy, Secret
 from iris_security.signature import SIGNATURE_BYTES
 
 __all__ = [

@@ -6,25 +6,19 @@ salt.
 
 Rotation: of several *generations* of a secret the primary one seals, and the accepted ones still open. A key id, in clear on
 the wire, names the generation of the network's secret in use; each generation has groups of its own (docs/design.md 2.9).
-
-Python cannot wipe memory: a secret lives until its last reference goes. What this module can do is to keep secrets out of every
-`repr`, pickle and list of fields: no log, traceback, message to another process or dump of settings has one by accident.
 """
 
-import base64
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NoReturn, Self, TypeAlias
+from typing import Literal, TypeAlias
 
-from iris_security.errors import AuthenticationError, SecretFormatError
+from iris_security.errors import AuthenticationError
 from iris_security.hkdf import hkdf
+from iris_security.key_material import KeyMaterial
+from iris_security.secret import Secret
 from iris_security.signature import SigningKey, verify
 
-#: A source of that many bytes which nobody can guess: the operating system's in production, a seeded one in a simulation.
-Entropy = Callable[[int], bytes]
-
-SECRET_BYTES = 32  # one AES-256 or HMAC-SHA256 key: more would be cut by the derivation, less is guessed sooner
 KEY_ID_BYTES = 8  # it only chooses among a keyring's few generations; the handshake proves the key
 GROUP_ID_BYTES = 16  # two groups of one network meet after 2^64 names, and nobody finds a second key for one of them
 NODE_ID_BYTES = 16  # the width of a node id on the wire, and in associated data
@@ -35,16 +29,7 @@ NAME_BYTES_MAX = 255  # a name fits behind a length of one byte, and into any lo
 #: has to wait for the one before; too large: members register once for each.
 GENERATIONS_MAX = 4
 
-#: How the text of every secret begins.
-TEXT_PREFIX = "iris1."
-_TEXT_ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
-#: 36 bytes are exactly 48 characters: no padding and no unused bits, so every text stands for a secret of its own.
-_TEXT_CHARACTERS = 48
-_CHECKSUM_BYTES = 4  # one of 4 thousand million mistyped secrets goes unnoticed
-_CHECKSUM_LABEL = b"iris secret checksum"
 _PERMIT_LABEL = b"permit"
-
-_HOW_TO_CORRECT = "copy the whole line as it was printed when the secret was made"
 
 
 def encode_name(name: str) -> bytes:
@@ -68,142 +53,11 @@ def encode_name(name: str) -> bytes:
     return encoded
 
 
-class _KeyMaterial:
-    """An object with keys: it does not change, is no dataclass whose fields `asdict` would show, and is not pickled."""
-
-    __slots__: tuple[str, ...] = ()
-
-    def __eq__(self, other: object) -> bool:
-        """Compare all that is in it, but for what derives from the rest."""
-        if type(other) is not type(self):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__ if name[0] != "_")
-
-    def __hash__(self) -> int:
-        """Hash as equality demands."""
-        return hash((type(self), *(getattr(self, name) for name in self.__slots__ if name[0] != "_")))
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuse to change.
-
-        Raises:
-            AttributeError: Always.
-        """
-        raise AttributeError(f"{type(self).__name__} cannot be changed")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        """Refuse to change, as `__setattr__` does."""
-        raise AttributeError(f"{type(self).__name__} cannot be changed")
-
-    def __copy__(self) -> Self:
-        """Return the very same, for it does not change."""
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return the very same, for it does not change."""
-        return self
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse to be pickled: a pickle is bytes that travel and are stored, and nobody would know that keys are in them.
-
-        Raises:
-            TypeError: Always.
-        """
-        kind = type(self).__name__
-        raise TypeError(
-            f"{kind} holds secret keys and is not pickled. Give the other process the secret itself, best as a file."
-        )
-
-
-class Secret(_KeyMaterial):
-    """The 32 bytes from which all keys of a network, or of one cluster, derive.
-
-    Args:
-        value: The bytes.
-
-    Raises:
-        ValueError: It has another size.
-    """
-
-    __slots__ = ("value",)
-
-    value: bytes
-
-    def __init__(self, value: bytes) -> None:
-        if len(value) != SECRET_BYTES:
-            raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(value)}")
-        object.__setattr__(self, "value", value)
-
-    @classmethod
-    def generate(cls, entropy: Entropy) -> "Secret":
-        """Make a new secret.
-
-        Args:
-            entropy: In production the source of the operating system, as `os.urandom`.
-
-        Raises:
-            ValueError: The source gave another number of bytes.
-        """
-        return cls(entropy(SECRET_BYTES))
-
-    @classmethod
-    def from_bytes(cls, value: bytes) -> "Secret":
-        """Take a secret of 32 bytes that was stored as bytes.
-
-        Raises:
-            ValueError: It has another size.
-        """
-        return cls(bytes(value))
-
-    @classmethod
-    def parse(cls, text: str) -> "Secret":
-        """Read the text form; white space around it does not matter.
-
-        Raises:
-            SecretFormatError: The text is no secret, or was damaged when it was copied.
-        """
-        text = text.strip()
-        if not text.startswith(TEXT_PREFIX):
-            raise SecretFormatError(f'a secret starts with "{TEXT_PREFIX}": {_HOW_TO_CORRECT}')
-        encoded = text.removeprefix(TEXT_PREFIX)
-        if len(encoded) != _TEXT_CHARACTERS:
-            raise SecretFormatError(
-                f'a secret has {_TEXT_CHARACTERS} characters after "{TEXT_PREFIX}", not {len(encoded)}: {_HOW_TO_CORRECT}'
-            )
-        # The decoder of the standard library skips foreign characters and takes "+" for "-": one secret would have many texts.
-        if not _TEXT_ALPHABET.issuperset(encoded):
-            raise SecretFormatError(f'a secret has only letters, digits, "-" and "_" after its prefix: {_HOW_TO_CORRECT}')
-        decoded = base64.urlsafe_b64decode(encoded)
-        value, checksum = decoded[:SECRET_BYTES], decoded[SECRET_BYTES:]
-        if not hmac.compare_digest(checksum, _checksum(value)):
-            raise SecretFormatError(f"the checksum of the secret is wrong, a character was changed: {_HOW_TO_CORRECT}")
-        return cls(value)
-
-    @property
-    def text(self) -> str:
-        """The text form, one line to copy: `iris1.` and 48 characters. Whoever sees it has the secret."""
-        return TEXT_PREFIX + base64.urlsafe_b64encode(self.value + _checksum(self.value)).decode("ascii")
-
-    def __eq__(self, other: object) -> bool:
-        """Compare in constant time."""
-        if not isinstance(other, Secret):
-            return NotImplemented
-        return hmac.compare_digest(self.value, other.value)
-
-    def __hash__(self) -> int:
-        """Hash as equality demands. The hash of bytes is keyed per process and stays inside it."""
-        return hash((Secret, self.value))
-
-    def __repr__(self) -> str:
-        """Return a text that is the same for every secret."""
-        return "Secret(<hidden>)"
-
-
 #: The secret of a cluster: one, or its generations, the primary one first.
 OwnSecret: TypeAlias = Secret | Sequence[Secret]
 
 
-class NetworkKeys(_KeyMaterial):
+class NetworkKeys(KeyMaterial):
     """The keys of one generation of the network secret, for links and datagrams.
 
     Attributes:
@@ -254,7 +108,7 @@ class NetworkKeys(_KeyMaterial):
         return f"NetworkKeys(network={self.network!r}, key_id={self.key_id.hex()}, <hidden>)"
 
 
-class GroupKeys(_KeyMaterial):
+class GroupKeys(KeyMaterial):
     """The keys of a group, for its members: to name it, to seal for it, to prove membership, to let nodes use it.
 
     Attributes:
@@ -476,8 +330,3 @@ def is_permitted(group_id: bytes, data: bytes, permit: bytes) -> bool:
 
 def _group_id_of(public_key: bytes) -> bytes:
     return hashlib.sha256(b"iris group id" + public_key).digest()[:GROUP_ID_BYTES]
-
-
-def _checksum(value: bytes) -> bytes:
-    """Return what shows a mistyped secret; it is part of the text, and as secret as that."""
-    return hashlib.sha256(_CHECKSUM_LABEL + value).digest()[:_CHECKSUM_BYTES]

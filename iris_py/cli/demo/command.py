@@ -21,7 +21,7 @@ from iris_py.cli.demo.progress import make_progress
 from iris_py.cli.demo.report import document, print_report
 from iris_py.cli.demo.result import Outcome
 from iris_py.cli.outcome import ExitCode, complain
-from iris_security.keyring import Secret
+from iris_security.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

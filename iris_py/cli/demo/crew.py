@@ -15,7 +15,7 @@ from iris_py.errors import IrisError
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from iris_security.keyring import Secret
+    from iris_security.secret import Secret
 
 __all__ = ["Crew", "CrewMember", "MemberFailed"]
 

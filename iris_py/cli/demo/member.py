@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import iris_py
 from iris_py.cli.demo.lexer import count
 from iris_py.cli.outcome import execute
-from iris_security.keyring import Secret
+from iris_security.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -27,7 +27,7 @@ from iris_py.cli.demo.spark_report import document, print_report
 from iris_py.cli.demo.spark_result import KILLED, ExecutorSeen, SparkOutcome
 from iris_py.cli.demo.spark_terms import EXECUTORS, MEMBER_PROGRAM, PROGRESS_TOPIC, RESULT_TOPIC, Job
 from iris_py.cli.outcome import ExitCode, complain
-from iris_security.keyring import Secret
+from iris_security.secret import Secret
 
 if TYPE_CHECKING:
     from pathlib import Path

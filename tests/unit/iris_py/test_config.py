@@ -18,7 +18,8 @@ from iris_py.config import CLUSTERS_MAX, Config, default_secret, load_config, ma
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import read_secret_file, user_secret, write_secret_file
 from iris_py.net.addresses import format_address, is_loopback, parse_address
-from iris_security.keyring import GENERATIONS_MAX, Keyring, Secret
+from iris_security.keyring import GENERATIONS_MAX, Keyring
+from iris_security.secret import Secret
 
 SECRET = Secret.from_bytes(bytes(range(32)))
 OTHER = Secret.from_bytes(bytes(32))

@@ -13,7 +13,7 @@ import pytest
 from iris_py.cli.app import run
 from iris_py.cli.settings import Settings
 from iris_py.errors import ConfigurationError
-from iris_security.keyring import Secret
+from iris_security.secret import Secret
 
 if TYPE_CHECKING:
     from pathlib import Path
