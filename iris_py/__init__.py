@@ -16,6 +16,7 @@ if typing.TYPE_CHECKING:
     from iris_py.api.info import Member, Members, Statistics
     from iris_py.api.membership import Membership
     from iris_py.api.node import Node
+    from iris_py.api.rekeying import RotationStatus
     from iris_py.api.runner import run
     from iris_py.api.stopping import until_stopped
     from iris_py.api.subscription import Subscription
@@ -34,14 +35,16 @@ if typing.TYPE_CHECKING:
         Overloaded,
         RemoteError,
         RequestTimeout,
+        RotationIncomplete,
         SlowSubscriber,
         TunnelBroken,
         TunnelClosed,
     )
     from iris_py.patterns.messages import Message, Request
-    from iris_security import Keyring, Secret
+    from iris_security import AdministrationKey, Keyring, Secret
 
 __all__ = [
+    "AdministrationKey",
     "Answers",
     "Config",
     "ConfigurationError",
@@ -63,6 +66,8 @@ __all__ = [
     "RemoteError",
     "Request",
     "RequestTimeout",
+    "RotationIncomplete",
+    "RotationStatus",
     "Secret",
     "SlowSubscriber",
     "Statistics",
@@ -81,6 +86,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _MODULES = {
+    "AdministrationKey": "api.rekeying",
     "Answers": "api.survey",
     "Config": "config",
     "ConfigurationError": "errors",
@@ -102,6 +108,8 @@ _MODULES = {
     "RemoteError": "errors",
     "Request": "patterns.messages",
     "RequestTimeout": "errors",
+    "RotationIncomplete": "errors",
+    "RotationStatus": "api.rekeying",
     "Secret": "config",
     "SlowSubscriber": "errors",
     "Statistics": "api.info",

@@ -7,6 +7,7 @@ argument           environment                           key of the file
 ``secret``         ``IRIS_SECRET``, ``IRIS_SECRET_FILE``  ``secret``, ``secret_file`` (relative to the file)
 ``clusters``       ``IRIS_CLUSTERS_DIRECTORY``           ``[clusters]`` (``name = "its own secret"``)
 ``strict``         ``IRIS_STRICT``                       ``strict``
+``administrator``  ``IRIS_ADMINISTRATOR``                ``administrator``
 ``listen``         ``IRIS_LISTEN``                       ``listen``
 ``seeds``          ``IRIS_SEEDS`` (separated by commas)  ``seeds`` (a list)
 ``zone``           ``IRIS_ZONE``                         ``zone``
@@ -36,6 +37,7 @@ from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import check_exposure, parse_secrets, read_exposed, read_secret_file, user_secret
 from iris_py.net.addresses import is_loopback, parse_address
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
+from iris_security import SecretFormatError, parse_administrator
 from iris_security.keyring import GENERATIONS_MAX, NAME_BYTES_MAX, Keyring
 from iris_security.secret import TEXT_PREFIX, Secret
 
@@ -74,6 +76,7 @@ _ENVIRONMENT: Final = (
     "busy_poll",
     "clusters_directory",
     "strict",
+    "administrator",
 )
 #: The variables that mean something.
 _VARIABLES: Final = (*(f"IRIS_{key.upper()}" for key in _ENVIRONMENT), "IRIS_CONFIG")
@@ -122,8 +125,11 @@ class Config:
     function from the name of a cluster to its secret, None for the network's."""
     strict: bool = False
     """Whether it is an error to use a cluster that has no secret of its own here."""
+    administrator: str | None = None
+    """The public half of the key of who may exchange the network's secret while it runs, as ``iris keys administrator`` shows
+    it; None if nobody may."""
     state_directory: Path = field(default_factory=lambda: _xdg_directory(os.environ, "XDG_STATE_HOME", ".local/state"))
-    """Where remembered peers are kept."""
+    """Where remembered peers are kept, and what the administrator has made of the network's secret."""
     config_directory: Path = field(default_factory=lambda: _xdg_directory(os.environ, "XDG_CONFIG_HOME", ".config"))
     """Where the per-user secret and ``iris.toml`` are kept."""
 
@@ -198,6 +204,7 @@ def make_keyring(config: Config) -> Keyring:
         accepted=secrets[1:],
         clusters=_as_finder(find) if find is not None else cast("Mapping[str, Secrets]", clusters),
         strict=config.strict,
+        administrator=None if config.administrator is None else parse_administrator(config.administrator),
     )
 
 
@@ -250,6 +257,9 @@ def _settle(layers: Sequence[_Layer], state_directory: Path, config_directory: P
     strict, strict_origin = _first(layers, "strict", False)
     if settled_keyring is not None and strict:
         raise ConfigurationError("strict and keyring are both given. Make the keyring with strict=True.")
+    administrator = _settle_administrator(layers)
+    if settled_keyring is not None and administrator is not None:
+        raise ConfigurationError("administrator and keyring are both given. Make the keyring with administrator=.")
     return Config(
         network=network,
         secret=settled_secret,
@@ -263,6 +273,7 @@ def _settle(layers: Sequence[_Layer], state_directory: Path, config_directory: P
         busy_poll=_boolean(busy_poll, busy_poll_origin),
         clusters=clusters,
         strict=_boolean(strict, strict_origin),
+        administrator=administrator,
         state_directory=state_directory,
         config_directory=config_directory,
     )
@@ -330,6 +341,18 @@ def _settle_clusters(layers: Sequence[_Layer]) -> Mapping[str, Secrets] | FindSe
         return find or MappingProxyType(clusters)
     first, others = find, clusters
     return lambda name: first(name) or others.get(name)
+
+
+def _settle_administrator(layers: Sequence[_Layer]) -> str | None:
+    value, origin = _first(layers, "administrator", None)
+    if value is None:
+        return None
+    text = _text(value, origin)
+    try:
+        parse_administrator(text)
+    except SecretFormatError as exc:
+        raise ConfigurationError(f"{origin}: {exc}. `iris keys administrator` makes both halves.") from None
+    return text.strip()
 
 
 def _read_clusters(directory: Path, origin: str) -> dict[str, Secrets]:

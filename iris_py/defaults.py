@@ -11,6 +11,13 @@ REQUEST_TIMEOUT_S: Final = 5.0
 SURVEY_TIMEOUT_S: Final = 1.0
 #: How long opening a tunnel may take, in seconds: as for a request.
 TUNNEL_TIMEOUT_S: Final = 5.0
+
+#: How long a step of a rotation waits for the neighbours, which take it within a round trip. Too small: one that is busy just
+#: then is called missing.
+ROTATION_TIMEOUT_S: Final = 10.0
+
+#: How long a look at a rotation waits for what neighbours say of it. Those that have no administrator never do.
+ROTATION_ANSWER_S: Final = 1.0
 #: How long leaving and closing wait for running handlers before they are cancelled, in seconds. Too small: work is cut off; too
 #: large: a stuck handler holds up the end of the program.
 DRAIN_TIMEOUT_S: Final = 30.0

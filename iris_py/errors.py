@@ -14,6 +14,7 @@
   * :exc:`TunnelClosed`: a tunnel has ended cleanly; everything that was sent before was delivered.
   * :exc:`TunnelBroken`: a tunnel has broken; the rest of what was sent may be missing.
   * :exc:`SlowSubscriber`: a subscription was too slow and is cut off, as its policy asks.
+  * :exc:`RotationIncomplete`: neighbours have not taken a step in exchanging the secret of the network.
   * :exc:`NodeClosed`: this node was closed, by you.
 
 Facts are attributes; the text is built from them and ends with what to do.
@@ -39,6 +40,7 @@ __all__ = [
     "Overloaded",
     "RemoteError",
     "RequestTimeout",
+    "RotationIncomplete",
     "SlowSubscriber",
     "TunnelBroken",
     "TunnelClosed",
@@ -346,6 +348,32 @@ class TunnelBroken(IrisError):
             f"the tunnel of {cluster!r} to {member[:8]} broke: {reason}{cause}. What was under way may be missing: "
             "open another one with node.tunnel(), and begin again or where the other side says that it stands."
         )
+
+
+class RotationIncomplete(IrisError):
+    """Neighbours have not taken a step in exchanging the secret of the network.
+
+    Attributes:
+        number: The step that counts at this node.
+        missing: The ids of the neighbours that are behind; empty if there are no neighbours.
+        is_begun: Whether the step was taken here that was asked for. It goes on to spread.
+    """
+
+    def __init__(self, number: int, missing: Sequence[str], *, is_begun: bool) -> None:
+        self.number = number
+        self.missing = tuple(missing)
+        self.is_begun = is_begun
+        who = f"neighbours {', '.join(self.missing)}" if self.missing else ""
+        put_out = "Look at those: who never hears of it, or has no administrator, is put out when what it holds is retired."
+        if is_begun and self.missing:
+            text = f"step {number} was taken here, and not yet by the {who}. It goes on to spread by itself. {put_out}"
+        elif is_begun:
+            text = f"step {number} was taken here, and then no other node was reached. Look whether the others have taken it."
+        elif self.missing:
+            text = f"nothing was changed, for step {number} was not taken by the {who}. {put_out} Or go on with force."
+        else:
+            text = f"nothing was changed after step {number}, for no other node was reached. Start one, or name it as a seed."
+        super().__init__(text)
 
 
 class NodeClosed(IrisError):

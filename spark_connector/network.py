@@ -42,6 +42,9 @@ class Network:
     """Where the executors are, as ``eu-west/a``."""
     discovery: bool | None = None
     """Whether to find nodes by beacons and remembered peers."""
+    administrator: str | None = None
+    """The public half of the key of who may exchange the network's secret while it runs, as ``iris keys administrator`` shows
+    it. A secret that is exchanged so has to be brought to the settings, too, or nodes on new machines are put out."""
     max_message_bytes: int | None = None
     """The largest request that tasks send: 16 MiB by default, at most 64 MiB."""
 
@@ -80,5 +83,6 @@ class Network:
             "seeds": self.seeds or None,
             "zone": self.zone,
             "discovery": self.discovery,
+            "administrator": self.administrator,
             "max_message_bytes": self.max_message_bytes,
         }

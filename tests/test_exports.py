@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import types
 
 PUBLIC = {
+    "AdministrationKey",
     "Answers",
     "Config",
     "ConfigurationError",
@@ -41,6 +42,8 @@ PUBLIC = {
     "RemoteError",
     "Request",
     "RequestTimeout",
+    "RotationIncomplete",
+    "RotationStatus",
     "Secret",
     "SlowSubscriber",
     "Statistics",
@@ -180,6 +183,10 @@ def test_every_error_says_what_to_do() -> None:
         iris_py.TunnelBroken("accounts", "ab" * 16, "the link ended"),
         iris_py.TunnelBroken("accounts", "ab" * 16, "the link ended", "LookupError", "no such file"),
         iris_py.NotConnected("accounts", {"192.0.2.1:1": "is silent"}, ("192.0.2.7",)),
+        iris_py.RotationIncomplete(2, ("ab" * 16,), is_begun=False),
+        iris_py.RotationIncomplete(2, ("ab" * 16,), is_begun=True),
+        iris_py.RotationIncomplete(2, (), is_begun=False),
+        iris_py.RotationIncomplete(2, (), is_begun=True),
         iris_py.NodeClosed(),
     ]
     for error in errors:
@@ -195,4 +202,4 @@ def test_every_error_says_what_to_do() -> None:
     kinds = [getattr(iris_py, name) for name in PUBLIC if inspect.isclass(getattr(iris_py, name))]
     raised = [kind for kind in kinds if issubclass(kind, BaseException)]
     assert all(issubclass(kind, iris_py.IrisError) for kind in raised)
-    assert len(raised) == 14
+    assert len(raised) == 15

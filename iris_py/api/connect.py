@@ -27,6 +27,7 @@ def connect(
     clusters: Mapping[str, SecretLike | Sequence[SecretLike]] | FindSecret | None = None,
     clusters_directory: str | Path | None = None,
     strict: bool | None = None,
+    administrator: str | None = None,
     listen: str | None = None,
     seeds: Sequence[str] | None = None,
     zone: str | None = None,
@@ -53,6 +54,8 @@ def connect(
             network's: it is called when a cluster is first used, in the event loop.
         clusters_directory: A directory with such secrets, each in a file with the name of its cluster.
         strict: Whether it is an error to use a cluster that has no secret of its own here, for all of them are to be closed.
+        administrator: The public half of the key of who may exchange the network's secret while it runs, as ``iris keys
+            administrator`` shows it: the same for all nodes of the network. A keyring brings its own.
         listen: ``host:port`` to listen on; port 0 takes a free one.
         seeds: ``host:port`` of nodes to dial, besides those that are discovered.
         zone: Where this node is, for example ``eu-west/a``.
@@ -79,6 +82,7 @@ def connect(
         clusters=clusters,
         clusters_directory=clusters_directory,
         strict=strict,
+        administrator=administrator,
         listen=listen,
         seeds=seeds,
         zone=zone,

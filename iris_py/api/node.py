@@ -17,6 +17,7 @@ from iris_py.api.handler import Handler, check_handler, default_concurrency, ser
 from iris_py.api.info import Member, Members, Statistics, describe
 from iris_py.api.membership import Membership
 from iris_py.api.opening import Opening
+from iris_py.api.rekeying import Rekeying
 from iris_py.api.request import Requesting
 from iris_py.api.seeds import Seeds
 from iris_py.api.serving import Server
@@ -26,7 +27,6 @@ from iris_py.api.tunneling import Tunneling, check_window
 from iris_py.config import make_keyring
 from iris_py.defaults import DRAIN_TIMEOUT_S, HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
 from iris_py.errors import ConfigurationError, IrisError, NodeClosed, NoMembers, NotConnected
-from iris_py.files.remembered import RememberedPeers
 from iris_py.link.config import LinkConfig
 from iris_py.link.handshake import Offer
 from iris_py.net import busy_poll, descriptors
@@ -43,6 +43,7 @@ from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.patterns.topic.events import RoomMade, SubscriptionReady, SubscriptionTold
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
 from iris_py.peers.member import WEIGHT_MAX, WEIGHT_MIN
+from iris_py.peers.rotation import GenerationsSigned, RotationHeard, RotationMissed
 from iris_py.tracing import find_tracing
 from iris_py.wire import packets
 from iris_py.wire.headers import encode_headers
@@ -73,20 +74,20 @@ SEEDS_TIMEOUT_S = 3.0
 LEAVING_TOLD_S = 1.0
 
 
-class Node(Requesting, Publishing, Surveying, Tunneling):
+class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
     """A member of a network. Made by :func:`iris_py.connect`; all methods belong to the event loop that made it."""
 
     def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
         super().__init__()
         self._config = config
+        self._keyring = self._configured = keyring
+        self._reload = lambda: config
+        self._is_simulated = network is not None  # so that a run does not depend on the machine
+        self._is_remembered = config.discovery and network is None  # the files tell of this machine, and of no other network
         self._tracing = find_tracing(config.tracing, lambda reason: self._core.count_drop(reason))
-        self._keyring = keyring
         self._driver = Driver(network or SocketNetwork(), self)
         if config.busy_poll and network is None and busy_poll.is_useful():  # where time is virtual none passes while one looks
             self._busy_poll = busy_poll.BusyPoll(self._loop)
-        self._is_simulated = network is not None  # so that a run does not depend on the machine
-        self._is_remembered = config.discovery and network is None  # the files tell of this machine, and of no other network
-        self._remembered: RememberedPeers | None = None
         self._memberships: dict[Registration, Membership] = {}
         self._settled: asyncio.Future[None] = self._loop.create_future()
         self._departed: asyncio.Future[None] = self._loop.create_future()
@@ -94,7 +95,6 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         self._seeds = Seeds(config.seeds)
         self._seeds_changed = asyncio.Event()
         self._reactions = self._make_reactions()
-        self._reload: Callable[[], Config] = lambda: config
 
     # -- what it is
 
@@ -152,6 +152,8 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             drops["late_answer"] = self._core.surveyor.late
         if self._core.peers.refused:
             drops["refused_connection"] = self._core.peers.refused
+        if self._core.peers.rotation.unsigned:
+            drops["unsigned_generations"] = self._core.peers.rotation.unsigned
         if service.repetitions.forgotten:
             drops["remembered_reply"] = service.repetitions.forgotten
         return Statistics(
@@ -252,45 +254,6 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             cluster, lambda: self._look(cluster), lambda: self._view_known(cluster), lambda: self._count_members(cluster)
         )
 
-    def rekey(self, keyring: Keyring) -> None:
-        """Use other secrets from now on, without a restart: a step of a rotation (docs/security.md).
-
-        Nothing is lost between nodes that accept a generation of each other: what runs is answered as it was asked, and links,
-        tunnels and subscriptions stay. Links to nodes that have shown none of the generations that are accepted now are closed.
-
-        Args:
-            keyring: For the same network.
-
-        Raises:
-            ConfigurationError: The keyring is for another network, or more groups are in use than the overlay takes. The node
-                goes on with the secrets that it has.
-            NodeClosed: The node was closed.
-        """
-        self._check_open()
-        if keyring.network != self._keyring.network:
-            raise ConfigurationError(
-                f"the keyring is for the network {keyring.network!r}, and this node is in {self._keyring.network!r}: "
-                "a node stays in its network. Make the keyring for that."
-            )
-        try:
-            self._core.rekey(keyring, self._loop.time())
-        except Exception:  # also one of a function that finds the secrets of clusters
-            self._core.rekey(self._keyring, self._loop.time())  # nothing of it stays
-            raise
-        finally:
-            self._driver.wake()
-        self._keyring = keyring
-
-    def reload_keys(self) -> None:
-        """Read the secrets again from the file where :func:`iris_py.connect` has found them, and :meth:`rekey`.
-
-        Raises:
-            ConfigurationError: A setting is wrong now, the network has another name, or as of :meth:`rekey`. The node goes on
-                with the secrets that it has.
-            NodeClosed: The node was closed.
-        """
-        self.rekey(make_keyring(self._reload()))
-
     async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         """Leave every cluster, finish what runs, and go. Harmless if the node was closed before.
 
@@ -306,8 +269,9 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
     # -- opening and closing
 
     async def _open(self, rng: Rng, entropy: Callable[[int], bytes]) -> None:
-        config = self._config
+        config, self._entropy = self._config, entropy
         allowed = descriptors.raise_limit()
+        self._restore_generations()
         host, port = parse_address(config.listen)
         try:
             host, port = await self._driver.listen(host, port, multicast=config.discovery)
@@ -329,13 +293,10 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
         )
         self._core.peers.handshakes_max = descriptors.handshakes_max(allowed)
         self._core.peers.links_max = descriptors.links_max(allowed)
-        remembered: list[str] = []
-        complete = False
-        if self._is_remembered:
-            self._remembered = RememberedPeers(config.state_directory, self._keyring.primary.key_id.hex())
-            # First write, then read: of two nodes that start at once, at least one sees the other.
-            complete = self._remembered.add(self.id, info.addresses) and config.is_zero_configuration
-            remembered = self._remembered.addresses()
+        self._core.peers.rotation.signed = self._signed
+        # First write, then read: of two nodes that start at once, at least one sees the other.
+        complete = self._remember() and config.is_zero_configuration
+        remembered = self._remembered.addresses() if self._remembered is not None else []
         self._seeds = Seeds(seed for seed in config.seeds if seed not in info.addresses)
         self._driver.run(self._core, self._handle_dial_failed)
         now = self._loop.time()
@@ -522,6 +483,9 @@ class Node(Requesting, Publishing, Surveying, Tunneling):
             DialAnswered: self._handle_dialled,
             DialBroken: self._handle_dialled,
             DialRefused: self._handle_dialled,
+            GenerationsSigned: self._handle_signed,
+            RotationMissed: self._handle_missed,
+            RotationHeard: lambda _event: self._rotation_changed.set(),
         }
 
     def _handle_survey(self, event: SurveyAsked | SurveyAnswered | SurveyEnded) -> None:

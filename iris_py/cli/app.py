@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 
 import typer
 
 from iris_py.cli.outcome import EXIT_CODES_HELP, ExitCode, complain, execute
 from iris_py.cli.settings import Settings, with_settings
+from iris_py.defaults import ROTATION_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from iris_py.api.rekeying import RotationStep
 
 __all__ = ["run"]
 
@@ -22,7 +26,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-keys = typer.Typer(help="Make secrets, rotate them, and find your own.", epilog=EXIT_CODES_HELP)
+keys = typer.Typer(
+    help="Make secrets, rotate them in files or in a running network, and find your own.", epilog=EXIT_CODES_HELP
+)
 app.add_typer(keys, name="keys")
 
 Cluster = Annotated[str, typer.Argument(metavar="NAME", help="Name of the cluster.", show_default=False)]
@@ -480,44 +486,120 @@ def keys_path(json: Json = False) -> None:
     raise typer.Exit(execute(lambda: command.path(as_json=json)))
 
 
+@keys.command("administrator")
+def keys_administrator(
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="PATH", help="Write the key into a new private file.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make an administration key, with which a secret is exchanged in a running network.
+
+    It prints the key, or with -o writes it to a file, and prints the public half, which every node is given as
+    IRIS_ADMINISTRATOR or administrator in its file.
+    """
+    from iris_py.cli import keys as command
+
+    raise typer.Exit(execute(lambda: command.administrator(output, as_json=json)))
+
+
 SecretFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The secret file, as of IRIS_SECRET_FILE.", show_default=False)
+    Path | None,
+    typer.Argument(metavar="FILE", help="A secret file, as of IRIS_SECRET_FILE; else the running network.", show_default=False),
 ]
+AdministrationKeyFile = Annotated[
+    Path | None,
+    typer.Option("--administration-key", metavar="PATH", help="Without FILE: who may do that.", show_default=False),
+]
+StepTimeout = Annotated[float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long to wait for neighbours.")]
+Force = Annotated[bool, typer.Option("--force", metavar="", help="Go on though neighbours are behind: they may be put out.")]
 
 
-@keys.command("list")
+@keys.command("list", epilog=EXIT_CODES_HELP)
+@with_settings
 def keys_list(
+    settings: Settings,
     file: Annotated[
         Path | None,
         typer.Argument(metavar="FILE", help="A secret file; else what a node here would use.", show_default=False),
     ] = None,
+    running: Annotated[
+        bool,
+        typer.Option("--running", metavar="", help="Ask the running network, and its nodes near this one how far they are."),
+    ] = False,
     json: Json = False,
-) -> None:
+) -> int:
     """Print the id of each generation of the secrets, and never a secret: the primary one seals, the others are accepted."""
     from iris_py.cli import keys as command
 
-    raise typer.Exit(execute(lambda: command.list_generations(file, as_json=json)))
+    if running and file is not None:
+        raise typer.BadParameter("a file does not run: leave one of both out", param_hint="'--running'")
+    if running:
+        return execute(lambda: command.list_running(settings, as_json=json), verbosity=settings.verbose)
+    return execute(lambda: command.list_generations(settings, file, as_json=json), verbosity=settings.verbose)
 
 
-@keys.command("add")
-def keys_add(file: SecretFile, json: Json = False) -> None:
-    """Begin a rotation: put a new generation into a secret file, which is accepted and does not seal yet."""
+@keys.command("add", epilog=EXIT_CODES_HELP)
+@with_settings
+def keys_add(
+    settings: Settings,
+    file: SecretFile = None,
+    administration_key: AdministrationKeyFile = None,
+    timeout: StepTimeout = ROTATION_TIMEOUT_S,
+    json: Json = False,
+) -> int:
+    """Begin a rotation: make a new generation, which is accepted and does not seal yet; in a file or in the running network."""
+    return _take_step(settings, "add", file, administration_key, timeout, force=False, as_json=json)
+
+
+@keys.command("rotate", epilog=EXIT_CODES_HELP)
+@with_settings
+def keys_rotate(
+    settings: Settings,
+    file: SecretFile = None,
+    administration_key: AdministrationKeyFile = None,
+    timeout: StepTimeout = ROTATION_TIMEOUT_S,
+    force: Force = False,
+    json: Json = False,
+) -> int:
+    """Go on with it, when every node has taken that: the newest generation seals, the others are accepted."""
+    return _take_step(settings, "rotate", file, administration_key, timeout, force=force, as_json=json)
+
+
+@keys.command("retire", epilog=EXIT_CODES_HELP)
+@with_settings
+def keys_retire(
+    settings: Settings,
+    file: SecretFile = None,
+    administration_key: AdministrationKeyFile = None,
+    timeout: StepTimeout = ROTATION_TIMEOUT_S,
+    force: Force = False,
+    json: Json = False,
+) -> int:
+    """End it, when every node has taken that: only the primary generation stays. Who does not have it is put out."""
+    return _take_step(settings, "retire", file, administration_key, timeout, force=force, as_json=json)
+
+
+def _take_step(
+    settings: Settings,
+    step: "RotationStep",
+    file: Path | None,
+    key_file: Path | None,
+    timeout_s: float,
+    *,
+    force: bool,
+    as_json: bool,
+) -> int:
     from iris_py.cli import keys as command
 
-    raise typer.Exit(execute(lambda: command.add(file, as_json=json)))
-
-
-@keys.command("rotate")
-def keys_rotate(file: SecretFile, json: Json = False) -> None:
-    """Go on with it, when every node has the file: the newest generation seals, the others are accepted."""
-    from iris_py.cli import keys as command
-
-    raise typer.Exit(execute(lambda: command.rotate(file, as_json=json)))
-
-
-@keys.command("retire")
-def keys_retire(file: SecretFile, json: Json = False) -> None:
-    """End it, when every node has the file: only the primary generation stays. Who does not have it is put out."""
-    from iris_py.cli import keys as command
-
-    raise typer.Exit(execute(lambda: command.retire(file, as_json=json)))
+    if file is not None and key_file is not None:
+        raise typer.BadParameter("it is for the running network: leave it or FILE out", param_hint="'--administration-key'")
+    if file is not None:
+        return execute(lambda: command.take_step(step, file, as_json=as_json), verbosity=settings.verbose)
+    if key_file is None:
+        raise typer.BadParameter("give FILE, or --administration-key for the running network", param_hint="'FILE'")
+    return execute(
+        lambda: command.take_running_step(settings, step, key_file, timeout_s=timeout_s, force=force, as_json=as_json),
+        verbosity=settings.verbose,
+    )

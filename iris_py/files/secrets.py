@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iris_py.errors import ConfigurationError
-from iris_security.secret import Secret
+from iris_security import AdministrationKey, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +30,7 @@ __all__ = [
     "Exposure",
     "check_exposure",
     "parse_secrets",
+    "read_administration_key",
     "read_exposed",
     "read_secret_file",
     "user_secret",
@@ -150,14 +151,7 @@ def read_secret_file(path: Path, origin: str) -> tuple[Secret, ...]:
     Raises:
         ConfigurationError: The file is missing, can be written by others, or holds no secret.
     """
-    try:
-        content, exposure = read_exposed(path, SECRET_FILE_BYTES_MAX)
-    except OSError as exc:
-        raise ConfigurationError(
-            f"{origin}: {path} cannot be read: {exc.strerror}. Correct the path or its permissions."
-        ) from exc
-    check_exposure(exposure, path, f"{origin}: ")
-    return _secrets_of(content, f"{origin}: {path}", "Make one with `iris keys new`")
+    return _secrets_of(_read_checked(path, origin), f"{origin}: {path}", "Make one with `iris keys new`")
 
 
 def check_exposure(exposure: Exposure, path: Path, prefix: str = "") -> None:
@@ -177,7 +171,23 @@ def check_exposure(exposure: Exposure, path: Path, prefix: str = "") -> None:
         logger.warning("%severy user of this machine can read the secret in %s. Run: chmod 600 %s", prefix, path, path)
 
 
-def write_secret_file(path: Path, secret: Secret) -> None:
+def read_administration_key(path: Path, origin: str) -> AdministrationKey:
+    """Read an administration key from a file with nothing else in it but comments.
+
+    Raises:
+        ConfigurationError: The file is missing, can be written by others, or holds no such key.
+    """
+    lines = list(_lines(_read_checked(path, origin)))
+    advice = "Make one with `iris keys administrator`"
+    if len(lines) != 1:
+        raise ConfigurationError(f"{origin}: {path} holds {len(lines)} lines, and an administration key is one. {advice}.")
+    try:
+        return AdministrationKey.parse(lines[0])
+    except ValueError as exc:
+        raise ConfigurationError(f"{origin}: {path} is not an administration key: {exc}. {advice}.") from None
+
+
+def write_secret_file(path: Path, secret: Secret | AdministrationKey) -> None:
     """Put a secret into a new private file.
 
     Raises:
@@ -223,6 +233,17 @@ def rewrite_secret_file(path: Path, secrets: Sequence[Secret]) -> None:
             raise
     except OSError as exc:
         raise ConfigurationError(f"{path} cannot be rewritten: {exc.strerror}. Change it where it comes from.") from exc
+
+
+def _read_checked(path: Path, origin: str) -> bytes:
+    try:
+        content, exposure = read_exposed(path, SECRET_FILE_BYTES_MAX)
+    except OSError as exc:
+        raise ConfigurationError(
+            f"{origin}: {path} cannot be read: {exc.strerror}. Correct the path or its permissions."
+        ) from exc
+    check_exposure(exposure, path, f"{origin}: ")
+    return content
 
 
 def read_exposed(path: Path, bytes_max: int) -> tuple[bytes, Exposure]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from iris_security.administration import Rank
 
 
 class CloseReason(enum.IntEnum):
@@ -42,6 +45,20 @@ class GenerationClaimed:
 
 
 @dataclass(slots=True)
+class RankTold:
+    """The peer says which signed generations of the network's secret count there."""
+
+    rank: Rank
+
+
+@dataclass(slots=True)
+class GenerationsTold:
+    """The peer sends generations of the network's secret, which the administrator may have signed."""
+
+    encoded: bytes
+
+
+@dataclass(slots=True)
 class LinkOpened:
     """Both sides have confirmed; packets may flow."""
 
@@ -74,4 +91,6 @@ class LinkClosed:
     """Whether the peer closed it as idle: what it has not answered was surely not executed."""
 
 
-LinkEvent: TypeAlias = PeerIdentified | GenerationClaimed | LinkOpened | LinkDrained | LinkVerified | LinkClosed
+LinkEvent: TypeAlias = (
+    PeerIdentified | GenerationClaimed | RankTold | GenerationsTold | LinkOpened | LinkDrained | LinkVerified | LinkClosed
+)

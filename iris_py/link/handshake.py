@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from iris_security import SIGNATURE_BYTES, Handshake, Purpose, Suite, verify_signature
 
 if TYPE_CHECKING:
-    from iris_security import Identity, Keyring, TransportKeys
+    from iris_security import Identity, Keyring, NetworkKeys, TransportKeys
 
 MAGIC = b"IRIS"
 #: The form of the first message, and the handshake: Noise_NNpsk0_25519_AESGCM_SHA256. Another one is another protocol.
@@ -82,12 +82,13 @@ class LinkHandshake:
 
     Args:
         initiator: Whether this side dialled.
-        keyring: The secrets of the network; an initiator uses the primary one, a responder the one that is asked for.
+        keyring: The secrets of the network; a responder uses the generation that is asked for.
         identity: This node, which signs for that it is the one that speaks.
         hello: What this node says of itself. A responder's goes into its message; an initiator's goes into its first
             record, which is the link's business.
         ephemeral_private: 32 fresh random bytes.
         offer: The versions and suites that this side speaks.
+        generation: Of the secret, which an initiator uses; the primary one by default.
 
     Attributes:
         version: The version that both sides speak, once the handshake is complete.
@@ -108,6 +109,7 @@ class LinkHandshake:
         hello: bytes,
         ephemeral_private: bytes,
         offer: Offer = DEFAULT_OFFER,
+        generation: NetworkKeys | None = None,
     ) -> None:
         self.version = 0
         self.suite = Suite.AES_256_GCM
@@ -124,7 +126,7 @@ class LinkHandshake:
         self._out: list[bytes] = []
         self._noise: Handshake | None = None
         if initiator:
-            keys = keyring.primary
+            keys = generation or keyring.primary
             self.key_id = keys.key_id
             offered = (offer.version_min, offer.version_max, offer.mask, offer.preferred)
             preamble = _PREAMBLE.pack(MAGIC, FORMAT, *offered, keys.key_id, 0)[: -_LENGTH.size]

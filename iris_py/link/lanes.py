@@ -10,7 +10,9 @@ import struct
 from collections import deque
 from typing import TypeAlias
 
-HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST, FRAGMENT, FRAGMENT_END, TUNNEL, TAKEN, GENERATION = range(12)
+HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST, FRAGMENT, FRAGMENT_END, TUNNEL, TAKEN = range(11)
+GENERATION, RANK, SIGNED = range(11, 14)
+LAST_KIND = SIGNED  # frames above are those of a newer version
 PACKET_KINDS = frozenset((UNICAST, MULTICAST))
 FRAGMENT_KINDS = frozenset((FRAGMENT, FRAGMENT_END))
 

@@ -27,12 +27,14 @@ from typing import TYPE_CHECKING
 from iris_py.link.events import (
     CloseReason,
     GenerationClaimed,
+    GenerationsTold,
     LinkClosed,
     LinkDrained,
     LinkEvent,
     LinkOpened,
     LinkVerified,
     PeerIdentified,
+    RankTold,
 )
 from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, LinkHandshake, ProtocolError, introduce, read_introduction
 from iris_py.link.lanes import (
@@ -44,11 +46,14 @@ from iris_py.link.lanes import (
     FRAME,
     GENERATION,
     HELLO,
+    LAST_KIND,
     PACKET_HEADER_BYTES,
     PACKET_KINDS,
     PING,
     PONG,
+    RANK,
     RECORD_BYTES,
+    SIGNED,
     TAKEN,
     TUNNEL,
     Lanes,
@@ -56,12 +61,13 @@ from iris_py.link.lanes import (
 from iris_py.link.pacing import Pace
 from iris_py.wire.packets import BODY_BYTES_LIMIT
 from iris_security import AuthenticationError, RecordOpener, RecordSealer
+from iris_security.administration import RANK_BYTES, Rank
 from iris_security.aead import TAG_BYTES
 from iris_security.keyring import KEY_ID_BYTES, PROOF_BYTES
 
 if TYPE_CHECKING:
     from iris_py.link.config import LinkConfig
-    from iris_security import Identity, Keyring, NetworkKeys
+    from iris_security import Identity, Keyring, NetworkKeys, SignedGenerations
 
 __all__ = [
     "LINK_ID_BYTES",
@@ -153,6 +159,7 @@ class Link:
         ephemeral_private: 32 fresh random bytes.
         now: The time.
         config: Times and bounds.
+        generation: Of the secret, under which an initiator begins; the primary one by default.
     """
 
     def __init__(
@@ -165,6 +172,7 @@ class Link:
         ephemeral_private: bytes,
         now: float,
         config: LinkConfig,
+        generation: NetworkKeys | None = None,
     ) -> None:
         self.initiator = initiator
         self.id = NO_LINK
@@ -193,6 +201,7 @@ class Link:
             hello=hello,
             ephemeral_private=ephemeral_private,
             offer=config.offer,
+            generation=generation,
         )
         self._sealer: RecordSealer | None = None
         self._opener: RecordOpener | None = None
@@ -336,6 +345,16 @@ class Link:
             return False
         self.generations.add(keys.key_id)
         return True
+
+    def tell_rank(self, rank: Rank) -> None:
+        """Tell the peer which signed generations count here, if the link is open."""
+        if self.state is LinkState.OPEN:
+            self._lanes.add_signal(RANK, rank.encode())
+
+    def tell_generations(self, signed: SignedGenerations) -> None:
+        """Send signed generations to the peer, if the link is open."""
+        if self.state is LinkState.OPEN:
+            self._lanes.add_signal(SIGNED, signed.encoded)
 
     def send_control(self, message: bytes) -> None:
         """Send an overlay message, ahead of all packets. Overlay messages keep their order."""
@@ -521,11 +540,17 @@ class Link:
                 raise ProtocolError("a malformed claim")
             is_answer, key_id, proof = _CLAIM.unpack(body)
             self._events.append(GenerationClaimed(key_id, proof, is_answer))
+        elif kind == RANK:
+            if len(body) != RANK_BYTES:
+                raise ProtocolError("a malformed rank")
+            self._events.append(RankTold(Rank.decode(body)))
+        elif kind == SIGNED:
+            self._events.append(GenerationsTold(body))
         elif kind == PONG:
             if self.is_unsure and (not body or body == STOPS.pack(self._stops)):  # one that repeats nothing knows no better
                 self.is_unsure = False
                 self._events.append(LinkVerified())
-        elif kind > GENERATION:
+        elif kind > LAST_KIND:
             self._receive_unknown(kind)
         else:
             raise ProtocolError(f"a frame of type {kind} where there can be none")
@@ -552,7 +577,7 @@ class Link:
                 self._receive_packet(whole[0], whole, 1, len(whole))
             elif whole and whole[0] == CONTROL:
                 self._packets.append((CONTROL, whole[1:], b"", b""))
-            elif whole and whole[0] > GENERATION:
+            elif whole and whole[0] > LAST_KIND:
                 self._receive_unknown(whole[0])
             else:
                 raise ProtocolError("fragments of something that is never fragmented")

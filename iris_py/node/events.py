@@ -10,6 +10,7 @@ from iris_py.patterns.request.events import ServiceEvent
 from iris_py.patterns.survey import SurveyEvent
 from iris_py.patterns.topic.events import TopicEvent
 from iris_py.patterns.tunnel.table import TunnelEvent
+from iris_py.peers.rotation import RotationEvent
 
 if TYPE_CHECKING:
     from iris_py.peers.group import Group
@@ -61,4 +62,5 @@ NodeEvent: TypeAlias = (
     | ServiceEvent
     | SurveyEvent
     | TunnelEvent
+    | RotationEvent
 )

@@ -16,10 +16,20 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from iris_overlay.messages import NodeInfo
-from iris_py.link.events import CloseReason, GenerationClaimed, LinkClosed, LinkDrained, LinkOpened, PeerIdentified
+from iris_py.link.events import (
+    CloseReason,
+    GenerationClaimed,
+    GenerationsTold,
+    LinkClosed,
+    LinkDrained,
+    LinkOpened,
+    PeerIdentified,
+    RankTold,
+)
 from iris_py.link.link import NO_LINK, Link, LinkState
 from iris_py.peers.crowd import Crowd
 from iris_py.peers.peer import Peer
+from iris_py.peers.rotation import Rotation, RotationEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +38,7 @@ if TYPE_CHECKING:
     from iris_overlay.rng import Rng
     from iris_py.link.config import LinkConfig
     from iris_py.link.events import LinkEvent
-    from iris_security import Identity, Keyring
+    from iris_security import Identity, Keyring, NetworkKeys
 
 #: Accepted connections that have not proven anything yet, for strangers must not be able to use up descriptors and memory.
 #: Beyond it one of the address with the most of them makes room: a door that was closed instead would let 256 silent strangers
@@ -44,6 +54,8 @@ LEAF_LINKS_SHARE = 0.125
 #: Lost links that are remembered by their id. Forgetting one costs its peer a keep-alive time-out, when it dials before we
 #: have noticed the loss.
 LOST_LINKS_MAX = 1024
+#: Addresses where dials came to nothing, which are remembered. One that is forgotten is dialled under the primary generation.
+UNANSWERED_MAX = 1024
 
 _decode_info = msgspec.msgpack.Decoder(NodeInfo).decode
 
@@ -97,7 +109,7 @@ class DialFailed:
     """Whether the connection ended before anybody had confirmed it."""
 
 
-PeersEvent: TypeAlias = PeerOpened | PeerClosed | PeerDrained | DialSucceeded | DialFailed
+PeersEvent: TypeAlias = PeerOpened | PeerClosed | PeerDrained | DialSucceeded | DialFailed | RotationEvent
 
 
 class Peers:
@@ -115,6 +127,7 @@ class Peers:
         refused: Accepted connections that ended without an authenticated peer.
         handshakes_max: Accepted connections that have not proven anything, at most; fewer where descriptors are few.
         links_max: Peers that have proven who they are, at most, but for those that the ring needs; likewise.
+        rotation: What the administrator of the network has signed.
     """
 
     def __init__(
@@ -129,6 +142,7 @@ class Peers:
         self.refused = 0
         self.handshakes_max = HANDSHAKES_MAX
         self.links_max = LINKS_MAX
+        self.rotation = Rotation(keyring, lambda event: self._events.append(event))
         self._local = local
         self._identity = identity
         self._keyring = keyring
@@ -140,6 +154,7 @@ class Peers:
         self._strangers = Crowd(rng)
         self._open = Crowd(rng)
         self._dialled: dict[Link, str] = {}  # until it is known what came of the dial
+        self._unanswered: dict[str, int] = {}  # by address: dials in a row that somebody took and nobody answered
         self._infos: dict[Link, NodeInfo] = {}  # of identified peers
         self._pending: dict[NodeId, Link] = {}  # our own dials that wait for the peer's confirmation
         self._by_id: dict[NodeId, Peer] = {}  # those with a link
@@ -150,8 +165,14 @@ class Peers:
     # -- commands
 
     def dialled(self, address: str, now: float) -> Link:
-        """Return the link for a connection that this node made to an address."""
-        link = self._make_link(address.rpartition(":")[0].strip("[]"), initiator=True, now=now)
+        """Return the link for a connection that this node made to an address.
+
+        It begins under the primary generation of the secret, and after a dial that nobody has answered under the next one:
+        the others may have retired the primary one while this node was away.
+        """
+        generations = self._keyring.generations
+        generation = generations[self._unanswered.get(address, 0) % len(generations)]
+        link = self._make_link(address.rpartition(":")[0].strip("[]"), initiator=True, now=now, generation=generation)
         self._dialled[link] = address
         return link
 
@@ -207,6 +228,8 @@ class Peers:
         """
         retires = any(keyring.find(keys.key_id) is None for keys in self._keyring.generations)
         self._keyring = keyring
+        self.rotation.rekey(keyring)
+        self._unanswered.clear()
         accepted = {keys.key_id for keys in keyring.generations}
         for link, peer in self._links.items():
             if peer is None:
@@ -270,6 +293,8 @@ class Peers:
             self._handle_opened(link, now)
         elif isinstance(event, GenerationClaimed):
             self._handle_claim(link, event)
+        elif isinstance(event, RankTold | GenerationsTold):
+            self.rotation.receive(link, event)
         elif isinstance(event, LinkDrained):
             peer = self._links[link]
             if peer is not None:
@@ -286,7 +311,7 @@ class Peers:
 
     # --
 
-    def _make_link(self, host: str, *, initiator: bool, now: float) -> Link:
+    def _make_link(self, host: str, *, initiator: bool, now: float, generation: NetworkKeys | None = None) -> Link:
         link = Link(
             initiator=initiator,
             keyring=self._keyring,
@@ -295,6 +320,7 @@ class Peers:
             ephemeral_private=self._entropy(32),
             now=now,
             config=self._config,
+            generation=generation,
         )
         self._links[link] = None
         self._hosts[link] = host
@@ -356,6 +382,7 @@ class Peers:
         peer.info, peer.link = info, link
         self._open.add(link, self._hosts[link])
         self._claim_all(link)
+        self.rotation.link_opened(link)
         self._events.append(PeerOpened(peer))
         if all(self._keyring.find(key_id) is None for key_id in link.generations):
             link.close(CloseReason.IDLE, now)  # what it began under was retired meanwhile
@@ -366,16 +393,24 @@ class Peers:
             self._dial_succeeded(link, info.id)
         address = self._dialled.pop(link, None)
         if address is not None:
+            self._remember_unanswered(address)
             self._events.append(DialFailed(address, event.reason, event.refused, event.broken))
         if info is None and not link.initiator:
             self.refused += 1
         self._forget_link(link, event.reason, clean=event.clean, released=event.released, broken=event.broken)
+
+    def _remember_unanswered(self, address: str) -> None:
+        if len(self._keyring.generations) > 1:
+            self._unanswered[address] = self._unanswered.pop(address, 0) + 1
+            if len(self._unanswered) > UNANSWERED_MAX:
+                del self._unanswered[next(iter(self._unanswered))]
 
     def _forget_link(self, link: Link, reason: str, *, clean: bool, released: bool, broken: bool) -> None:
         peer = self._links.pop(link, None)
         self._hosts.pop(link, None)
         self._strangers.discard(link)
         self._open.discard(link)
+        self.rotation.link_closed(link)
         info = self._infos.pop(link, None)
         if info is not None and self._pending.get(info.id) is link:
             del self._pending[info.id]
@@ -392,4 +427,5 @@ class Peers:
     def _dial_succeeded(self, link: Link, id: NodeId) -> None:  # noqa: A002
         address = self._dialled.pop(link, None)
         if address is not None:
+            self._unanswered.pop(address, None)
             self._events.append(DialSucceeded(address, id))

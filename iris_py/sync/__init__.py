@@ -13,6 +13,7 @@ loop in a thread of its own. Everything may be used from every thread; an interr
 """
 
 from iris_py.api.info import Member, Statistics
+from iris_py.api.rekeying import RotationStatus
 from iris_py.api.survey import Answers, SurveyFailure, SurveyReply
 from iris_py.config import Config
 from iris_py.errors import (
@@ -27,6 +28,7 @@ from iris_py.errors import (
     Overloaded,
     RemoteError,
     RequestTimeout,
+    RotationIncomplete,
     SlowSubscriber,
     TunnelBroken,
     TunnelClosed,
@@ -40,9 +42,10 @@ from iris_py.sync.stopping import until_stopped
 from iris_py.sync.subscription import Subscription
 from iris_py.sync.survey import Survey
 from iris_py.sync.tunnel import Tunnel
-from iris_security import Keyring, Secret
+from iris_security import AdministrationKey, Keyring, Secret
 
 __all__ = [
+    "AdministrationKey",
     "Answers",
     "Config",
     "ConfigurationError",
@@ -64,6 +67,8 @@ __all__ = [
     "RemoteError",
     "Request",
     "RequestTimeout",
+    "RotationIncomplete",
+    "RotationStatus",
     "Secret",
     "SlowSubscriber",
     "Statistics",

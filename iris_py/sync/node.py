@@ -12,6 +12,8 @@ from iris_py.defaults import (
     HANDLER_QUEUE_BYTES,
     HANDLER_QUEUE_MESSAGES,
     REQUEST_TIMEOUT_S,
+    ROTATION_ANSWER_S,
+    ROTATION_TIMEOUT_S,
     SUBSCRIPTION_QUEUE_BYTES,
     SUBSCRIPTION_QUEUE_MESSAGES,
     SURVEY_TIMEOUT_S,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iris_py.api.info import Member, Statistics
+    from iris_py.api.rekeying import RotationStatus, RotationStep
     from iris_py.api.request import OnFull
     from iris_py.api.subscription import Callback
     from iris_py.config import Config, FindSecret, SecretLike
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     from iris_py.sync.handlers import AnyHandler
     from iris_py.tracing import TracingSetting
     from iris_py.wire.headers import HeaderValue
-    from iris_security import Keyring
+    from iris_security import AdministrationKey, Keyring
 
 LEAVE_ON_SIGTERM = """\
 leave_on_sigterm: Whether SIGTERM, with which supervisors stop a program, ends this one as ``sys.exit(143)`` in its main
@@ -282,6 +285,16 @@ class Node(Closable):
     def reload_keys(self) -> None:
         self._background.call(self._inner.reload_keys)
 
+    @documented_as(AsyncNode.rotation)
+    def rotation(self, *, timeout: float = ROTATION_ANSWER_S) -> RotationStatus:
+        return self._background.wait(self._inner.rotation, timeout=timeout)
+
+    @documented_as(AsyncNode.rotate_secret)
+    def rotate_secret(
+        self, step: RotationStep, key: AdministrationKey | str, *, timeout: float = ROTATION_TIMEOUT_S, force: bool = False
+    ) -> RotationStatus:
+        return self._background.wait(self._inner.rotate_secret, step, key, timeout=timeout, force=force)
+
     @documented_as(AsyncNode.close)
     def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         if not self._background.is_gone:
@@ -300,6 +313,7 @@ def connect(
     clusters: Mapping[str, SecretLike | Sequence[SecretLike]] | FindSecret | None = None,
     clusters_directory: str | Path | None = None,
     strict: bool | None = None,
+    administrator: str | None = None,
     listen: str | None = None,
     seeds: Sequence[str] | None = None,
     zone: str | None = None,
@@ -323,6 +337,7 @@ def connect(
             clusters=clusters,
             clusters_directory=clusters_directory,
             strict=strict,
+            administrator=administrator,
             listen=listen,
             seeds=seeds,
             zone=zone,

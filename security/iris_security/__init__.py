@@ -4,6 +4,7 @@ This package is pure: it does no input or output, reads no clock and has no rand
 argument.
 """
 
+from iris_security.administration import AdministrationKey, SignedGenerations, parse_administrator
 from iris_security.aead import Suite
 from iris_security.datagram import DatagramOpener, DatagramSealer
 from iris_security.envelope import GroupOpener, GroupSealer, multicast_associated, unicast_associated
@@ -27,6 +28,7 @@ __all__ = [
     "NAME_BYTES_MAX",
     "SECRET_BYTES",
     "SIGNATURE_BYTES",
+    "AdministrationKey",
     "AuthenticationError",
     "DatagramOpener",
     "DatagramSealer",
@@ -46,11 +48,13 @@ __all__ = [
     "Secret",
     "SecretFormatError",
     "SecurityError",
+    "SignedGenerations",
     "Suite",
     "TransportKeys",
     "encode_name",
     "is_permitted",
     "multicast_associated",
+    "parse_administrator",
     "unicast_associated",
     "verify_signature",
 ]

@@ -17,7 +17,7 @@ from iris_security.errors import AuthenticationError
 from iris_security.hkdf import hkdf
 from iris_security.key_material import KeyMaterial
 from iris_security.secret import Secret
-from iris_security.signature import SigningKey, verify
+from iris_security.signature import PUBLIC_KEY_BYTES, SigningKey, verify
 
 KEY_ID_BYTES = 8  # it only chooses among a keyring's few generations; the handshake proves the key
 GROUP_ID_BYTES = 16  # two groups of one network meet after 2^64 names, and nobody finds a second key for one of them
@@ -170,7 +170,11 @@ class GroupKeys(KeyMaterial):
 
 
 class Keyring:
-    """All secrets of a node in one network, and what derives from them. It is not pickled, for the secrets are not."""
+    """All secrets of a node in one network, and what derives from them. It is not pickled, for the secrets are not.
+
+    Attributes:
+        administrator: The public half of the key of who may exchange the network's secret; None if nobody may.
+    """
 
     def __init__(
         self,
@@ -180,6 +184,7 @@ class Keyring:
         accepted: Sequence[Secret] = (),
         clusters: Mapping[str, OwnSecret] | Callable[[str], OwnSecret | None] | None = None,
         strict: bool = False,
+        administrator: bytes | None = None,
     ) -> None:
         """Derive the keys of the network.
 
@@ -191,11 +196,16 @@ class Keyring:
                 secrets the first is the primary one, and the others are accepted. Or a function from the name of a cluster
                 to its secret, None for the network's; it is asked at each derivation, and has to be quick.
             strict: Whether a cluster without a secret of its own is an error when it is used.
+            administrator: The public half of the key of who may exchange the network's secret in a running network
+                (administration.py), `PUBLIC_KEY_BYTES`; None if nobody may.
 
         Raises:
-            ValueError: A name is not valid, see `encode_name`; a cluster has no secret, or there are more generations than
-                `GENERATIONS_MAX`.
+            ValueError: A name is not valid, see `encode_name`; a cluster has no secret, there are more generations than
+                `GENERATIONS_MAX`, or the administrator has another size.
         """
+        if administrator is not None and len(administrator) != PUBLIC_KEY_BYTES:
+            raise ValueError(f"an administrator has {PUBLIC_KEY_BYTES} bytes, not {len(administrator)}")
+        self.administrator = administrator
         self._salt = encode_name(network)
         self._secrets = _generations_of("the network", (primary, *accepted))
         self._is_strict = strict
@@ -207,10 +217,33 @@ class Keyring:
         self._generations = {keys.key_id: keys for keys in (NetworkKeys.derive(secret, network) for secret in self._secrets)}
         self._primary = next(iter(self._generations.values()))
 
+    def with_generations(self, secrets: Sequence[Secret]) -> "Keyring":
+        """Return a keyring that differs in the secret of the network alone.
+
+        Args:
+            secrets: The generations, the primary one first.
+
+        Raises:
+            ValueError: There are none, or more than `GENERATIONS_MAX`.
+        """
+        return Keyring(
+            secrets[0],
+            network=self.network,
+            accepted=secrets[1:],
+            clusters=self._find_own or self._clusters,
+            strict=self._is_strict,
+            administrator=self.administrator,
+        )
+
     @property
     def network(self) -> str:
         """The name of the network."""
         return self._primary.network
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """The generations of the network's secret, the primary one first."""
+        return self._secrets
 
     @property
     def primary(self) -> NetworkKeys:

@@ -69,6 +69,9 @@ class Rotating:
 def processes(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Rotating]]:
     monkeypatch.setenv("IRIS_SECRET_FILE", str(home / "network.secret"))
     keys("new", "-o", str(home / "network.secret"))
+    monkeypatch.setenv(
+        "IRIS_ADMINISTRATOR", str(keys("administrator", "-o", str(home / "administration.key"))["administrator"])
+    )
     started = [Rotating("", "end")]
     try:
         seed = started[0].address
@@ -128,6 +131,42 @@ def test_nothing_fails_while_a_secret_is_exchanged_and_one_process_is_stopped(pr
     assert [result["rekeyed"] for result in results] == [3, 3, 3, 3, 2]
     assert results[1]["chunks"]
     last = keys("list", path)["generations"]
+    assert isinstance(last, list)
+    assert len(last) == 1
+    assert last != first
+
+
+@pytest.mark.timeout(300)
+def test_nothing_fails_while_the_administrator_exchanges_the_secret_and_one_process_is_stopped(
+    processes: list[Rotating], home: Path
+) -> None:
+    """Nobody brings a file anywhere, and no process is told of anything."""
+    seed = ("--seed", processes[0].address)
+    key = ("--administration-key", str(home / "administration.key"), *seed)
+    first = keys("list", "--running", *seed)["generations"]
+    *running, stopped = processes
+    for each in processes:
+        each.say("begin")
+    work(processes)
+    keys("add", *key)
+    work(processes)
+    stopped.process.send_signal(signal.SIGSTOP)
+    running[0].see_members(PROCESSES - 1)  # the stopped one is held for dead
+    for step in ("rotate", "retire"):
+        keys(step, *key)
+        work(running)
+    stopped.process.send_signal(signal.SIGCONT)
+    running[0].see_members(PROCESSES)
+    work(processes)
+    status = keys("list", "--running", *seed)
+    assert status["number"] == 3
+    assert isinstance(status["neighbours"], dict)
+    assert set(status["neighbours"].values()) == {3}
+    results = [each.result() for each in processes]
+    assert [result["errors"] for result in results] == [[]] * PROCESSES
+    assert [result["rekeyed"] for result in results] == [0] * PROCESSES
+    assert results[1]["chunks"]
+    last = keys("list")["generations"]  # of a process that starts now, with the file of before
     assert isinstance(last, list)
     assert len(last) == 1
     assert last != first

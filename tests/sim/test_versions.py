@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from iris_py.link.handshake import VERSION_MAX, Offer
-from iris_py.link.lanes import GENERATION
+from iris_py.link.lanes import LAST_KIND
 from iris_py.peers.message import PeerMessage
 from iris_py.testing import NodeSimulation, run
 from iris_py.wire import packets
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from iris_py.peers.peer import Peer
 
 #: What only the next version knows: a frame, a message of the overlay, and a kind of message between members.
-FRAME, OVERLAY_TAG, KIND = GENERATION + 1, 120, packets.KINDS + 1
+FRAME, OVERLAY_TAG, KIND = LAST_KIND + 1, 120, packets.KINDS + 1
 
 
 async def echo(request: iris.Request) -> bytes:

@@ -20,6 +20,7 @@ from iris_py.link.events import CloseReason
 from iris_py.link.handshake import LinkHandshake, introduce
 from iris_py.wire import packets
 from iris_security import (
+    AdministrationKey,
     DatagramSealer,
     GroupSealer,
     Identity,
@@ -37,6 +38,7 @@ SECRET = Secret(bytes(range(32)))
 KEYRING = Keyring(SECRET)
 KEYS = KEYRING.primary
 ECHO = KEYRING.cluster("echo")
+ADMINISTRATION = AdministrationKey(b"a" * 32)
 #: When A joined.
 SINCE = 1_700_000_000_000
 A, B = Identity(b"\x03" * 32), Identity(b"\x04" * 32)
@@ -71,6 +73,7 @@ def vectors() -> dict[str, bytes]:
     multicast = sealer.seal(body, multicast_associated(ECHO.group_id, A.node_id))
     node = NodeId(A.node_id)
     statement = member_part(Registered(GroupId(ECHO.group_id), ECHO.proof(A.node_id), 1 << 32, since=SINCE), node)
+    signed = ADMINISTRATION.sign("default", 1, [SECRET])
     return {
         "the secret as text": SECRET.text.encode(),
         "key id": KEYS.key_id,
@@ -97,6 +100,9 @@ def vectors() -> dict[str, bytes]:
         "nonce of the first body of A in `echo`, epoch 1": unicast[0],
         "that body for B: REQUEST 1, 1000 ms, `hello`": unicast[1],
         "the next one, for all": multicast[1],
+        "the administrator whose private key is 32 bytes 0x61": ADMINISTRATION.administrator,
+        "its SIGNED, number 1: the secret alone": signed.encoded,
+        "the RANK of that": signed.rank.encode(),
         "the first datagram of A, with the payload `ping`": DatagramSealer(KEYS, A).seal(b"ping"),
     }
 
@@ -137,7 +143,9 @@ def test_the_messages_of_the_overlay_are_those_of_the_code(types: tuple[type[msg
 
 def test_the_frames_and_kinds_are_those_of_the_code() -> None:
     frames = re.findall(r"^\| (\d+) \| ([A-Z_]+) \| [^|]+ \|$", PAGE, re.MULTILINE)
-    assert [(int(number), getattr(lanes, name)) for number, name in frames] == [(number, number) for number in range(12)]
+    assert [(int(number), getattr(lanes, name)) for number, name in frames] == [
+        (number, number) for number in range(lanes.LAST_KIND + 1)
+    ]
     kinds = re.findall(r"^\| (\d+) \| ([A-Z_]+) \| [^|]* \| [^|]* \| [^|]+ \|$", PAGE, re.MULTILINE)
     assert [(int(number), getattr(packets, name)) for number, name in kinds] == [
         (number, number) for number in range(1, packets.KINDS)

@@ -18,11 +18,13 @@ from iris_py.config import CLUSTERS_MAX, Config, default_secret, load_config, ma
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import read_secret_file, user_secret, write_secret_file
 from iris_py.net.addresses import format_address, is_loopback, parse_address
+from iris_security import AdministrationKey
 from iris_security.keyring import GENERATIONS_MAX, Keyring
 from iris_security.secret import Secret
 
 SECRET = Secret.from_bytes(bytes(range(32)))
 OTHER = Secret.from_bytes(bytes(32))
+KEY = AdministrationKey(b"a" * 32)
 
 
 @pytest.fixture
@@ -574,3 +576,27 @@ def test_strict_makes_a_cluster_without_a_secret_of_its_own_an_error(environ: di
         keyring.cluster("wiki")
     with pytest.raises(ConfigurationError, match="strict and keyring are both given"):
         load_config(keyring=keyring, strict=True, environ={})
+
+
+@pytest.mark.parametrize("environ", [{}, {"IRIS_ADMINISTRATOR": KEY.administrator_text}])
+def test_the_administrator_is_in_the_keyring(environ: dict[str, str]) -> None:
+    config = load_config(secret=SECRET, environ=environ, administrator=None if environ else KEY.administrator_text)
+    assert make_keyring(config).administrator == KEY.administrator
+    assert make_keyring(load_config(secret=SECRET, environ={})).administrator is None
+
+
+@pytest.mark.parametrize("wrong", ["", "irispublic1.short", KEY.text, SECRET.text, 7])
+def test_what_is_no_administrator_is_refused_and_not_shown(wrong: object) -> None:
+    with pytest.raises(ConfigurationError, match="administrator") as caught:
+        load_config(secret=SECRET, administrator=wrong, environ={})
+    assert KEY.text not in str(caught.value)
+    assert SECRET.text not in str(caught.value)
+
+
+def test_a_keyring_brings_its_own_administrator() -> None:
+    keyring = Keyring(Secret(bytes(32)), administrator=KEY.administrator)
+    assert make_keyring(load_config(keyring=keyring, environ={})).administrator == KEY.administrator
+    with pytest.raises(ConfigurationError, match="administrator and keyring are both given"):
+        load_config(keyring=keyring, administrator=KEY.administrator_text, environ={})
+    with pytest.raises(ValueError, match="32 bytes"):
+        Keyring(Secret(bytes(32)), administrator=b"short")

@@ -1,4 +1,4 @@
-"""Values that are no list of seeds."""
+"""The settings of the nodes of Spark's tasks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from iris_py import ConfigurationError
+from iris_py import AdministrationKey, ConfigurationError
 from spark_connector import Network
 
 
@@ -19,3 +19,8 @@ def test_seeds_that_are_no_list_of_addresses_are_refused(seeds: Any) -> None:
 def test_seeds_may_be_none_one_or_several() -> None:
     for seeds in ([], ["host:4711"], ["host:4711", "other:4711"]):
         assert list(Network(seeds=seeds).seeds) == seeds
+
+
+def test_nodes_of_tasks_know_the_administrator() -> None:
+    administrator = AdministrationKey(b"a" * 32).administrator_text
+    assert Network(administrator=administrator).arguments()["administrator"] == administrator

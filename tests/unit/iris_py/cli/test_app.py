@@ -13,7 +13,7 @@ import pytest
 from iris_py.cli.app import run
 from iris_py.cli.settings import Settings
 from iris_py.errors import ConfigurationError
-from iris_security.secret import Secret
+from iris_security import AdministrationKey, Secret, parse_administrator
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,6 +91,10 @@ def test_nothing_asked_shows_help(arguments: list[str], capsys: pytest.CaptureFi
         (["demo", "--members", "0"], "'--members'"),
         (["demo", "--timeout", "9"], "'--timeout': it is for --spark"),
         (["keys", "old"], "No such command 'old'. See `iris keys --help`."),
+        (["keys", "add"], "'FILE': give FILE, or --administration-key for the running network"),
+        (["keys", "rotate", "FILE", "--administration-key", "KEY"], "leave it or FILE out"),
+        (["keys", "list", "FILE", "--running"], "'--running': a file does not run"),
+        (["keys", "retire", "--administration-key", "nowhere"], "--administration-key: nowhere cannot be read"),
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,6 +117,29 @@ def test_new_secret(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert run(["keys", "new", "--output", str(path)]) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_new_administration_key(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["keys", "administrator"]) == 0
+    key, public = capsys.readouterr().out.splitlines()
+    assert AdministrationKey.parse(key).administrator == parse_administrator(public)
+    assert run(["keys", "administrator", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert AdministrationKey.parse(said["key"]).administrator_text == said["administrator"] != public
+    path = tmp_path / "key"
+    assert run(["keys", "administrator", "-o", str(path)]) == 0
+    assert capsys.readouterr().out == f"{AdministrationKey.parse(path.read_text()).administrator_text}\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert run(["keys", "administrator", "-o", str(path)]) == 2
+    for wrong in ("a secret", "two lines"):
+        path.unlink()
+        path.write_text(Secret(b"s" * 32).text if wrong == "a secret" else f"{key}\n{key}\n")
+        path.chmod(0o600)
+        assert run(["keys", "add", "--administration-key", str(path)]) == 2
+        said = capsys.readouterr().err
+        assert "administration key" in said
+        assert Secret(b"s" * 32).text not in said
+        assert key not in said
 
 
 def test_path_of_the_secret(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

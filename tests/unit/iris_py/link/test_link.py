@@ -22,10 +22,13 @@ from iris_py.link.lanes import (
     FRAGMENT_END,
     GENERATION,
     HELLO,
+    LAST_KIND,
     MULTICAST,
     PING,
     PONG,
+    RANK,
     RECORD_BYTES,
+    SIGNED,
     TAKEN,
     TUNNEL,
     UNICAST,
@@ -440,6 +443,8 @@ def test_what_is_behind_a_bad_record_is_not_read() -> None:
         frame(HELLO, body(20)),
         frame(TUNNEL),
         frame(GENERATION, body(24)),
+        frame(RANK, body(11)),
+        frame(FRAGMENT_END, bytes((SIGNED,)) + body(25)),
         frame(FRAGMENT_END, bytes((GENERATION,)) + body(25)),
     ],
 )
@@ -451,14 +456,14 @@ def test_malformed_frames_end_the_link(content: bytes) -> None:
     assert not pair.responder.packets
 
 
-@pytest.mark.parametrize("content", [frame(GENERATION + 1), frame(255, body(50)), frame(FRAGMENT_END, bytes((99,)) + body(50))])
+@pytest.mark.parametrize("content", [frame(LAST_KIND + 1), frame(255, body(50)), frame(FRAGMENT_END, bytes((99,)) + body(50))])
 def test_frames_of_newer_versions_are_counted_and_change_nothing(content: bytes) -> None:
     pair = opened()
     Rogue(pair, pair.initiator).send(content)
     pair.drive()
     assert pair.responder.link.is_open
     (packet,) = pair.responder.packets
-    assert packet[0] > GENERATION
+    assert packet[0] > LAST_KIND
     assert packet[1:] == (b"", b"", b"")
 
 

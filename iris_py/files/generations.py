@@ -1,0 +1,109 @@
+"""The generations of the network's secret that the administrator has signed, kept for the next start (docs/design.md 2.10).
+
+A node that starts anew has the secret of its settings, which may be retired by then. So what counted last is kept in the state
+directory of the user, for the same settings: whoever changes them begins anew.
+
+Nothing here raises for the state of the file system: without the file a node still has the secrets of its settings, and the
+warning says that they may be too old one day.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import stat
+import tempfile
+from typing import TYPE_CHECKING
+
+from iris_security import AuthenticationError, SignedGenerations
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from iris_security import Keyring
+
+__all__ = ["GenerationsFile", "fingerprint"]
+
+_FILE_BYTES_MAX = 4096  # more than any has
+_NAME_CHARACTERS = 32
+
+logger = logging.getLogger("iris_py.config")
+
+
+def fingerprint(keyring: Keyring) -> str:
+    """Return what differs between settings with other secrets of the network, another name of it or another administrator."""
+    said = hashlib.sha256(keyring.administrator or b"")
+    for key_id in sorted(keys.key_id for keys in keyring.generations):
+        said.update(key_id)
+    return said.hexdigest()[:_NAME_CHARACTERS]
+
+
+class GenerationsFile:
+    """The file in which the nodes of this user with the same settings keep what counted last.
+
+    Args:
+        state_directory: The user's state directory for Iris.
+        configured: The keyring that the settings say.
+    """
+
+    def __init__(self, state_directory: Path, configured: Keyring) -> None:
+        self._path = state_directory / "generations" / fingerprint(configured)
+        self._network = configured.network
+        self._administrator = configured.administrator
+
+    def load(self) -> SignedGenerations | None:
+        """Return what was kept, if there is an administrator and it has signed that."""
+        if self._administrator is None:
+            return None
+        try:
+            encoded = self._read()
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            self._warn("read", exc.strerror)
+            return None
+        if encoded is None:
+            self._warn("read", "it is no private file of this user")
+            return None
+        try:
+            return SignedGenerations.open(encoded, self._network, self._administrator)
+        except AuthenticationError:
+            self._warn("read", "the administrator has not signed it")
+            return None
+
+    def save(self, signed: SignedGenerations) -> None:
+        """Keep what counts now, if nothing newer is kept."""
+        kept = self.load()
+        if kept is not None and kept.rank >= signed.rank:
+            return
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made, name = tempfile.mkstemp(prefix=f".{self._path.name}.", dir=self._path.parent)
+            try:
+                with os.fdopen(made, "wb") as file:
+                    file.write(signed.encoded)
+                    file.flush()
+                    os.fsync(made)
+                os.replace(name, self._path)
+            except BaseException:
+                os.unlink(name)
+                raise
+        except OSError as exc:
+            self._warn("written", exc.strerror)
+
+    def _read(self) -> bytes | None:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with open(os.open(self._path, flags), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+                return None
+            return file.read(_FILE_BYTES_MAX)
+
+    def _warn(self, what: str, reason: str | None) -> None:
+        logger.warning(
+            "the secrets that count now cannot be %s at %s (%s): after a restart this node may hold none that others accept",
+            what,
+            self._path,
+            reason,
+        )
