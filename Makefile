@@ -7,6 +7,10 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadgroup
 
+INSTALL := install --quiet --disable-pip-version-check
+LOCKED := $(INSTALL) --require-hashes
+COMPILE := build/tools/bin/uv pip compile --quiet --universal --generate-hashes --upgrade --no-config --custom-compile-command 'make lock'
+
 # Versions of Spark that make test-long tries besides: all that work, each in an environment below build/. What they take of other packages
 # is what was there in their days: 3.5 knows no NumPy 2, which newer Arrow wants, and no Python 3.12.
 SPARK_VERSIONS ?= $(shell $(PYTHON) -c "import sys; print('3.5' * (sys.version_info < (3, 12)))") 4.0 4
@@ -15,16 +19,26 @@ SPARK_NEEDS_3.5 := 'numpy<2' 'pyarrow<20'
 # What does not depend on the data source, whose programming interface is newer.
 SPARK_TESTS := test_dispatch test_dispatch_errors test_timestamps test_notify test_executors_local test_executors
 
-.PHONY: demo simulate test check unit test-long test-spark-versions test-network format bench bench-spark evidence-spark soak fuzz mutants audit clean help
+.PHONY: demo simulate test check unit test-long test-spark-versions test-network format bench bench-spark evidence-spark soak fuzz mutants lock audit clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
 
-$(READY): pyproject.toml
+# What is installed is what the locks name, with their hashes; only the project itself, built with what is locked, has none.
+$(READY): pyproject.toml locks/build.lock locks/dev.lock
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Iris needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "python3 -m venv failed: install your system's python3-venv package"; exit 1; }
 	@echo "setting up $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip $(LOCKED) -r locks/build.lock
+	@$(BIN)/python -m pip $(LOCKED) --no-build-isolation -r locks/dev.lock
+	@$(BIN)/python -m pip $(INSTALL) --no-build-isolation --no-deps --editable .
+	@touch $@
+
+build/tools/.ready: locks/tools.lock
+	@echo "setting up build/tools"
+	@mkdir -p build
+	@test -x build/tools/bin/python || $(PYTHON) -m venv build/tools
+	@build/tools/bin/python -m pip $(LOCKED) --only-binary :all: -r locks/tools.lock
 	@touch $@
 
 demo: $(READY) ## the main job: a cluster counts a source tree while members are killed, for a process and then for Spark
@@ -96,13 +110,13 @@ mutants: $(READY) ## how many small defects the tests notice: SAMPLE=150 of them
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[mutants]'
 	$(BIN)/python -m tests.mutation $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
-audit: $(READY) ## known vulnerabilities of all packages in the environment of this checkout; says so where the database cannot be reached
-	@mkdir -p build
-	@test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit && build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit; }
-	@$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable > build/installed.txt
-	@rm -f build/audit.json
-	@build/audit/bin/pip-audit --requirement build/installed.txt --no-deps --disable-pip --progress-spinner off --format json --output build/audit.json > build/audit.log 2>&1 || true
-	@$(BIN)/python -m tests.audit build/audit.json
+lock: build/tools/.ready ## make locks/ anew from pyproject.toml: the newest versions of all packages, for all systems and Pythons, with their hashes
+	@$(COMPILE) --group pyproject.toml:tools --output-file locks/tools.lock
+	@$(COMPILE) --group pyproject.toml:build --output-file locks/build.lock
+	@$(COMPILE) pyproject.toml --extra dev --constraints locks/build.lock --output-file locks/dev.lock
+
+audit: $(READY) build/tools/.ready ## known vulnerabilities of all packages that the locks name; says so where the database cannot be reached
+	@$(BIN)/python -m tests.audit build/tools/bin/pip-audit build/audit locks/*.lock
 
 clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist
