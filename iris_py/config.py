@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError
-from iris_py.files.secrets import check_exposure, parse_secrets, read_exposed, read_secret_file, user_secret
+from iris_py.files.secrets import check_exposure, check_path, parse_secrets, read_exposed, read_secret_file, user_secret
 from iris_py.net.addresses import is_loopback, parse_address
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 from iris_security import SecretFormatError, parse_administrator
@@ -147,7 +147,7 @@ class Config:
 class _Layer:
     """One source of settings."""
 
-    values: Mapping[str, object]
+    values: Mapping[str, object] = field(repr=False)  # secrets are among them
     prefix: str = ""
     upper: bool = False
     directory: Path | None = None  # relative paths in `values` start here
@@ -357,6 +357,7 @@ def _settle_administrator(layers: Sequence[_Layer]) -> str | None:
 
 def _read_clusters(directory: Path, origin: str) -> dict[str, Secrets]:
     """Read the secrets of clusters from a directory: each file has the name of its cluster, as systems mount secrets."""
+    check_path(directory, origin)
     try:
         names = sorted(name for name in os.listdir(directory) if not name.startswith(".") and (directory / name).is_file())
     except OSError as exc:
@@ -403,6 +404,7 @@ def _environment_layer(environ: Mapping[str, str]) -> _Layer:
 def _file_layer(config: Path | str | None, environ: Mapping[str, str], config_directory: Path) -> _Layer:
     """Read the file. One that somebody named must exist; the one at the usual place may be missing."""
     named = config if config is not None else environ.get("IRIS_CONFIG", "").strip() or None
+    check_path(named or "", "IRIS_CONFIG" if config is None else "config")
     path = config_directory / "iris.toml" if named is None else Path(named).expanduser()
     try:
         content, exposure = read_exposed(path, CONFIG_BYTES_MAX)

@@ -52,6 +52,10 @@ class Network:
         """Refuse what cannot be meant, on the driver."""
         if self.secret is not None and self.secret_file is not None:
             raise iris_py.ConfigurationError("secret= and secret_file= are both given, and only one can count. Leave one out.")
+        if self.secret_file is not None:
+            from iris_py.connector import check_path
+
+            check_path(self.secret_file, "secret_file")
         if isinstance(self.seeds, str) or not all(isinstance(seed, str) for seed in self.seeds):
             raise iris_py.ConfigurationError('seeds= must be a list of "host:port". Correct it.')
         object.__setattr__(self, "seeds", tuple(self.seeds))

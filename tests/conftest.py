@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from tests.leaks import find_secrets
+from tests.process_leaks import ProcessWatch
 from tests.profiles import NORMAL
 
 if TYPE_CHECKING:
@@ -32,19 +34,31 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / "build" / "bytecode"))
 
+_processes = ProcessWatch()
+sys.addaudithook(_processes.audit)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """Look at the processes that a test has started while its fixtures still keep them."""
+    _processes.look()
+    return (yield)
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Let a test fail that has written a secret, or that has let something it started do so."""
+    """Let a test fail that has written a secret, or that shown one, or that has let something it started do so."""
     report = yield
-    if report.when != "teardown" or "shows_secrets" in item.keywords:
+    if report.when != "teardown":
         return report
-    found = find_secrets(text for _name, text in report.sections)
+    found = [*find_secrets(text for _name, text in report.sections), *_processes.take()]
+    if "shows_secrets" in item.keywords:
+        return report
     if found and report.outcome != "failed":
         report.outcome = "failed"
-        report.longrepr = "a secret was written:\n" + "\n".join(found)
+        report.longrepr = "a secret was written or shown:\n" + "\n".join(found)
     return report
 
 

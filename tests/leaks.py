@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from iris_security import Secret, SecretFormatError
+from iris_security import AdministrationKey, Secret, SecretFormatError
+from iris_security.administration import ADMINISTRATION_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_TEXT = re.compile(r"iris1\.[A-Za-z0-9_-]{48}")
+_TEXT = re.compile(r"iris(?:admin)?1\.[A-Za-z0-9_-]{48}")
 #: The secrets that most tests use, as somebody who shows them by mistake would.
 _VALUES = tuple(bytes(range(start, start + 32)) for start in (0, 32))
 _SHOWN = tuple(shown for value in _VALUES for shown in (value.hex(), repr(value)[2:-1]))
@@ -28,7 +29,7 @@ def find_secrets(texts: Iterable[str]) -> list[str]:
 
 def _is_secret(text: str) -> bool:
     try:
-        Secret.parse(text)
+        AdministrationKey.parse(text) if text.startswith(ADMINISTRATION_PREFIX) else Secret.parse(text)
     except SecretFormatError:
         return False  # only the form of one
     return True

@@ -1,22 +1,30 @@
-"""Tests of tests/leaks.py, and of what all tests write."""
+"""Tests of tests/leaks.py and tests/process_leaks.py, and of what all tests write."""
 
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_security import Keyring, Secret
+from iris_security import AdministrationKey, Keyring, Secret
 from tests.leaks import find_secrets
+from tests.process_leaks import ProcessWatch
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 SECRET = Secret(bytes(range(32)))
+KEY = AdministrationKey(b"a" * 32)
 
 
-@pytest.mark.parametrize("shown", [SECRET.text, SECRET.value.hex(), repr(SECRET.value)], ids=["text", "hex", "bytes"])
+@pytest.mark.parametrize(
+    "shown", [SECRET.text, SECRET.value.hex(), repr(SECRET.value), KEY.text], ids=["text", "hex", "bytes", "key"]
+)
 def test_a_secret_is_found_and_not_shown_again(shown: str) -> None:
     (found,) = find_secrets(["nothing here", f"before {shown} behind"])
     assert found.replace("b'", "").replace("'", "") == "before <secret> behind"
@@ -34,7 +42,7 @@ def test_a_test_that_logs_a_secret_fails(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(f"import logging\ndef test_it(): logging.getLogger('iris').warning('it is %s', {SECRET.text!r})")
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*a secret was written*"])
+    result.stdout.fnmatch_lines(["*a secret was written or shown*"])
 
 
 def test_the_log_of_a_node_that_fails_with_its_secret_shows_none(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
@@ -43,3 +51,96 @@ def test_the_log_of_a_node_that_fails_with_its_secret_shows_none(caplog: pytest.
     caplog.set_level(logging.DEBUG)
     logging.getLogger("iris_py").error("cannot use %r of %s", Keyring(SECRET, clusters={"a": SECRET}), path)
     assert find_secrets([caplog.text]) == []
+
+
+# -- processes
+
+SHOWS = pytest.mark.shows_secrets
+WAITS = "import sys; print(flush=True); sys.stdin.read()"
+#: Starts Python with the arguments that it is given, and the environment that stands before them.
+STARTS = "import os, subprocess, sys; subprocess.run(sys.argv[2:], env=os.environ | eval(sys.argv[1]))"
+#: As it is written where no whole secret may stand.
+SPLIT = f"{SECRET.text[:20]!r} + {SECRET.text[20:]!r}"
+
+
+@pytest.fixture
+def watch() -> Iterator[ProcessWatch]:
+    """A watch of this test alone."""
+    watch = ProcessWatch()
+    sys.addaudithook(watch.audit)
+    yield watch
+    watch.is_on = False
+
+
+def found_by(watch: ProcessWatch, command: list[str], **environment: str) -> list[str]:
+    """Run a command; return what was found when it, and what it has started, was running."""
+    with subprocess.Popen(
+        command, env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "\n"
+        watch.look()
+    return watch.take()
+
+
+@SHOWS
+def test_a_secret_on_a_command_line_is_found(watch: ProcessWatch) -> None:
+    found = found_by(watch, [sys.executable, "-c", WAITS, SECRET.text])
+    assert found
+    assert all(each.startswith("the command line: ") and each.rstrip().endswith("<secret>") for each in found)
+    assert find_secrets(found) == []
+
+
+@SHOWS
+def test_a_secret_on_the_command_line_of_what_a_process_starts_is_found(watch: ProcessWatch) -> None:
+    starts = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WAITS!r}, {SPLIT}])"
+    (found,) = found_by(watch, [sys.executable, "-c", starts])
+    assert found.startswith("the command line: ")
+
+
+@SHOWS
+def test_a_secret_in_another_variable_is_found(watch: ProcessWatch) -> None:
+    found = found_by(watch, [sys.executable, "-c", WAITS], OTHER=SECRET.text)
+    assert found
+    assert all(each.startswith("the environment of ") and "OTHER=<secret>" in each for each in found)
+
+
+def test_a_secret_that_the_user_has_put_into_the_environment_is_inherited(watch: ProcessWatch) -> None:
+    command = [sys.executable, "-c", STARTS, "{}", sys.executable, "-c", WAITS]
+    assert found_by(watch, command, IRIS_SECRET=SECRET.text) == []
+
+
+@SHOWS
+@pytest.mark.parametrize("has_another", [False, True])
+def test_a_secret_that_a_process_puts_into_the_environment_of_another_is_found(watch: ProcessWatch, has_another: bool) -> None:
+    command = [sys.executable, "-c", STARTS, f"{{'IRIS_SECRET': {SPLIT}}}", sys.executable, "-c", WAITS]
+    environment = {"IRIS_SECRET": Secret(bytes(range(9, 41))).text} if has_another else {}
+    (found,) = found_by(watch, command, **environment)
+    assert found.startswith("the environment of ")
+    assert find_secrets([found]) == []
+
+
+@SHOWS
+def test_a_secret_that_iris_puts_into_an_environment_is_found_and_one_that_the_test_puts_there_is_none(
+    watch: ProcessWatch,
+) -> None:
+    program, environment = "subprocess.run(['true'], env=environment)", {**os.environ, "IRIS_SECRET": SECRET.text}
+    of_iris = compile(program, str(Path(__file__).parents[1] / "iris_py" / "cli" / "x.py"), "exec")
+    names = {"subprocess": subprocess, "environment": environment}
+    exec(of_iris, names)
+    (found,) = watch.take()
+    assert found.startswith("the environment of true")
+    subprocess.run(["true"], env=environment, check=True)
+    assert watch.take() == []
+    exec(of_iris, names)
+    assert watch.take() == [], "what the user has put there is passed on"
+
+
+@SHOWS
+def test_a_test_that_starts_a_process_with_a_secret_fails(pytester: pytest.Pytester) -> None:
+    names = "pytest_runtest_makereport, pytest_runtest_teardown"
+    pytester.makeconftest(f"from tests.conftest import {names}")
+    pytester.makepyfile(f"import subprocess\ndef test_it(): subprocess.run(['true', {SECRET.text!r}])")
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*the command line: true <secret>*"])

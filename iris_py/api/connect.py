@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from iris_py.api.node import Node, start_node
@@ -73,23 +72,25 @@ def connect(
         ConfigurationError: A setting is wrong.
         HandshakeError: Somebody answers at every seed, and none of them holds this secret.
     """
-    load = partial(
-        load_config,
-        network=network,
-        secret=secret,
-        secret_file=secret_file,
-        keyring=keyring,
-        clusters=clusters,
-        clusters_directory=clusters_directory,
-        strict=strict,
-        administrator=administrator,
-        listen=listen,
-        seeds=seeds,
-        zone=zone,
-        discovery=discovery,
-        max_message_bytes=max_message_bytes,
-        tracing=tracing,
-        busy_poll=busy_poll,
-        config=config,
-    )
+
+    def load() -> Config:  # no partial, whose repr has the secret
+        return load_config(
+            network=network,
+            secret=secret,
+            secret_file=secret_file,
+            keyring=keyring,
+            clusters=clusters,
+            clusters_directory=clusters_directory,
+            strict=strict,
+            administrator=administrator,
+            listen=listen,
+            seeds=seeds,
+            zone=zone,
+            discovery=discovery,
+            max_message_bytes=max_message_bytes,
+            tracing=tracing,
+            busy_poll=busy_poll,
+            config=config,
+        )
+
     return Opening(start_node(load(), reload=load))

@@ -144,7 +144,9 @@ def _is_option(parameter: inspect.Parameter) -> bool:
 def _check_readable(path: Path, option: str) -> None:
     """Let the error of a file that cannot be read name the option."""
     from iris_py.errors import ConfigurationError
+    from iris_py.files.secrets import check_path
 
+    check_path(path, option)
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
     except OSError as exc:

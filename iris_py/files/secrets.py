@@ -13,6 +13,7 @@ import enum
 import errno
 import logging
 import os
+import re
 import secrets
 import stat
 import tempfile
@@ -22,6 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from iris_py.errors import ConfigurationError
 from iris_security import AdministrationKey, Secret
+from iris_security.administration import ADMINISTRATION_PREFIX
+from iris_security.secret import TEXT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Exposure",
     "check_exposure",
+    "check_path",
     "parse_secrets",
     "read_administration_key",
     "read_exposed",
@@ -40,6 +44,12 @@ __all__ = [
 logger = logging.getLogger("iris_py.config")
 
 SECRET_FILE_BYTES_MAX: Final = 1024  # one line, and some comment lines
+#: Half the characters of a secret, and more than the name of a file has after that beginning. Too small: files with such names
+#: are refused; too large: an error shows so much of a secret that was cut off that the rest can be guessed.
+SHOWN_CHARACTERS_MAX: Final = 24
+_SECRET_IN_PATH: Final = re.compile(
+    rf"(?:{re.escape(TEXT_PREFIX)}|{re.escape(ADMINISTRATION_PREFIX)})[A-Za-z0-9_-]{{{SHOWN_CHARACTERS_MAX}}}"
+)
 PRIVATE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
 
@@ -138,6 +148,23 @@ def _read_user_secret(path: Path, directory: int) -> Secret:
     return secrets[0]
 
 
+def check_path(path: str | Path, origin: str) -> None:
+    """Refuse a secret that stands where the path of a file belongs, before an error or a message shows it as a path.
+
+    Args:
+        path: What was given as the path.
+        origin: What named it: a setting, a variable or an option.
+
+    Raises:
+        ConfigurationError: It looks like a secret.
+    """
+    if _SECRET_IN_PATH.search(str(path)):
+        raise ConfigurationError(
+            f"{origin} is a secret, and the path of a file belongs there. Write the secret into a file that only its user can "
+            "read, and name that file. If it stood on a command line, others may have seen it: make a new one."
+        )
+
+
 def read_secret_file(path: Path, origin: str) -> tuple[Secret, ...]:
     """Read the secret that an operator put into a file: each generation in a line of its own, the primary one first.
 
@@ -149,7 +176,7 @@ def read_secret_file(path: Path, origin: str) -> tuple[Secret, ...]:
         origin: What named it, for errors: a setting, a variable or an option.
 
     Raises:
-        ConfigurationError: The file is missing, can be written by others, or holds no secret.
+        ConfigurationError: The file is missing, can be written by others, or holds no secret; or the path is one.
     """
     return _secrets_of(_read_checked(path, origin), f"{origin}: {path}", "Make one with `iris keys new`")
 
@@ -191,8 +218,10 @@ def write_secret_file(path: Path, secret: Secret | AdministrationKey) -> None:
     """Put a secret into a new private file.
 
     Raises:
-        ConfigurationError: The file exists already or cannot be written. A secret is never overwritten: others may hold it.
+        ConfigurationError: The file exists already or cannot be written, or its path is a secret. A secret is never
+            overwritten: others may hold it.
     """
+    check_path(path, "the name of the file")
     try:
         _create(path, secret.text + "\n")
     except FileExistsError:
@@ -236,6 +265,7 @@ def rewrite_secret_file(path: Path, secrets: Sequence[Secret]) -> None:
 
 
 def _read_checked(path: Path, origin: str) -> bytes:
+    check_path(path, origin)
     try:
         content, exposure = read_exposed(path, SECRET_FILE_BYTES_MAX)
     except OSError as exc:

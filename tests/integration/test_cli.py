@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Final
 
 import pytest
+
+from tests.leaks import find_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -248,6 +250,52 @@ def test_a_secret_file_is_rotated_while_requests_are_served(shell: Shell) -> Non
     service.send_signal(signal.SIGHUP)
     assert service.stderr.readline().startswith(b"iris: the secrets stay as they are: ")
     assert stop(service, signal.SIGTERM) == (0, b"", "")
+
+
+#: Prints all that a command is given, besides its input: arguments, variables, open files and what can be read from them.
+SEES: Final = """
+import os, pathlib, stat
+for process in ("self", os.getppid()):
+    for name in ("cmdline", "environ"):
+        print(name, pathlib.Path(f"/proc/{process}/{name}").read_bytes())
+for number in os.listdir("/proc/self/fd"):
+    try:
+        print("file", number, os.readlink(f"/proc/self/fd/{number}"))
+        if stat.S_ISREG(os.fstat(int(number)).st_mode):
+            print("content", os.pread(int(number), 10000, 0))
+    except OSError:
+        pass
+"""
+
+
+@pytest.mark.parametrize("source", ["option", "variable", "configuration file", "file that it names", "per-user secret"])
+def test_a_command_is_told_no_secret_that_stands_in_a_file(shell: Shell, tmp_path: Path, source: str) -> None:
+    """Neither a command that serves nor its parent has the secret where another program could look for it."""
+    home = Path(shell.environment["HOME"])
+    path, toml, program = home / "network.secret", home / "iris.toml", tmp_path / "sees.py"
+    home.mkdir(exist_ok=True)
+    program.write_text(SEES)
+    assert shell.run("keys", "new", "-o", str(path))[0] == 0
+    secret = path.read_text().strip()
+    options = []
+    if source == "option":
+        options = ["--secret-file", str(path)]
+    elif source == "variable":
+        shell.environment["IRIS_SECRET_FILE"] = str(path)
+    elif source == "per-user secret":
+        (home / "config" / "iris").mkdir(parents=True)
+        path.rename(home / "config" / "iris" / "secret")
+        (home / "config" / "iris").chmod(0o700)
+    else:
+        toml.write_text(f'secret = "{secret}"\n' if source == "configuration file" else f'secret_file = "{path.name}"\n')
+        toml.chmod(0o600)
+        options = ["--config", str(toml)]
+    shell.serve("join", "sees", "--exec", f"{sys.executable} {program}", *options)
+    code, out, error = shell.run("request", "sees", "x", "--timeout", "50", *options)
+    assert (code, error) == (0, "")
+    assert out.count(b"cmdline") == out.count(b"environ") == 2
+    assert find_secrets([out.decode()]) == []
+    assert secret not in out.decode()
 
 
 @pytest.mark.parametrize(("step", "says"), [("rotate", "Begin with: iris keys add"), ("retire", "nothing is to be retired")])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iris_py.peers.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
+from tests.leaks import find_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,6 +130,18 @@ def test_report_for_people(environment: dict[str, str], source: Path) -> None:
     assert "The totals are equal." in done.stdout
     assert "killed at work" in done.stdout
     assert f"{FILES} of {FILES} files counted by the cluster" in done.stderr
+
+
+def test_no_process_shows_the_secret_of_the_demo(driver: subprocess.Popen[str]) -> None:
+    """The members got it on their standard input: it is on no command line, in no environment, and in no file that is open."""
+    members = children_of(driver.pid)
+    assert len(members) == 3
+    texts = []
+    for process in (driver.pid, *members):
+        texts += [Path(f"/proc/{process}/{name}").read_bytes().decode(errors="replace") for name in ("cmdline", "environ")]
+        files = [path for path in Path(f"/proc/{process}/fd").iterdir() if path.is_file()]
+        texts += [path.read_bytes()[:100_000].decode(errors="replace") for path in files]
+    assert find_secrets(texts) == []
 
 
 def test_interrupt_leaves_no_process_behind(driver: subprocess.Popen[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from iris_py import ConfigurationError
+from iris_security import Secret
 from spark_connector import Network
 from spark_connector.topics.options import ReadOptions, WriteOptions, read_options, write_options
 from spark_connector.topics.writer import check_columns
@@ -88,6 +89,13 @@ def test_a_secret_is_refused_in_any_case_with_what_to_do_instead() -> None:
     for name in ("secret", "SECRET", "Secret"):
         with pytest.raises(ConfigurationError, match=r"\.option\('secretFile', path\); or set IRIS_SECRET"):
             write_options({"topic": "t", name: "x"})
+
+
+def test_a_secret_in_place_of_the_path_of_its_file_is_refused_and_not_shown() -> None:
+    secret = Secret(bytes(range(32))).text
+    with pytest.raises(ConfigurationError, match="secret_file is a secret, and the path of a file belongs there") as caught:
+        read_options({"topic": "t", "secretFile": secret})
+    assert secret not in str(caught.value)
 
 
 @pytest.mark.parametrize("timeout", ["0", "-1", "inf", "nan", "soon"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import stat
 import subprocess
 import sys
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -486,6 +488,41 @@ def test_a_secret_where_a_name_belongs_is_not_shown(tmp_path: Path, content: str
     with pytest.raises(ConfigurationError) as given:
         load_config(secret=OTHER, clusters={SECRET.text: "payments"}, environ={})
     assert SECRET.text not in str(given.value)
+
+
+@pytest.mark.parametrize("path", ["{}", "{}\n", "/run/secrets/{}", "~/{}", "./{}.txt"])
+@pytest.mark.parametrize("setting", ["secret_file", "clusters_directory"])
+@pytest.mark.parametrize("shown", [SECRET.text, SECRET.text[:-20]], ids=["whole", "cut off"])
+def test_a_secret_where_a_path_belongs_is_refused_and_not_shown(tmp_path: Path, path: str, setting: str, shown: str) -> None:
+    given = path.format(shown)
+    toml = tmp_path / "iris.toml"
+    toml.write_text(f"{setting} = {json.dumps(given)}\n")
+    variable = f"IRIS_{setting.upper()}"
+    ways: dict[str, dict[str, Any]] = {
+        setting: {setting: given, "environ": {}},
+        f" {setting}": {setting: Path(given), "environ": {}},
+        variable: {"environ": {variable: given}},
+        f"{toml}: {setting}": {"config": toml, "environ": {}},
+    }
+    for origin, arguments in ways.items():
+        with pytest.raises(ConfigurationError) as caught:
+            load_config(**arguments)
+        assert str(caught.value).startswith(f"{origin.strip()} is a secret, and the path of a file belongs there.")
+        assert SECRET.text[:20] not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("way", [{"config": SECRET.text, "environ": {}}, {"environ": {"IRIS_CONFIG": SECRET.text}}])
+def test_a_secret_in_place_of_the_configuration_file_is_refused_and_not_shown(way: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="is a secret, and the path of a file belongs there") as caught:
+        load_config(**way)
+    assert SECRET.text not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_file_may_be_named_as_a_secret_begins(tmp_path: Path) -> None:
+    path = tmp_path / "iris1.production" / "secret"
+    path.parent.mkdir()
+    write_secret_file(path, SECRET)
+    assert load_config(secret_file=path, environ={}).secret == SECRET
 
 
 # -- generations, and the secrets of clusters

@@ -18,6 +18,8 @@ from iris_security import AdministrationKey, Secret, parse_administrator
 if TYPE_CHECKING:
     from pathlib import Path
 
+#: No key of anybody.
+KEY = AdministrationKey(b"a" * 32)
 COMMANDS = ["node", "join", "request", "broadcast", "survey", "tunnel", "publish", "subscribe", "members", "demo", "keys"]
 
 
@@ -94,6 +96,7 @@ def test_nothing_asked_shows_help(arguments: list[str], capsys: pytest.CaptureFi
         (["keys", "add"], "'FILE': give FILE, or --administration-key for the running network"),
         (["keys", "rotate", "FILE", "--administration-key", "KEY"], "leave it or FILE out"),
         (["keys", "list", "FILE", "--running"], "'--running': a file does not run"),
+        (["keys", "retire", "--administration-key", KEY.text], "is a secret, and the path"),
         (["keys", "retire", "--administration-key", "nowhere"], "--administration-key: nowhere cannot be read"),
     ],
 )
@@ -157,3 +160,25 @@ def test_settings_leave_what_is_not_said_to_others(tmp_path: Path) -> None:
     assert (said["seeds"], said["discovery"]) == (["a:1"], False)
     with pytest.raises(ConfigurationError, match="--secret-file"):
         Settings(secret_file=tmp_path / "none").connect_arguments()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["keys", command] for command in ("list", "add", "rotate", "retire")),
+        ["keys", "new", "-o"],
+        ["members", "--secret-file"],
+        ["members", "--config"],
+    ],
+    ids=" ".join,
+)
+def test_a_secret_in_place_of_a_path_is_refused_and_not_shown(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    secret = Secret(bytes(range(32))).text
+    assert run([*arguments, secret]) == 2
+    captured = capsys.readouterr()
+    assert "is a secret, and the path of a file belongs there" in captured.err
+    assert secret not in captured.out + captured.err
+    assert list(tmp_path.iterdir()) == []
