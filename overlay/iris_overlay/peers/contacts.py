@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 #: within `ContactsConfig.address_rest_s` some address is dialled again too soon; too large: memory.
 ADDRESSES_RESTING_MAX: Final = 1024
 
+#: Peers that could not be reached and rest; of more, those that have rested longest may be dialled again. Too small: with as
+#: many dials in vain within `ContactsConfig.rest_s` some peer is dialled again too soon; too large: memory.
+RESTING_MAX: Final = 1024
+
 #: Peers that there was a link to, of which it is remembered: their addresses are no hearsay. Of more the one whose link opened
 #: first is forgotten. Too small: one that went and comes back soon is reached the long way; too large: memory.
 MET_MAX: Final = 4096
@@ -315,6 +319,8 @@ class Contacts:
 
     def _fail(self, node: NodeId, waiting: _Waiting, now: float) -> None:
         self._forget(node, waiting)
+        if len(self._resting) >= RESTING_MAX:
+            self._resting.expired(self._resting.deadline() or now)
         self._resting.set(node, now + self._config.rest_s)
         is_refused = waiting.is_refused and waiting.position == len(waiting.addresses)
         self._events.append(ContactFailed(waiting.info, waiting.messages, is_refused))

@@ -127,6 +127,7 @@ class Dialler:
         # Invariant: each candidate is in exactly one of _waiting (by its key), _ready and the dials of _dials.
         self._candidates: dict[Key, _Candidate] = {}
         self._seeds: dict[str, None] = {}
+        # Those of the candidates that fell silent.
         self._lost: dict[NodeId, None] = {}
         self._waiting: DeadlineTable[Key] = DeadlineTable()
         self._ready: dict[Key, None] = {}
@@ -173,9 +174,10 @@ class Dialler:
         if len(self._lost) >= self._config.lost_max:
             # Who was lost last is the most likely to be met again, and in a partition all of them are on the other side.
             self.forget(next(iter(self._lost)))
-        self._lost[node] = None
         candidate = _Candidate(node, addresses, node, failures=1, failed_first=now, failed_last=now)
         self._add(candidate, now + redial_delay_s(1, self._config, self._rng), now)
+        if node in self._candidates:  # Else there was no room for it.
+            self._lost[node] = None
 
     def forget(self, node: NodeId) -> bool:
         """Stop looking for a peer that has a link, left, or is surely dead. Return whether it was looked for."""

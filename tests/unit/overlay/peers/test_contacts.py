@@ -9,7 +9,7 @@ from iris_overlay.events import DialRequested, LinkReleased
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.config import ContactsConfig
-from iris_overlay.peers.contacts import ADDRESSES_RESTING_MAX, MET_MAX, ContactFailed, Contacts
+from iris_overlay.peers.contacts import ADDRESSES_RESTING_MAX, MET_MAX, RESTING_MAX, ContactFailed, Contacts
 
 CONFIG = ContactsConfig(waiting_messages_max=3, waiting_peers_max=4, dials_max=2, patience_s=30.0, link_idle_s=60.0)
 
@@ -55,6 +55,21 @@ def test_another_node_at_the_address_is_a_failure_of_that_address() -> None:
     contacts.send(peer, b"1", 0.0)
     contacts.dial_succeeded("10.0.0.1:1", node(2).id, 0.1)
     assert contacts.events_received() == [ContactFailed(peer, [b"1"], is_refused=True)]
+
+
+def test_peers_that_rest_are_bounded_and_the_one_that_rested_longest_is_dialled_again() -> None:
+    """Whoever has ever new ids asks to be dialled as each of them, and says that it leaves."""
+    contacts = make()
+    peers = [NodeInfo(NodeId(number.to_bytes(16, "big")), (f"h{number}:1",)) for number in range(RESTING_MAX + 1)]
+    for number, peer in enumerate(peers):
+        contacts.connect(peer, number * 1e-4)
+        contacts.peer_dead(peer.id, number * 1e-4)
+    assert len(contacts._resting) == RESTING_MAX
+    contacts.requests_to_dial()
+    contacts.connect(peers[1], 0.2)
+    assert contacts.requests_to_dial() == []
+    contacts.connect(peers[0], 0.2)
+    assert contacts.requests_to_dial() == [DialRequested("h0:1", peers[0].id)]
 
 
 def test_a_dial_that_leads_to_no_link_is_given_up() -> None:

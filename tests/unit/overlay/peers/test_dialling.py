@@ -177,6 +177,17 @@ def test_who_is_looked_for_is_bounded_and_the_latest_stay() -> None:
     assert sorted(harness.take(1.0)) == [f"198.51.100.{number}:7000" for number in (3, 4, 5)]
 
 
+def test_who_there_is_no_room_for_is_not_looked_for() -> None:
+    """While a liar fills the table of candidates, many may fall silent. Nothing is remembered of them."""
+    harness = Harness(OverlayConfig(candidates_max=1, lost_max=3))
+    harness.dialler.add_peer(peer(200), 0.0, 0.0)
+    for number in range(1, 10):
+        harness.dialler.look_for(peer(number), 0.0)
+    assert harness.counters.candidates_refused == 9
+    assert len(harness.dialler) == 1
+    assert not harness.dialler._lost
+
+
 def test_who_is_known_again_is_not_looked_for() -> None:
     harness = Harness()
     harness.dialler.look_for(peer(1), 0.0)
