@@ -43,6 +43,10 @@ HIDDEN_ASKED_S: Final = 4.0
 #: leaf that lives is taken for dead. Too large: as above.
 HIDDEN_UNANSWERED_MAX: Final = 4
 
+#: Leaves without an address that are asked in turn. When full, those that are leaves no more are forgotten. Too small: they are
+#: looked through for each that comes. Too large: memory, for whoever comes nearer and nearer.
+HIDDEN_MAX: Final = 64
+
 #: When a node that answered no probe is asked again. While rings zip the way there and back may not be found, though it lives.
 #: Too small: they still do. Too large: it is missing in the leaf set for as long.
 GIVEN_UP_S: Final = 5.0
@@ -64,6 +68,7 @@ class Neighbours:
         "_given_up",
         "_has_lost_neighbour",
         "_heard",
+        "_hidden",
         "_is_doubted",
         "_is_to_repeat",
         "_owed",
@@ -89,6 +94,8 @@ class Neighbours:
         self._given_up: dict[NodeId, tuple[NodeInfo, int]] = {}
         # Leaves without an address that are asked through the ring, and how many questions in a row they left unanswered.
         self._unanswered: dict[NodeId, int] = {}
+        # Those that have a time at which they are asked. Invariant: all of _unanswered are among them.
+        self._hidden: dict[NodeId, None] = {}
         self._heard: dict[int, NodeInfo] = {}
         # While joining: who has this node in its leaf set. Emptied when active.
         self._acknowledged: dict[NodeId, None] = {}
@@ -144,7 +151,8 @@ class Neighbours:
         is_new = self._add(info, now, is_active=probe.is_active)
         if not ring.is_active and info.id not in self._acknowledged:
             # It asks because it heard of this node. It counts as a leaf when it has this one, too.
-            self._heard.setdefault(position(info.id), info)
+            if len(self._heard) < HEARD_MAX:
+                self._heard.setdefault(position(info.id), info)
             self.is_searching = True
         if is_new and ring.is_active and ring.leaves.is_neighbour(position(info.id)):
             self._owed[info.id] = info
@@ -171,8 +179,7 @@ class Neighbours:
         info = ack.info
         if info.id in self._unanswered:
             self._expect_hidden(info, now)
-        is_late = info.id in self._given_up
-        self._given_up.pop(info.id, None)
+        is_late = self._forget_given_up(info.id)
         if info.id not in ring.links:
             ring.emit(PeerAnswered(info.id))  # Where a firewall drops datagrams, nothing else tells.
         if self._probes.pop(info.id, None) is None and not is_late:
@@ -180,7 +187,7 @@ class Neighbours:
         ring.timers.cancel((Timer.PROBE, info.id))
         is_new = self._add(info, now, is_active=ack.is_active)
         if not ring.is_active:
-            self._acknowledged[info.id] = None
+            self._note_acknowledged(info.id)
         elif is_new and ring.leaves.is_neighbour(position(info.id)):
             ring.emit(HandoverWanted(info))
         self._is_doubted |= not ack.is_whole or any(ring.dead.has(leaf.id, now) for leaf in ack.leaves)
@@ -207,8 +214,8 @@ class Neighbours:
         ring = self._ring
         self._owed.pop(node, None)
         self._acknowledged.pop(node, None)
-        self._given_up.pop(node, None)
-        self._unanswered.pop(node, None)
+        self._forget_given_up(node)
+        self._forget_hidden(node)
         right = ring.leaves.right
         if right and right[0].id == node and not is_told:
             # The detectors of its other leaves ask it once in a while only, or when they happen to be told.
@@ -282,10 +289,15 @@ class Neighbours:
         """Remember a node that did not answer, and ask it again later, a few times."""
         _, times = self._given_up.get(info.id, (None, 0))
         if not times and len(self._given_up) >= HEARD_MAX:
-            del self._given_up[next(iter(self._given_up))]
+            self._forget_given_up(next(iter(self._given_up)))
         self._given_up[info.id] = (info, times + 1)
         if times < ASKED_AGAIN_MAX:
             self._ring.timers.set((Timer.GIVEN_UP, info.id), now + GIVEN_UP_S)
+
+    def _forget_given_up(self, node: NodeId) -> bool:
+        """Ask a node no more that did not answer; return whether it was one."""
+        self._ring.timers.cancel((Timer.GIVEN_UP, node))
+        return self._given_up.pop(node, None) is not None
 
     def ask_again(self, node: NodeId, now: float) -> None:
         """Probe a node again that answered none, unless somebody has seen it die."""
@@ -302,18 +314,18 @@ class Neighbours:
         ring = self._ring
         info = ring.leaves.get(position(node))
         if info is None or info.addresses:
-            self._unanswered.pop(node, None)
+            self._forget_hidden(node)
             return None
         if (node in ring.links and node not in self._unanswered) or not ring.is_active:
             self._expect_hidden(info, now)
             return None
         unanswered = self._unanswered.get(node, 0)
         if unanswered >= HIDDEN_UNANSWERED_MAX:
-            self._unanswered.pop(node, None)
+            self._forget_hidden(node)
             ring.emit(PeerSilent(info))
             return None
         self._unanswered[node] = unanswered + 1
-        ring.timers.set((Timer.HIDDEN, node), now + ring.config.probe_timeout_s / RELAYS_MAX)
+        self._ask_hidden_at(node, now + ring.config.probe_timeout_s / RELAYS_MAX)
         return encode_ring_message(self._make_probe())
 
     def repair(self, now: float) -> None:
@@ -398,14 +410,34 @@ class Neighbours:
         for info in doubted:
             if not info.addresses and info.id not in self._unanswered:
                 # There may be a link, but if the host lost its power, that says nothing for long.
+                self._ask_hidden_at(info.id, now)
                 self._unanswered[info.id] = 0
-                ring.timers.set((Timer.HIDDEN, info.id), now)
 
     def _expect_hidden(self, info: NodeInfo, now: float) -> None:
         """Note a sign of life of a leaf without an address, and when it has to give the next one."""
-        ring = self._ring
         self._unanswered.pop(info.id, None)
-        ring.timers.set((Timer.HIDDEN, info.id), now + HIDDEN_ASKED_S * ring.rng.uniform(0.8, 1.2))
+        self._ask_hidden_at(info.id, now + HIDDEN_ASKED_S * self._ring.rng.uniform(0.8, 1.2))
+
+    def _ask_hidden_at(self, node: NodeId, when: float) -> None:
+        ring = self._ring
+        if node not in self._hidden and len(self._hidden) >= HIDDEN_MAX:
+            for other in [other for other in self._hidden if position(other) not in ring.leaves]:
+                self._forget_hidden(other)
+        self._hidden[node] = None
+        ring.timers.set((Timer.HIDDEN, node), when)
+
+    def _forget_hidden(self, node: NodeId) -> None:
+        self._unanswered.pop(node, None)
+        if node in self._hidden:
+            del self._hidden[node]
+            self._ring.timers.cancel((Timer.HIDDEN, node))
+
+    def _note_acknowledged(self, node: NodeId) -> None:
+        """Remember who has this joiner in its leaf set; of those who are no leaves of it any more no more than HEARD_MAX."""
+        if len(self._acknowledged) >= HEARD_MAX:
+            leaves = self._ring.leaves
+            self._acknowledged = {other: None for other in self._acknowledged if position(other) in leaves}
+        self._acknowledged[node] = None
 
     def _is_wanted(self, info: NodeInfo, place: int) -> bool:
         leaves = self._ring.leaves

@@ -34,7 +34,7 @@ from iris_overlay.ring.messages import (
     decode_ring_message,
     encode_ring_message,
 )
-from iris_overlay.ring.state import LINKS_MAX, Timer
+from iris_overlay.ring.state import DOUBTFUL_MAX, LINKS_MAX, Timer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,7 +162,10 @@ class Pastry:
         if not doubtful:
             self._ring.doubtful.pop(peer, None)
         elif self._ring.find(peer) is not None:
-            self._ring.doubtful[peer] = None
+            table = self._ring.doubtful
+            if peer not in table and len(table) >= DOUBTFUL_MAX:
+                del table[next(iter(table))]
+            table[peer] = None
 
     def give_back(self, peer: NodeId, undelivered: list[bytes], now: float) -> None:
         """Handle that there was no room for messages to a peer, or a dial takes long; they are sent another way."""

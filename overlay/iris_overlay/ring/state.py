@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 #: Open links remembered; beyond that, `leave` does not reach the oldest that is not to a leaf.
 LINKS_MAX: Final = 4096
 
+#: Nodes that messages are routed around, until it is known whether they live; of more, the one doubted first is trusted again.
+DOUBTFUL_MAX: Final = 512
+
 #: Joining nodes remembered; when full, newcomers are dropped: others will mention them.
 NEWCOMERS_MAX: Final = 64
 

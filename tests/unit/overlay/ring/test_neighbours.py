@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 
-from iris_overlay.ids import clockwise, position
+from iris_overlay.ids import NodeId, clockwise, position
+from iris_overlay.messages import NodeInfo
 from iris_overlay.ring.events import HandoverWanted
 from iris_overlay.ring.messages import LeafAck, LeafProbe, Routed, RoutedKind, decode_ring_message, encode_ring_message
-from iris_overlay.ring.neighbours import PROBES_MAX
-from iris_py.testing.cores.signer import signed
+from iris_overlay.ring.neighbours import HEARD_MAX, HIDDEN_MAX, PROBES_MAX
+from iris_overlay.ring.pastry import Pastry
+from iris_overlay.ring.state import DOUBTFUL_MAX, Timer
+from iris_py.testing.cores.signer import NamedSigner, signed
 from tests.unit.overlay.rings import CONFIG, Wires, make_info, make_ring
 
 
@@ -164,3 +168,73 @@ def test_a_probe_that_was_on_a_link_that_ended_is_sent_again() -> None:
     ((to, data),) = pastry.messages_to_send()
     assert to == other
     assert isinstance(decode_ring_message(data), LeafProbe)
+
+
+def nearer_and_nearer(local: NodeInfo, count: int, *, is_dialable: bool = True) -> list[NodeInfo]:
+    """Return nodes of which each is nearer to a node than those before, as somebody finds who tries keys for long enough."""
+    addresses = ("192.0.2.9:9000",) if is_dialable else ()
+    return [NodeInfo(NodeId((position(local.id) + step).to_bytes(16, "big")), addresses) for step in range(count, 0, -1)]
+
+
+def make_joiner() -> tuple[Pastry, NodeInfo]:
+    local, contact = make_info(10), make_info(100)
+    pastry = Pastry(local, CONFIG, random.Random(1), NamedSigner(local.id))
+    pastry.link_opened(contact, 0.0)
+    pastry.join_via(contact, 0.0)
+    return pastry, local
+
+
+def test_who_probes_a_joiner_is_remembered_within_bounds() -> None:
+    pastry, local = make_joiner()
+    neighbours = pastry._core.neighbours
+    for info in nearer_and_nearer(local, 3 * HEARD_MAX):
+        pastry.receive(info.id, encode_ring_message(LeafProbe(info, [], is_active=True)), 0.1)
+    assert 0 < len(neighbours._heard) <= HEARD_MAX
+
+
+def test_who_acknowledges_a_joiner_is_remembered_within_bounds_and_leaves_always() -> None:
+    pastry, local = make_joiner()
+    neighbours, leaves = pastry._core.neighbours, pastry._ring.leaves
+    for info in nearer_and_nearer(local, 3 * HEARD_MAX):
+        neighbours._probes[info.id] = (info, 0)
+        pastry.receive(info.id, encode_ring_message(LeafAck(info, [], is_active=True, is_whole=True)), 0.1)
+    assert len(neighbours._acknowledged) <= HEARD_MAX
+    assert neighbours._acknowledged.keys() >= {info.id for info in leaves.members()}
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_leaves_that_nobody_can_dial_are_asked_in_turn_within_bounds(leaves: bool) -> None:
+    """Each of ever new ones displaces another one, or leaves: it is asked no more, at the latest when the table is full."""
+    wires = make_ring(10, 100)
+    pastry = wires.nodes[wires.infos[10].id]
+    neighbours, ring = pastry._core.neighbours, pastry._ring
+    for info in nearer_and_nearer(wires.infos[10], 3 * HIDDEN_MAX, is_dialable=False):
+        pastry.receive(info.id, encode_ring_message(LeafProbe(info, [], is_active=True)), wires.now)
+        if leaves:
+            pastry.peer_dead(info.id, wires.now)
+    timers = [key for key in ring.timers._live if key[0] is Timer.HIDDEN]
+    assert len(timers) == len(neighbours._hidden) <= (0 if leaves else HIDDEN_MAX)
+    assert neighbours._hidden.keys() >= {info.id for info in ring.leaves.members() if not info.addresses}
+
+
+def test_who_is_asked_again_later_is_bounded() -> None:
+    wires = make_ring(10, 100)
+    pastry = wires.nodes[wires.infos[10].id]
+    neighbours = pastry._core.neighbours
+    for info in nearer_and_nearer(wires.infos[10], 2 * HEARD_MAX):
+        neighbours._note_given_up(info, wires.now)
+    timers = {node for timer, node in pastry._ring.timers._live if timer is Timer.GIVEN_UP}
+    assert timers == neighbours._given_up.keys()
+    assert len(timers) == HEARD_MAX
+    pastry.peer_dead(info.id, wires.now)
+    assert (Timer.GIVEN_UP, info.id) not in pastry._ring.timers
+
+
+def test_the_doubtful_are_bounded_and_the_first_is_trusted_again() -> None:
+    wires = make_ring(10, 100)
+    pastry = wires.nodes[wires.infos[10].id]
+    infos = nearer_and_nearer(wires.infos[10], DOUBTFUL_MAX + 1)
+    for info in infos:
+        pastry.link_opened(info, wires.now)
+        pastry.peer_doubtful(info.id, True, wires.now)
+    assert list(pastry._ring.doubtful) == [info.id for info in infos[1:]]
