@@ -14,7 +14,8 @@ class Counters:
     messages_unknown: int = 0
     """Messages for groups of a kind that only newer versions know."""
     messages_unexpected: int = 0
-    """Link messages from peers without a link or with a violation, and changes that arrived before their predecessor."""
+    """Link messages from peers without a link or with a violation, and changes that leave more members than
+    a view can have."""
     datagrams_invalid: int = 0
     """Datagrams that were no beacon."""
     answers_suppressed: int = 0
@@ -26,9 +27,11 @@ class Counters:
     changes_unconfirmed: int = 0
     """Joins and leaves that completed because the bound passed, not because everybody had acknowledged."""
     registrations_refused: int = 0
-    """Registrations in groups, and groups, beyond the bounds of a directory."""
+    """Registrations in groups, watchers in copies, groups, and copies of those, beyond the bounds of a directory."""
     casts_lost: int = 0
     """Casts of this node that no root took, for the ring was broken or too many were under way."""
+    casts_hurried: int = 0
+    """Casts that went down a tree before its inner nodes had said that they know their children, for too many waited."""
     casts_skipped: int = 0
     """Casts that others sent and that did not arrive here before later ones of the same source had waited for long enough."""
     permits_invalid: int = 0

@@ -111,6 +111,10 @@ class DeathReports:
         for accusation in accusations:
             self._outbox.route(accusation.group, accusation)
         if accusations:
+            if len(self._repeated) >= ENTRUSTED_MAX:  # More die in that time than are trusted: its users find out.
+                oldest = next(iter(self._repeated))
+                del self._repeated[oldest]
+                self._deadlines.cancel(oldest)
             self._repeated[peer] = accusations
             self._deadlines.set(peer, now + REPEAT_S)
         self.keep_accusation(Accused(peer, accusation_of(trust.stamp)), now)

@@ -462,7 +462,8 @@ class GroupLayer:
         self._look_for_self(message.group, now)
 
     def _handle_change(self, message: Change, source: NodeInfo, path: Path | None, now: float) -> None:
-        self._watches.change(source, message, now)
+        if not self._watches.change(source, message, now):
+            self._counters.messages_unexpected += 1
         self._look_for_self(message.group, now)
 
     def _handle_moved(self, message: Moved, source: NodeInfo, path: Path | None, now: float) -> None:

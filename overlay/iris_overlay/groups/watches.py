@@ -39,6 +39,10 @@ TWO_ROOTS_S: Final = 5.0
 BELIEVE_S: Final = 1.0
 
 
+#: How many such members are left out at once, in one group. Beyond, the one that died first is shown again, if a root names it.
+#: Too small: when many die together, some come back for a moment. Too large: memory, for whoever says that it leaves counts.
+MASKED_MAX: Final = 4 * VIEW_MAX
+
 #: How often a root is asked anew if neither it nor this node has an address: there is no link whose end would tell that it is
 #: gone. Too small: messages. Too large: views are out of date for as long.
 HIDDEN_ASKED_S: Final = 5.0
@@ -192,15 +196,17 @@ class Watches:
                 self._outbox.send(message.root, Doubt(message.group, node))
         self._answered(message.group, watch, message.root, now)
 
-    def change(self, source: NodeInfo, message: Change, now: float) -> None:
-        """Handle what changed since the last view."""
+    def change(self, source: NodeInfo, message: Change, now: float) -> bool:
+        """Handle what changed since the last view. Return False if there would be more members than a view can have."""
         watch = self.groups.get(message.group)
         if watch is None:
             self._outbox.send(source, Unwatch(self._local.id, [message.group]))
-            return
+            return True
         if watch.root is None or watch.root.id != source.id:
-            return
-        if message.base == watch.version:
+            return True
+        changed = {*watch.members, *(record.info.id for record in message.members)}.difference(message.removed)
+        is_possible = len(changed) <= VIEW_MAX
+        if message.base == watch.version and is_possible:
             if message.members or message.removed or message.size != watch.size:
                 self._changed[message.group] = None
             self._note_gone(watch, message.removed, now)
@@ -209,8 +215,9 @@ class Watches:
             for record in message.members:
                 watch.members[record.info.id] = record
             watch.version, watch.size = message.version, message.size
-        # With another base it does not apply: the acknowledgement says what is here.
+        # Else it does not apply: the acknowledgement says what is here, and everything follows.
         self._answered(message.group, watch, source, now)
+        return is_possible
 
     def forgotten(self, source: NodeId, group: GroupId, now: float) -> None:
         """Handle that the root does not know this watcher."""
@@ -232,10 +239,10 @@ class Watches:
             record = watch.members.get(peer)
             if record is None and peer in watch.gone:
                 # A root that stood still may name it again.
-                watch.masked[peer] = (watch.gone.pop(peer)[0], now + MASK_S)
+                self._mask(watch, peer, watch.gone.pop(peer)[0], now)
                 self._masks.set(group, min(until for _, until in watch.masked.values()))
             elif record is not None and (peer not in watch.masked or record.stamp > watch.masked[peer][0]):
-                watch.masked[peer] = (record.stamp, now + MASK_S)
+                self._mask(watch, peer, record.stamp, now)
                 self._masks.set(group, min(until for _, until in watch.masked.values()))
                 if watch.root is not None and watch.root.id == peer and all(node in watch.masked for node in watch.members):
                     # Nobody is left that is known here. The root that is gone may have known more: the next one is asked
@@ -338,6 +345,13 @@ class Watches:
         if watch.masked:
             self._masks.set(group, min(until for _, until in watch.masked.values()))
         self._changed[group] = None
+
+    @staticmethod
+    def _mask(watch: _Watch, peer: NodeId, stamp: int, now: float) -> None:
+        """Leave a member out for a while."""
+        if peer not in watch.masked and len(watch.masked) >= MASKED_MAX:
+            del watch.masked[next(iter(watch.masked))]
+        watch.masked[peer] = (stamp, now + MASK_S)
 
     @staticmethod
     def _note_gone(watch: _Watch, nodes: Iterable[NodeId], now: float) -> None:

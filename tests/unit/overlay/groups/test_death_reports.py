@@ -58,6 +58,20 @@ def test_a_dead_neighbour_is_accused_twice_and_told_when_it_comes_back() -> None
     assert reporters.deadline() is None
 
 
+def test_accusations_that_are_to_be_repeated_are_bounded() -> None:
+    """Whoever has ever new ids trusts a neighbour with the groups of each, and says that it leaves."""
+    outbox = Outbox()
+    reporters = DeathReports(outbox)
+    for peer in PEERS:
+        entrusted(reporters, peer.id, [A])
+        reporters.peer_dead(peer.id, 10.0)
+    assert len(outbox.posts) == len(PEERS)
+    assert reporters.deadline() == 10.0 + REPEAT_S
+    reporters.handle_timeout(10.0 + REPEAT_S)
+    repeated = [message.node for _, message in outbox.posts[len(PEERS) :] if isinstance(message, Accuse)]
+    assert repeated == [peer.id for peer in PEERS[-ENTRUSTED_MAX:]]
+
+
 def test_an_accusation_that_does_not_reach_the_accused_waits_for_it() -> None:
     outbox = Outbox()
     reporters = DeathReports(outbox)

@@ -11,7 +11,7 @@ from iris_overlay.events import ViewChanged
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.io import Outbox
 from iris_overlay.groups.messages import VIEW_MAX, Change, Doubt, GroupMessage, MemberRecord, Told, Unwatch, View, Watch
-from iris_overlay.groups.watches import BELIEVE_S, HIDDEN_ASKED_S, MASK_S, TWO_ROOTS_S, Watches
+from iris_overlay.groups.watches import BELIEVE_S, HIDDEN_ASKED_S, MASK_S, MASKED_MAX, TWO_ROOTS_S, Watches
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.testing.cores.signer import TrustingSigner
@@ -497,3 +497,29 @@ def test_a_root_that_dies_beside_members_that_live_is_out_of_the_view_at_once() 
     fixture = watching(MemberRecord(ROOT, b"", 1), record(2))
     fixture.watches.peer_dead(ROOT.id, 1.0)
     assert fixture.seen() == [{2}]
+
+
+def test_a_change_with_more_members_than_a_view_can_have_does_not_apply() -> None:
+    """A root that lies may name new ones in each change. It is told what is here, and an honest one sends everything then."""
+    fixture = watching(*(record(number) for number in range(1, VIEW_MAX + 1)))
+    more = Change(A, 5, 6, VIEW_MAX + 1, [record(100)], [])
+    assert not fixture.watches.change(ROOT, more, 0.2)
+    assert fixture.sent() == [(ROOT, Told(A, 5))]
+    assert fixture.seen() == []
+    exchanged = Change(A, 5, 6, VIEW_MAX, [record(100)], [record(1).info.id])
+    assert fixture.watches.change(ROOT, exchanged, 0.2)
+    assert fixture.seen() == [{*range(2, VIEW_MAX + 1), 100}]
+
+
+def test_the_dead_that_are_left_out_of_a_view_are_bounded() -> None:
+    """A root that lies names ever new members, who then say that they leave: the first of them are believed again."""
+    fixture = watching(record(1))
+    numbers = list(range(1, MASKED_MAX + 3))
+    for version, number in enumerate(numbers, 6):
+        fixture.watches.view(view(version, record(number)), 0.2)
+        fixture.watches.peer_dead(record(number).info.id, 0.2)
+    assert len(fixture.watches.groups[A].masked) == MASKED_MAX
+    fixture.watches.views_changed()
+    last = [record(number) for number in numbers[2:][-VIEW_MAX + 1 :]]
+    fixture.watches.view(view(1000, record(numbers[0]), *last), 0.3)
+    assert fixture.seen() == [{numbers[0]}]
