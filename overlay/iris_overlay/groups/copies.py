@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.groups.directory import Directory, next_epoch
-from iris_overlay.groups.messages import COPY_MEMBERS_MAX, COPY_REMOVED_MAX, Copy
+from iris_overlay.groups.messages import COPY_MEMBERS_MAX, COPY_REMOVED_MAX, WATCHERS_MAX, Copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,8 +71,8 @@ class HeldCopy:
         # Who was sent it lately, for its owner is not the root any more.
         self.passed_to: NodeId | None = None
 
-    def apply(self, message: Copy, expires: float) -> None:
-        """Apply a part of a copy, or a change."""
+    def apply(self, message: Copy, expires: float) -> int:
+        """Apply a part of a copy, or a change. Return how many watchers were left out, for no root has so many."""
         directory = self.directory
         for node, stamp in message.removed:
             if stamp:
@@ -81,11 +81,10 @@ class HeldCopy:
                 directory.members.pop(node, None)
         for record in message.members:
             directory.register(record, expires)
-        for info in message.watchers:
-            self.watchers[info.id] = info
         for node in message.unwatched:
             self.watchers.pop(node, None)
         self.expires = expires
+        return self._watch(message.watchers)
 
     def parts(self) -> list[Copy]:
         """Return the messages that pass it on."""
@@ -101,18 +100,30 @@ class HeldCopy:
             self.directory.remove(node, stamp, expires)
         for member in other.directory.members.values():
             self.directory.register(member.record, member.expires)
-        self.watchers.update(other.watchers)
+        self._watch(other.watchers.values())
         self.floor = max(self.floor, other.floor, other.directory.version)
+
+    def _watch(self, infos: Iterable[NodeInfo]) -> int:
+        """Note watchers, as many as a root has. Return how many were left out: they ask the next root themselves."""
+        left_out = 0
+        for info in infos:
+            if info.id in self.watchers or len(self.watchers) < WATCHERS_MAX:
+                self.watchers[info.id] = info
+            else:
+                left_out += 1
+        return left_out
 
 
 class Copies:
     """Hold the copies of a node."""
 
-    __slots__ = ("_expiry_s", "_parts", "held")
+    __slots__ = ("_expiry_s", "_parts", "held", "refused")
 
     def __init__(self, expiry_s: float) -> None:
         self._expiry_s = expiry_s
         self.held: dict[GroupId, HeldCopy] = {}
+        # Watchers and copies that there was no room for: for the owner to count.
+        self.refused = 0
         # Copies of which some parts have arrived, by group and sender: parts of two senders may alternate.
         self._parts: dict[tuple[GroupId, NodeId], HeldCopy] = {}
 
@@ -130,7 +141,7 @@ class Copies:
         if message.base:
             if held is None or held.owner != source or held.directory.version != message.base:
                 return 0, False
-            held.apply(message, expires)
+            self.refused += held.apply(message, expires)
             held.directory.version = message.version
             return message.version, False
         has_room = len(self._parts) < PARTS_MAX and (held is not None or len(self) < GROUPS_MAX)
@@ -139,7 +150,7 @@ class Copies:
         part = self._parts.get((group, source))
         if part is None:
             return (0 if message.is_last else None), False
-        part.apply(message, expires)
+        self.refused += part.apply(message, expires)
         if not message.is_last:
             return None, False
         del self._parts[group, source]
@@ -172,6 +183,18 @@ class Copies:
         held.directory.version = own_version  # Its owner goes on from there.
         held.expires = max(held.expires, part.expires)
         held.is_mixed = held.is_mixed or held.count() > count
+
+    def keep(self, own: HeldCopy) -> None:
+        """Keep what is left of a directory that was handed over. Without room the new root and its neighbours have it."""
+        group = own.directory.group
+        held = self.held.get(group)
+        if held is None and len(self) >= GROUPS_MAX:
+            self.refused += 1
+        elif held is None:
+            self.held[group] = own
+        elif held.owner != own.owner:  # Else the new root has sent its copy already.
+            held.merge(own)
+            held.is_mixed = True
 
     def expire(self, now: float) -> None:
         """Forget copies that their owners do not keep up to date."""

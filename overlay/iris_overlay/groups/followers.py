@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 #: last for a second.
 ATTEMPTS_WAITED_MAX: Final = 2
 
+#: Registrations, and ends of some, that wait for the followers of one directory; one for each node. Too small: where thousands
+#: join one group at once, some know it before all its users do. Too large: memory, for each of them knows whom it waits for.
+#: Beyond, the one that has waited for longest is acknowledged, as if its bound had passed.
+PENDINGS_MAX: Final = 1024
+
 #: A watcher that left so many messages unanswered, over 45 s, is forgotten. If it lives it renews its watch.
 ATTEMPTS_MAX: Final = 5
 
@@ -73,7 +78,7 @@ class Pending:
 class Followers:
     """Hold the followers of a directory, and who waits for them."""
 
-    __slots__ = ("due", "members", "pendings", "unsettled", "unsettled_parents")
+    __slots__ = ("due", "members", "pendings", "removed", "unsettled", "unsettled_parents")
 
     def __init__(self) -> None:
         self.members: tuple[dict[NodeId, Follower], dict[NodeId, Follower], dict[NodeId, Follower]] = ({}, {}, {})
@@ -82,7 +87,10 @@ class Followers:
         self.unsettled_parents = 0
         # Who has to be sent something.
         self.due: dict[FollowerKey, Follower] = {}
-        self.pendings: list[Pending] = []
+        # By node, for of what a node says the last counts. The one that has waited for longest comes first.
+        self.pendings: dict[NodeId, Pending] = {}
+        # Who follows no more, for the owner to take: its timers are of no use.
+        self.removed: list[FollowerKey] = []
 
     @property
     def is_awaited(self) -> bool:
@@ -122,7 +130,7 @@ class Followers:
             self._settle(key)
         else:
             self.due[key] = follower
-        for pending in self.pendings:
+        for pending in self.pendings.values():
             if pending.waiting.get(key, follower.told + 1) <= follower.told:
                 del pending.waiting[key]
         return follower
@@ -132,26 +140,36 @@ class Followers:
         follower = self.members[kind].pop(node, None)
         if follower is not None:
             key = (kind, node)
+            self.removed.append(key)
             self.due.pop(key, None)
             self._settle(key)
-            for pending in self.pendings:
+            for pending in self.pendings.values():
                 pending.waiting.pop(key, None)
         return follower
 
-    def wait(self, info: NodeInfo, stamp: int, version: int, deadline: float) -> None:
-        """Let an acknowledgement wait until all followers were told a version."""
-        self.pendings.append(Pending(info, stamp, self._waited_for(version), deadline))
+    def wait(self, info: NodeInfo, stamp: int, version: int, deadline: float) -> Pending | None:
+        """Let an acknowledgement wait until all followers were told a version. Return what makes room for it, if anything.
+
+        What the same node has said before needs no acknowledgement any more; what it repeats waits already.
+        """
+        known = self.pendings.get(info.id)
+        if known is not None and known.stamp >= stamp:
+            return None
+        self.pendings.pop(info.id, None)
+        oldest = self.pendings.pop(next(iter(self.pendings))) if len(self.pendings) >= PENDINGS_MAX else None
+        self.pendings[info.id] = Pending(info, stamp, self._waited_for(version), deadline)
+        return oldest
 
     def wait_anew(self, version: int) -> None:
         """Let what waits wait for followers that came from another root, too."""
-        for pending in self.pendings:
+        for pending in self.pendings.values():
             pending.waiting = self._waited_for(version)
 
     def completed(self, now: float) -> tuple[list[Pending], int]:
         """Take what waits no more; return also how many of it only because the bound passed."""
-        done = [pending for pending in self.pendings if not pending.waiting or pending.deadline <= now]
-        if done:
-            self.pendings = [pending for pending in self.pendings if pending.waiting and pending.deadline > now]
+        done = [pending for pending in self.pendings.values() if not pending.waiting or pending.deadline <= now]
+        for pending in done:
+            del self.pendings[pending.info.id]
         return done, sum(1 for pending in done if pending.waiting)
 
     def _waited_for(self, version: int) -> dict[FollowerKey, int]:

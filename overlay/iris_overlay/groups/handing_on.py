@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from iris_overlay.groups.copies import GROUPS_MAX
 from iris_overlay.groups.messages import Copied
 from iris_overlay.ids import is_nearer, position
 
@@ -31,7 +32,7 @@ class Passing:
         self._ring = ring
         self._outbox = outbox
         self._is_active = False
-        # Whose directories wait for their acknowledgement, and the versions. Not more than there are copies.
+        # Whose directories wait for their acknowledgement, and the versions; at most GROUPS_MAX. Beyond, they come again.
         self._owed: dict[GroupId, tuple[NodeInfo, int]] = {}
 
     def activate(self) -> list[GroupId]:
@@ -49,7 +50,10 @@ class Passing:
         """
         is_handover = not (self._is_active or message.base or message.is_passed_on) and version > 0
         if is_handover and is_nearer(position(message.group), self._place, position(source.id)):
-            self._owed[message.group] = (source, version)
+            if message.group in self._owed or len(self._owed) < GROUPS_MAX:
+                self._owed[message.group] = (source, version)
+            else:
+                self._copies.refused += 1
             return True
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
@@ -46,6 +47,14 @@ RECENT_MAX: Final = 64
 #: Their payloads together.
 RECENT_BYTES_MAX: Final = 4 * 1024 * 1024
 
+#: Casts that wait until the inner nodes of the tree know their children: an inner node that says nothing holds up each for a
+#: second. Beyond, the one that has waited for longest goes down the tree as it is. Too small: what is cast while the tree
+#: changes misses a part of it. Too large: memory, while somebody casts as fast as its links allow.
+HELD_MAX: Final = 1024
+
+#: Their payloads together.
+HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+
 
 class Held(NamedTuple):
     """Hold a cast that waits until the tree is as it should be."""
@@ -60,6 +69,7 @@ class GroupRoot:
 
     __slots__ = (
         "_dealer",
+        "_held_bytes",
         "_local",
         "_outbox",
         "_recent",
@@ -71,7 +81,9 @@ class GroupRoot:
         "accused",
         "directory",
         "followers",
+        "gone",
         "held",
+        "hurried",
         "is_sure",
         "latest",
         "successor",
@@ -85,6 +97,10 @@ class GroupRoot:
         # Members that another root had declared dead, who are asked: the stamps of their tombstones, and when those expire.
         self.accused: dict[NodeId, tuple[int, float]] = {}
         self.held: deque[Held] = deque()
+        # How many of them went before their time, for the owner to count.
+        self.hurried = 0
+        # Who is a member no more, for the owner to take: its timers are of no use.
+        self.gone: list[NodeId] = []
         # The record of the one that joined last of all that were members here, by their own clocks.
         records = (member.record for member in directory.members.values())
         self.latest: MemberRecord | None = max(records, key=lambda record: record.since, default=None)
@@ -101,6 +117,7 @@ class GroupRoot:
         self._watcher_log: deque[tuple[int, NodeId]] = deque(maxlen=WATCHERS_MAX)
         self._recent: deque[tuple[float, CastDown]] = deque()
         self._recent_bytes = 0
+        self._held_bytes = 0
         self._replays: dict[NodeId, None] = {}
         for node in directory.members:
             self._enter(node)
@@ -252,6 +269,10 @@ class GroupRoot:
     def cast(self, source: NodeInfo, cast: CastDown, now: float, wait_s: float) -> None:
         """Send a cast down the tree, as soon as the inner nodes know their children."""
         self.held.append(Held(now + wait_s, source, cast))
+        self._held_bytes += len(cast.payload)
+        while len(self.held) > HELD_MAX or self._held_bytes > HELD_BYTES_MAX:
+            self.hurried += 1
+            self._release_first(now)
 
     def release_casts(self, now: float, replay_s: float) -> None:
         """Send what waits no more: repetitions to those who moved first, for they are older."""
@@ -264,15 +285,7 @@ class GroupRoot:
                 repeated = [structs.replace(cast, is_replay=True) for _, cast in self._recent]
                 self._outbox.send_all(member.record.info, repeated)
         while self.held and (not self.followers.unsettled_parents or self.held[0].deadline <= now):
-            _, source, cast = self.held.popleft()
-            members = self.directory.members
-            for node in self.tree.children(None):
-                self._outbox.send(members[node].record.info, cast)
-            if self._local.id in members:
-                self._outbox.send(self._local, cast)
-            self._recent.append((now, cast))
-            self._recent_bytes += len(cast.payload)
-            self._outbox.send(source, CastTaken(cast.group, cast.sequence))
+            self._release_first(now)
 
     # Telling
 
@@ -402,6 +415,8 @@ class GroupRoot:
                     self._touch_parent(inner)
 
     def _exit(self, node: NodeId) -> None:
+        self.gone.append(node)
+        self.accused.pop(node, None)
         self.followers.remove(FollowerKind.PARENT, node)
         if node in self.tree:
             concerned, moved = self.tree.remove(node)
@@ -485,6 +500,20 @@ class GroupRoot:
             self._dealer.release(node)
             watcher.sample[new[0]] = None
             watcher.is_stale = True
+
+    def _release_first(self, now: float) -> None:
+        """Send the cast down the tree that has waited for longest."""
+        _, source, cast = self.held.popleft()
+        self._held_bytes -= len(cast.payload)
+        members = self.directory.members
+        for node in self.tree.children(None):
+            self._outbox.send(members[node].record.info, cast)
+        if self._local.id in members:
+            self._outbox.send(self._local, cast)
+        self._recent.append((now, cast))
+        self._recent_bytes += len(cast.payload)
+        self._forget_recent(-inf)
+        self._outbox.send(source, CastTaken(cast.group, cast.sequence))
 
     def _forget_recent(self, before: float) -> None:
         recent = self._recent

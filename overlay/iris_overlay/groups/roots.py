@@ -319,6 +319,7 @@ class Roots:
             self._counters.permits_invalid += 1
             return
         version, is_more = self.copies.receive(source.id, message, now)
+        self._count_refused()
         if version is not None and not self._passing.is_early(source, message, version):
             if version and self._ring.is_root(message.group):
                 root, told = self.roots.get(message.group), self.copies.held[message.group].directory
@@ -378,6 +379,7 @@ class Roots:
         for group, root in self.roots.items():
             if peer in root.followers.members[FollowerKind.WATCHER]:
                 root.remove_watcher(peer)
+                self._dirty[group] = None
                 self._outbox.route(peer, Forgotten(group))  # In case it lives: it asks again.
             if root.followers.remove(FollowerKind.COPY, peer) is not None or peer in root.directory.members:
                 self._dirty[group] = None
@@ -437,11 +439,16 @@ class Roots:
         dirty, self._dirty = self._dirty, {}
         for group in dirty:
             root = self.roots.get(group)
-            if root is None or root.successor is not None:
+            if root is None:
+                continue
+            self._cancel_timers(root)
+            if root.successor is not None:
                 continue
             for kind, follower in root.flush():
                 self._timers.set((kind, group, follower.info.id), now + self._config.resend_after_s(follower.attempts))
             root.release_casts(now, self._config.replay_s)
+            self._counters.casts_hurried += root.hurried
+            root.hurried = 0
             if root.held:
                 self._timers.set((Timer.HELD, group, _NOBODY), root.held[0].deadline)
             done, late = root.followers.completed(now)
@@ -449,7 +456,7 @@ class Roots:
             for pending in done:
                 self._apply(root, pending.info, pending.stamp)
             if root.followers.pendings:
-                self._timers.set((Timer.PENDING, group, _NOBODY), root.followers.pendings[0].deadline)
+                self._timers.set((Timer.PENDING, group, _NOBODY), next(iter(root.followers.pendings.values())).deadline)
         misdirected, self._misdirected = self._misdirected, {}
         for info, groups in misdirected.values():
             for start in range(0, len(groups), BATCH_MAX):
@@ -612,6 +619,9 @@ class Roots:
         for kind in FollowerKind:
             for node in root.followers.members[kind]:
                 self._timers.cancel((kind, group, node))
+        for node in root.directory.members:
+            self._timers.cancel((Timer.CHECK, group, node))
+            self._timers.cancel((Timer.RECHECK, group, node))
         for info in {info.id: info for _, info, _ in root.held}.values():
             self._outbox.send(info, Moved([group]))  # It has what was not taken.
         del self.roots[group]
@@ -620,20 +630,22 @@ class Roots:
             if info.id != successor.info.id:
                 self._outbox.send(info, Drop(group))
         watchers = {node: watcher.info for node, watcher in root.followers.members[FollowerKind.WATCHER].items()}
-        own = HeldCopy(root.directory, watchers, successor.info.id, now + self._config.expiry_s)
-        held = self.copies.held.get(group)
-        if held is None:
-            self.copies.held[group] = own
-        elif held.owner != successor.info.id:  # Else the new root has sent its copy already.
-            held.merge(own)
-            held.is_mixed = True
+        self.copies.keep(HeldCopy(root.directory, watchers, successor.info.id, now + self._config.expiry_s))
+        self._count_refused()
+
+    def _count_refused(self) -> None:
+        self._counters.registrations_refused += self.copies.refused
+        self.copies.refused = 0
 
     def _wait(self, root: GroupRoot, info: NodeInfo, stamp: int, version: int, now: float) -> None:
         """Acknowledge a registration or its end when all followers know it."""
-        if root.followers.unsettled:
-            root.followers.wait(info, stamp, version, now + self._config.told_timeout_s)
-        else:
+        if not root.followers.unsettled:
             self._apply(root, info, stamp)
+            return
+        hurried = root.followers.wait(info, stamp, version, now + self._config.told_timeout_s)
+        if hurried is not None:
+            self._counters.changes_unconfirmed += 1
+            self._apply(root, hurried.info, hurried.stamp)
 
     def _apply(self, root: GroupRoot, info: NodeInfo, stamp: int) -> None:
         directory = root.directory
@@ -646,6 +658,19 @@ class Roots:
             signed = (message.payload, message.signature, message.at)
             cast = CastDown(message.group, message.info.id, message.sequence, False, base, *signed)
             root.cast(message.info, cast, now, self._config.told_timeout_s)
+
+    def _cancel_timers(self, root: GroupRoot) -> None:
+        """Cancel what would be asked of nodes that are no members or followers any more: others may come and go each moment."""
+        group, members, followers = root.directory.group, root.directory.members, root.followers
+        for kind, node in followers.removed:
+            if node not in followers.members[kind]:
+                self._timers.cancel((kind, group, node))
+        for node in root.gone:
+            if node not in members:
+                self._timers.cancel((Timer.CHECK, group, node))
+                self._timers.cancel((Timer.RECHECK, group, node))
+        followers.removed.clear()
+        root.gone.clear()
 
     def _start_sweeping(self, now: float) -> None:
         if self._sweep_at is None:
@@ -666,6 +691,7 @@ class Roots:
             if not (directory.members or directory.tombstones or root.followers.members[FollowerKind.WATCHER] or root.held):
                 for info in root.set_copies(()):
                     self._outbox.send(info, Drop(group))
+                self._cancel_timers(root)
                 del self.roots[group]
         self._orders.forget_idle(now - self._config.renew_s)
         self._take_over_all(now)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from iris_overlay.groups.copies import Copies, copy_parts
+from iris_overlay.groups.copies import Copies, HeldCopy, copy_parts
 from iris_overlay.groups.directory import Directory, next_epoch
 from iris_overlay.groups.messages import (
     COPY_MEMBERS_MAX,
     COPY_REMOVED_MAX,
+    WATCHERS_MAX,
     Copy,
     MemberRecord,
     decode_group_message,
@@ -196,6 +197,35 @@ def test_watchers_that_went_are_taken_out_of_a_copy() -> None:
     copies.receive(OWNER, whole, 0.0)
     assert copies.receive(OWNER, Copy(GROUP, 5, 6, True, True, [], [], [], [longest(1).id]), 1.0) == (6, False)
     assert list(copies.held[GROUP].watchers) == [longest(2).id]
+
+
+@pytest.mark.parametrize("is_merged", [True, False])
+def test_a_copy_has_no_more_watchers_than_a_root_has(is_merged: bool) -> None:
+    """An owner that lies may name ever new ones, in changes, and as one of several that pass theirs on."""
+    copies = Copies(100.0)
+    directory = Directory(GROUP, 5)
+    for start in range(0, 2 * WATCHERS_MAX, COPY_MEMBERS_MAX):
+        watching = [longest(start + number) for number in range(COPY_MEMBERS_MAX)]
+        if is_merged or not start:
+            (message,) = copy_parts(directory, watching, 5 if is_merged else None)
+        else:
+            message = Copy(GROUP, 5 + start - COPY_MEMBERS_MAX, 5 + start, True, True, [], [], watching, [])
+        assert copies.receive(OWNER, message, 0.0)[0] == message.version
+    held = copies.held[GROUP]
+    assert list(held.watchers) == [longest(number).id for number in range(WATCHERS_MAX)]
+    if not is_merged:
+        assert copies.refused == WATCHERS_MAX
+    held.apply(Copy(GROUP, 5, 9, True, True, [], [], [longest(9999)], [longest(0).id]), 100.0)
+    assert longest(9999).id in held.watchers, "whoever goes makes room"
+
+
+def test_what_is_left_of_a_directory_that_was_handed_over_is_kept_if_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_overlay.groups.copies.GROUPS_MAX", 1)
+    copies = Copies(100.0)
+    for name in (b"g", b"h"):
+        copies.keep(HeldCopy(Directory(GroupId(name * 16), 5), {}, OWNER, 100.0))
+    assert list(copies.held) == [GROUP]
+    assert copies.refused == 1
 
 
 @pytest.mark.parametrize("is_same", [True, False])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, Follower, FollowerKind, Followers, Pending
+from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, PENDINGS_MAX, Follower, FollowerKind, Followers, Pending
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 
@@ -47,7 +47,7 @@ def test_a_registration_waits_until_its_version_is_known() -> None:
     followers, _ = following(wants=7, sent=7)
     early, late = Pending(INFO, 1, {KEY: 6}, 9.0), Pending(INFO, 2, {KEY: 7}, 9.0)
     other = Pending(INFO, 3, {(FollowerKind.COPY, INFO.id): 6}, 9.0)
-    followers.pendings = [early, late, other]
+    followers.pendings = {NodeId(bytes([index]) * 16): each for index, each in enumerate((early, late, other))}
     followers.acknowledge(FollowerKind.WATCHER, INFO.id, 6)
     assert (early.waiting, late.waiting, len(other.waiting)) == ({}, {KEY: 7}, 1)
     assert followers.due != {}, "the rest of it is on its way"
@@ -63,13 +63,32 @@ def test_nobody_waits_for_who_has_the_version_or_is_silent() -> None:
     followers, follower = following(wants=7, sent=7)
     followers.acknowledge(FollowerKind.WATCHER, INFO.id, 6)
     for stamp, version in enumerate((6, 7)):
-        followers.wait(INFO, stamp, version, 9.0)
+        followers.wait(NodeInfo(NodeId(bytes([stamp]) * 16), ()), stamp, version, 9.0)
     done, late = followers.completed(1.0)
     assert ([pending.stamp for pending in done], late) == ([0], 0)
     follower.attempts = ATTEMPTS_WAITED_MAX
     followers.wait(INFO, 2, 7, 9.0)
     done, late = followers.completed(1.0)
     assert ([pending.stamp for pending in done], late) == ([2], 0)
+
+
+def waiting_for(followers: Followers) -> list[tuple[NodeId, int]]:
+    return [(node, pending.stamp) for node, pending in followers.pendings.items()]
+
+
+def test_what_a_node_repeats_waits_once_and_what_it_said_before_no_more() -> None:
+    followers, _ = following(wants=7, sent=7)
+    for stamp in (5, 5, 6, 4):
+        assert followers.wait(INFO, stamp, 7, 9.0) is None
+    assert waiting_for(followers) == [(INFO.id, 6)]
+
+
+def test_who_waits_is_bounded_and_who_has_waited_for_longest_is_acknowledged() -> None:
+    followers, _ = following(wants=7, sent=7)
+    infos = [NodeInfo(NodeId(number.to_bytes(16, "big")), ()) for number in range(PENDINGS_MAX + 2)]
+    hurried = [followers.wait(info, 1, 7, 9.0) for info in infos]
+    assert [pending.info for pending in hurried if pending is not None] == infos[:2]
+    assert waiting_for(followers) == [(info.id, 1) for info in infos[2:]]
 
 
 def test_who_is_told_again_what_it_has_is_not_waited_for() -> None:

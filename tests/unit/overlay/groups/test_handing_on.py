@@ -231,3 +231,16 @@ def test_but_not_for_longer_than_the_bound() -> None:
     fixture.layer.leave(2.0)
     fixture.layer.handle_timeout(2.0 + CONFIG.told_timeout_s)
     assert fixture.layer.events_received() == [Departed()]
+
+
+def test_directories_that_come_early_are_acknowledged_later_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that lies hands over one after the other, and takes it back. What there is no room for is not acknowledged."""
+    monkeypatch.setattr("iris_overlay.groups.handing_on.GROUPS_MAX", 2)
+    fixture = Fixture([NEAREST, OLD], is_root=False, is_active=False)
+    groups = [GroupId(bytes([40, number]) + bytes(14)) for number in range(5)]
+    for group in groups:
+        fixture.receive(Copy(group, 0, 9, True, True, [RECORD], [], [], []), FAR)
+        fixture.receive(Drop(group), FAR)
+    assert fixture.sent() == []
+    fixture.layer.activated(2.0)
+    assert [message.group for message in fixture.sent() if isinstance(message, Copied)] == groups[:2]

@@ -27,7 +27,7 @@ from iris_overlay.groups.messages import (
     decode_group_message,
     encode_group_message,
 )
-from iris_overlay.groups.root import RECENT_MAX, SIZE_DRIFT, GroupRoot
+from iris_overlay.groups.root import HELD_BYTES_MAX, HELD_MAX, RECENT_MAX, SIZE_DRIFT, GroupRoot
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import SEQUENCE_MAX, NodeInfo
 
@@ -311,6 +311,24 @@ def test_a_cast_waits_until_the_inner_nodes_know_their_children_or_its_time_is_u
     group.root.cast(OTHER, cast(8, b"payload"), 2.0, 0.5)
     group.root.release_casts(2.0, 5.0)
     assert [message for _to, message in group.sent() if isinstance(message, CastDown)], "at once, for all know their children"
+
+
+@pytest.mark.parametrize("size", [1, HELD_BYTES_MAX // 100])
+def test_casts_that_wait_for_the_tree_are_bounded_and_the_oldest_go_before_their_time(size: int) -> None:
+    """An inner node that never says that it knows its children holds up every cast."""
+    group, payload = Group(), bytes(size)
+    for number in range(VIEW_MAX + 2):
+        group.register(number)
+    most = min(HELD_MAX, HELD_BYTES_MAX // size)
+    for number in range(most + 3):
+        group.root.cast(OTHER, cast(number, payload), 1.0, 0.5)
+    assert [held.cast.sequence for held in group.root.held] == list(range(3, most + 3))
+    assert group.root.hurried == 3
+    taken = [message.sequence for to, message in group.sent() if isinstance(message, CastTaken)]
+    assert taken == [0, 1, 2]
+    group.root.release_casts(1.5, 5.0)
+    assert not group.root.held
+    assert group.root._held_bytes == 0
 
 
 def test_casts_are_kept_to_be_repeated_within_bounds() -> None:

@@ -21,6 +21,7 @@ from iris_overlay.groups.messages import (
     Check,
     Copied,
     Copy,
+    Doubt,
     Drop,
     Forgotten,
     GroupMessage,
@@ -28,6 +29,7 @@ from iris_overlay.groups.messages import (
     Register,
     Registration,
     Told,
+    Unregister,
     Unwatch,
     View,
     Watch,
@@ -505,3 +507,41 @@ def test_a_copy_holds_members_with_permits_alone() -> None:
     assert fixture.layer.table_sizes()["copied_members"] == 0
     fixture.receive(Copy(G, 0, 5, True, True, [genuine], [], [], []))
     assert fixture.layer.table_sizes()["copied_members"] == 1
+
+
+def test_nothing_is_to_be_asked_of_nodes_that_are_gone() -> None:
+    """Ever new ids watch and register, are doubted, and are gone: no timer stays behind of any of them."""
+    fixture = Fixture()
+    fixture.receive(register(THIRD), THIRD)
+    timers = fixture.layer._roots._timers
+    before = len(timers)
+    for info in infos(50):
+        fixture.receive(Watch(info, 1, [(G, 0, b"")]), info)
+        fixture.receive(register(info), info)
+        fixture.receive(Doubt(G, info.id), THIRD)
+        assert len(timers) > before
+        fixture.receive(Unwatch(info.id, [G]), info)
+        fixture.receive(Unregister(info, [(G, 1)]), info)
+        assert len(timers) <= before + 1, "the group's own, that nothing waits for any more"
+
+
+def test_a_cast_that_goes_before_its_time_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_overlay.groups.root.HELD_MAX", 1)
+    fixture = Fixture()
+    for info in infos(FANOUT_MAX + 2):
+        fixture.receive(register(info), info)
+    for number in range(3):
+        fixture.receive(CastUp(OTHER, G, number, 0, b"", b"", b"", 0), OTHER)
+    assert fixture.counters.casts_hurried == 2
+
+
+def test_registrations_that_wait_are_bounded_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watcher that acknowledges nothing holds up every registration, each of another id of the same insider."""
+    monkeypatch.setattr("iris_overlay.groups.followers.PENDINGS_MAX", 3)
+    fixture = Fixture()
+    fixture.receive(Watch(THIRD, 1, [(G, 0, b"")]), THIRD)
+    fixture.sent()
+    for info in infos(5):
+        fixture.receive(register(info), info)
+    assert [to for to, _ in of_type(Applied, fixture)] == infos(2)
+    assert fixture.counters.changes_unconfirmed == 2
