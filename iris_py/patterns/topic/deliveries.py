@@ -33,6 +33,10 @@ TOPICS_MAX = 4096
 MISSED_MAX = 4096
 #: Numbered publications that are remembered, of all publishers together: as many as arrive while a node changes its groups.
 NUMBERS_MAX = 8192
+#: Publishers that wait for subscriptions, one for each group that they publish under. Beyond, another one is not asked to wait:
+#: what a full queue has no slack for is dropped, and counted. Too small: of so many some lose messages. Too large: memory, for
+#: whoever has ever new ids is one publisher with each.
+BLOCKED_MAX = 4096
 #: How often a publisher is asked again to wait. A few times before it goes on by itself.
 PAUSE_AGAIN_S = 1.0
 
@@ -57,6 +61,7 @@ class Deliveries:
         self._count_drop = count_drop
         self._events = events
         self._trie: TopicTrie[SubscriptionQueue] = TopicTrie()
+        self._queues: dict[SubscriptionQueue, None] = {}  # all that are in it
         self._matches: dict[bytes, tuple[str, list[SubscriptionQueue]]] = {}
         self._blocked: dict[tuple[Group, Peer], dict[SubscriptionQueue, None]] = {}  # publishers that wait for them
         self._pause_again_at: float | None = None
@@ -68,6 +73,7 @@ class Deliveries:
     def add(self, queue: SubscriptionQueue) -> None:
         """Begin a subscription."""
         self._trie.add(queue.pattern, queue)
+        self._queues[queue] = None
         self._matches.clear()
         if self._missed:
             names = {group_name(each) for each in prefixes(queue.prefix)}
@@ -77,6 +83,7 @@ class Deliveries:
         """End a subscription; returns whether there was one."""
         if not self._trie.remove(queue.pattern, queue):
             return False
+        del self._queues[queue]
         self._matches.clear()
         self.drained(queue, now)
         return True
@@ -210,7 +217,7 @@ class Deliveries:
     def forget(self, group: Group) -> None:
         """A group was forgotten."""
         for key in [key for key in self._missed if key[0] is group]:
-            del self._missed[key]
+            self._forget_missed(key)
 
     def peer_lost(self, peer: Peer) -> None:
         """The link to a peer is gone, or it is dead: if it comes back and publishes on, it is asked to wait anew."""
@@ -244,7 +251,10 @@ class Deliveries:
 
     def _block(self, queue: SubscriptionQueue, group: Group, peer: Peer, now: float) -> None:
         """Let a publisher wait for a subscription, if it does not yet."""
-        if (group, peer) not in queue.blocked:
+        is_known = peer is self._local or (group, peer) in self._blocked
+        if not is_known and len(self._blocked) >= BLOCKED_MAX:
+            self._count_drop("too_many_publishers")
+        elif (group, peer) not in queue.blocked:
             queue.blocked[group, peer] = None
             self._blocked.setdefault((group, peer), {})[queue] = None
             self._send_pause(group, peer, now)
@@ -259,8 +269,14 @@ class Deliveries:
         missed = self._missed
         key = (group, sender)
         if key not in missed and len(missed) >= MISSED_MAX:
-            missed.clear()
+            self._forget_missed(next(iter(missed)))
         missed[key] = missed.get(key, 0) + gap
+
+    def _forget_missed(self, key: tuple[Group, NodeId]) -> None:
+        """Forget what was missed of a publisher, here and in the subscriptions, which know of a part of it at most."""
+        del self._missed[key]
+        for queue in self._queues:
+            queue.missed.pop(key, None)
 
     def _is_repeated(self, sender: NodeId, number: bytes) -> bool:
         numbers = self._numbers

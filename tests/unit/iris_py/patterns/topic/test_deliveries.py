@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.patterns.topic.deliveries import PAUSE_AGAIN_S, Deliveries
-from iris_py.patterns.topic.events import SubscriptionReady
+from iris_py.patterns.topic.deliveries import BLOCKED_MAX, PAUSE_AGAIN_S, Deliveries
+from iris_py.patterns.topic.events import RoomMade, SubscriptionReady
 from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
@@ -19,6 +19,8 @@ from iris_py.wire.headers import HeaderValue, encode_headers
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
+    import pytest
+
     from iris_py.patterns.topic.events import TopicEvent
     from iris_py.peers.message import PeerMessage
 
@@ -267,3 +269,43 @@ def test_a_run_gives_what_its_messages_give_one_by_one(
     assert whole.drops == single.drops
     assert whole.queue.dropped == single.queue.dropped
     assert whole.outbound.sent == single.outbound.sent
+
+
+def test_publishers_that_are_to_wait_are_bounded_but_for_the_node_itself() -> None:
+    """An insider that has ever new ids is one publisher with each, and each publication finds the queue full."""
+    receiver = Receiver("block", messages_max=1)
+    local = receiver.deliveries._local
+    for number in range(BLOCKED_MAX + 2):
+        receiver.peer = Peer(NodeInfo(NodeId(number.to_bytes(16, "big")), ()), None)
+        receiver.receive(1, [b"x"])
+    assert len(receiver.deliveries._blocked) == len(receiver.queue.blocked) == BLOCKED_MAX
+    assert receiver.outbound.sent == [packets.PAUSE] * BLOCKED_MAX
+    assert receiver.drops["too_many_publishers"] == 2
+    receiver.peer = local
+    receiver.receive(1, [b"x"])
+    receiver.deliveries.drained(receiver.queue, 0.0)
+    assert any(isinstance(event, RoomMade) for event in receiver.events), "it would wait for ever"
+    assert not receiver.deliveries._blocked
+
+
+def test_what_a_subscription_has_missed_is_bounded_and_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_py.patterns.topic.deliveries.MISSED_MAX", 10)
+    receiver = Receiver()
+    first = receiver.peer
+    for number in range(11):
+        receiver.peer = Peer(NodeInfo(NodeId(number.to_bytes(16, "big")), ()), None) if number else first
+        receiver.receive(1, [b""])
+        receiver.receive(4, [b""])
+    assert len(receiver.queue.missed) == 10
+    assert [gap for _sequence, _payload, gap in receiver.taken()] == [0, 2] * 11
+    receiver.peer = first
+    receiver.receive(6, [b""])
+    assert receiver.taken() == [(6, b"", 1)], "what was told before is not told again"
+
+
+def test_a_subscription_that_stays_forgets_what_was_missed_of_a_group_that_was_forgotten() -> None:
+    receiver = Receiver()
+    for sequence in (1, 4):
+        receiver.receive(sequence, [b""])
+    receiver.deliveries.forget(receiver.group)
+    assert not receiver.queue.missed
