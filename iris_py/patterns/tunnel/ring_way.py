@@ -37,6 +37,9 @@ PROBE_S = 3.0
 SILENCE_S = 10.0
 #: A way whose tunnel has ended stays for this long (seconds), to repeat what the other side may have missed.
 LINGER_S = 10.0
+#: Those that stay, at most, of all tunnels of a node together; beyond, the one that has stayed for longest goes. Too small:
+#: where many tunnels through the ring end at once, some break at the other side that ended in good order; too large: memory.
+LINGERING_MAX = 1024
 
 
 class RingWay(Way):

@@ -20,7 +20,7 @@ from iris_overlay.timers import DeadlineTable
 from iris_py.link.link import NO_LINK
 from iris_py.patterns.tunnel.end import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, Failure, TunnelEnd, Way
 from iris_py.patterns.tunnel.offer import FROM_MEMBER, OPEN, Offer, make_handshake, prologue_of
-from iris_py.patterns.tunnel.ring_way import HEADER, LINGER_S, RingWay
+from iris_py.patterns.tunnel.ring_way import HEADER, LINGER_S, LINGERING_MAX, RingWay
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
@@ -114,6 +114,7 @@ class Tunnels:
         self._ends: dict[tuple[Peer, int], TunnelEnd] = {}  # by what the peer's chunks carry
         self._live: dict[TunnelEnd, None] = {}  # those that have not ended
         self._running: dict[TunnelEnd, None] = {}  # those whose handler runs
+        self._lingering: dict[TunnelEnd, None] = {}  # those that ended, whose ways through the ring stay for a while
         self._ready_ways: dict[Way, None] = {}
         self._within = Way(self._ready_ways)  # from this node to itself
         self._links: dict[Link, LinkWay] = {}
@@ -458,6 +459,9 @@ class Tunnels:
         if end.is_finished and end in self._live:
             if isinstance(end.way, RingWay):
                 end.way.linger_until = now + LINGER_S
+                if len(self._lingering) >= LINGERING_MAX:
+                    self._forget(next(iter(self._lingering)))
+                self._lingering[end] = None
             self._retire(end)
 
     def _retire(self, end: TunnelEnd) -> None:
@@ -472,6 +476,7 @@ class Tunnels:
 
     def _forget(self, end: TunnelEnd) -> None:
         way = end.way
+        self._lingering.pop(end, None)
         self._ends.pop((end.peer, end.id ^ FROM_MEMBER), None)
         self._schedule(end, None)
         way.ready.pop(end, None)

@@ -497,3 +497,26 @@ def test_the_death_of_a_peer_breaks_what_goes_through_the_ring_alone() -> None:
     assert routed.failure is not None
     assert routed.failure.reason == "the other side is dead"
     assert ours.failure is None
+
+
+def test_ways_through_the_ring_that_stay_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that opens and ends one tunnel after the other takes one place, and would leave a way behind each time."""
+    monkeypatch.setattr("iris_py.patterns.tunnel.table.LINGERING_MAX", 3)
+    pair = Pair()
+    pair.caller.peer.link = pair.member.peer.link = None
+    for _ in range(5):
+        ours, theirs = pair.open_routed()
+        for end in (ours, theirs):
+            end.end()
+        for _round in range(4):
+            for one, other in ((pair.caller, pair.member), (pair.member, pair.caller)):
+                one.take(TunnelChanged)
+                one.tunnels.fill(pair.now)
+                for _info, packet in one.tunnels.packets_to_route():
+                    other.tunnels.receive_routed(other.peer, packet, pair.now)
+        pair.member.tunnels.handler_done(theirs)
+        for side in (pair.caller, pair.member):
+            assert len(side.tunnels) <= 3
+    assert pair.registration.tunnels_open == 0
+    assert len(pair.member.tunnels) == 3
+    assert not pair.member.tunnels.groups()
