@@ -64,17 +64,18 @@ class Lanes:
         self._bulk_kinds = [0] * 9  # large frames in the bulk lane by kind
         self._interactive_since_bulk = 0
         self._pong: bytes | None = None  # what the one that waits says
+        self._taken: bytes | None = None  # likewise
 
     def has_frames(self) -> bool:
         """Tell whether something is queued."""
-        return bool(self.queued_bytes or self._control or self._chunks or self._pong is not None)
+        return bool(self.queued_bytes or self._control or self._chunks) or self._has_answer
 
     def clear(self) -> None:
         """Forget everything."""
         self._full.clear()
         self._bulk.clear()
         self._chunks.clear()
-        self._parts, self._control, self._pong = [], [], None
+        self._parts, self._control, self._pong, self._taken = [], [], None, None
         self._parts_bytes = self.queued_bytes = self.bulk_bytes = self.tunnel_bytes = 0
 
     def add_signal(self, kind: int, body: bytes = b"") -> None:
@@ -87,6 +88,10 @@ class Lanes:
         A peer that only asks and never reads must not fill the lane; and who asks again wants to know of the last time.
         """
         self._pong = body
+
+    def add_taken(self, body: bytes) -> None:
+        """Tell how much of tunnels was read in all, in place of what waits to say so: a peer may send them and never read."""
+        self._taken = body
 
     def add_control(self, message: bytes) -> None:
         """Queue an overlay message, ahead of all packets. Overlay messages keep their order."""
@@ -118,7 +123,7 @@ class Lanes:
 
     def take_record(self) -> Parts:
         """Take the frames of one record; empty when there is nothing."""
-        if not (self._control or self._full or self._bulk or self._chunks or self._pong is not None):
+        if not (self._control or self._full or self._bulk or self._chunks or self._has_answer):
             # The usual case: packets that fit one record.
             frames, self._parts = self._parts, []
             if frames:
@@ -130,7 +135,7 @@ class Lanes:
             return frames
         frames = []
         size = 0
-        if self._control or self._pong is not None:
+        if self._control or self._has_answer:
             frames, size = self._take_control()
         bulk, chunks = self._bulk, self._chunks
         bulk_turn = self._interactive_since_bulk >= BULK_EVERY and (
@@ -151,6 +156,10 @@ class Lanes:
         if (bulk or chunks) and size < BULK_BYTES:
             return self._take_bulk(frames, size)
         return frames
+
+    @property
+    def _has_answer(self) -> bool:
+        return self._pong is not None or self._taken is not None
 
     def _take_bulk(self, frames: Parts, size: int) -> Parts:
         """Add large frames and chunks to a record, in turns. Small chunks share one."""
@@ -183,6 +192,9 @@ class Lanes:
         if self._pong is not None:
             self.add_signal(PONG, self._pong)
             self._pong = None
+        if self._taken is not None:
+            self.add_signal(TAKEN, self._taken)
+            self._taken = None
         control = self._control
         size = at = 0
         while at < len(control) and size < RECORD_BYTES:

@@ -287,7 +287,7 @@ class Link:
             return end
         if self._tunnel_read - self._tunnel_told >= TAKEN_BYTES:
             self._tunnel_told = self._tunnel_read
-            self._lanes.add_signal(TAKEN, _TOTAL.pack(self._tunnel_read))
+            self._lanes.add_taken(_TOTAL.pack(self._tunnel_read))
         self._heard_bytes += offset
         if self._heard_bytes >= HEARD_BYTES and now - self._silent_since >= self._config.keepalive_interval_s and self.is_open:
             self._lanes.add_pong(self._last_ping)

@@ -323,6 +323,8 @@ class Outbound:
 
     def peer_closed(self, peer: Peer, now: float, *, is_clean: bool) -> None:
         """The link is gone: ask for another one if something waits for it."""
+        if self._full_links:
+            self.is_control_full()  # forgets it, if it was full
         held = peer.held
         if held is None:
             return

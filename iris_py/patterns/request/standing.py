@@ -38,6 +38,7 @@ class StandingRequests:
 
     def add(self, link: Link, message: PeerMessage, now: float) -> None:
         """Let a message stand that was read now."""
+        self.cancel(link, message.id)  # of two with one id, which only a liar sends, the last stands
         self._by_link.setdefault(link, {})[message.id] = (message, now)
         self._bytes += REQUEST_BYTES + len(message.payload)
 

@@ -16,6 +16,7 @@ from iris_py.link.lanes import (
     PACKET_HEADER_BYTES,
     PONG,
     RECORD_BYTES,
+    TAKEN,
     TUNNEL,
     UNICAST,
     Lanes,
@@ -105,6 +106,20 @@ def test_messages_of_the_overlay_go_first_and_only_the_last_pong_does() -> None:
     lanes.add_pong(b"2")
     record = b"".join(lanes.take_record())
     assert record.startswith(FRAME.pack(CONTROL, 7) + b"overlay" + FRAME.pack(PONG, 1) + b"2" + FRAME.pack(UNICAST, 128))
+    assert not lanes.has_frames()
+
+
+def test_of_what_was_read_of_tunnels_the_last_total_alone_is_told() -> None:
+    """A peer that sends chunks and never reads would fill the lane otherwise."""
+    lanes = Lanes()
+    for total in (b"1", b"2", b"3"):
+        lanes.add_taken(total)
+        assert lanes.has_frames()
+    assert b"".join(lanes.take_record()) == FRAME.pack(TAKEN, 1) + b"3"
+    assert not lanes.has_frames()
+    assert not lanes.take_record()
+    lanes.add_taken(b"4")
+    lanes.clear()
     assert not lanes.has_frames()
 
 

@@ -464,6 +464,17 @@ def test_control_that_fills_a_link_is_noticed_until_there_is_room() -> None:
     assert not sender.outbound.is_control_full()
 
 
+def test_a_link_that_was_full_and_ended_is_forgotten() -> None:
+    """Nobody may ever ask whether there is room: then each link that a peer filled and closed would stay."""
+    sender = Sender()
+    link = sender.open()
+    link.congested = True
+    sender.outbound.send_control(sender.peer, b"x", 0.0)
+    link.congested = link.is_open = False
+    sender.outbound.peer_closed(sender.peer, 0.0, is_clean=True)
+    assert not sender.outbound._full_links
+
+
 def heads(sender: Sender, packets_sent: list[tuple[int, bytes, bytes]]) -> list[tuple[int, bytes, bytes]]:
     """Open what was sent: (id, head, payload)."""
     found = []

@@ -80,3 +80,13 @@ def test_it_is_full_by_payload_and_number_and_has_room_again(how: str) -> None:
     requests.take(LINK)
     requests.add(LINK, message(1, bytes(STANDING_BYTES_MAX - REQUEST_BYTES - 1)), 0.0)
     assert not requests.is_full  # nothing of before is counted any more
+
+
+def test_a_second_message_with_the_same_id_takes_the_place_of_the_first() -> None:
+    """Only a liar sends one. What it costs is counted once, or there would be no room for anybody after a while."""
+    requests = standing([1, 2])
+    for _ in range(3):
+        requests.add(LINK, message(1, bytes(STANDING_BYTES_MAX - 3 * REQUEST_BYTES)), 9.0)
+        assert not requests.is_full
+    assert ids(requests.take(LINK)) == [(2, 2.0), (1, 9.0)]
+    assert requests._bytes == 0
