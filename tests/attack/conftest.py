@@ -1,5 +1,30 @@
-"""Nodes under attack: the event loop and the home directory of the integration tests."""
+"""Nodes under attack: the event loop and the home directory of the integration tests, and a count of what nodes dial."""
 
-from tests.integration.conftest import home, loop
+from __future__ import annotations
 
-__all__ = ["home", "loop"]
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from iris_py.net.sockets import SocketNetwork
+from tests.integration.conftest import crew, home, loop, proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["crew", "dials", "home", "loop", "proxy"]
+
+
+@pytest.fixture
+def dials(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Return how many connections the nodes of this process have begun to make."""
+    dialled = 0
+    dial = SocketNetwork.dial
+
+    async def count(network: SocketNetwork, *where: Any) -> Any:
+        nonlocal dialled
+        dialled += 1
+        return await dial(network, *where)
+
+    monkeypatch.setattr(SocketNetwork, "dial", count)
+    return lambda: dialled
