@@ -1,0 +1,122 @@
+"""An insider that tries keys until its id lies nearest to that of a group, and is the root of the group then."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.attack.insider import EXTREME, Honest, Insider, Work
+from tests.wire.client import CONTROL, DIRECT, LEAF_ACK, LEAF_PROBE, PING, PONG, VIEW, WATCH, Signer, pack, unpack
+
+if TYPE_CHECKING:
+    import iris_py as iris
+    from tests.integration.conftest import Loops
+
+ROUTED, GOT = 18, 19
+
+
+def distance(one: bytes, other: bytes) -> int:
+    """Return how far two ids are from each other on the ring."""
+    apart = (int.from_bytes(one, "big") - int.from_bytes(other, "big")) % (1 << 128)
+    return min(apart, (1 << 128) - apart)
+
+
+def signer_nearest(key: bytes, others: list[bytes]) -> tuple[Signer, bytes]:
+    """Try keys until the id of one is nearer to a key of the ring than all of these nodes; return both."""
+    while True:
+        signer = Signer(os.urandom(32))
+        found = hashlib.sha256(b"iris node id" + signer.public).digest()[:16]
+        if distance(found, key) < min(distance(other, key) for other in others):
+            return signer, found
+
+
+class Usurper(Insider):
+    """One link of the attacker, which takes part in the ring and keeps all to itself that comes for the group.
+
+    Attributes:
+        heard: The tags of the messages about groups that it was told.
+    """
+
+    def __init__(self, member: iris.Node, caller: iris.Node, signer: Signer, node_id: bytes, *, is_liar: bool) -> None:
+        super().__init__(member, caller)
+        self.signer, self.id = signer, node_id
+        self.hello = [node_id, [], ""]
+        self.is_liar = is_liar
+        self.heard: set[int] = set()
+
+    async def serve(self) -> None:
+        """Be a leaf, until the peer ends the link."""
+        leaves = [self.info(self.member), self.info(self.caller)]
+        self.ring([LEAF_PROBE, self.hello, leaves, True])
+        while True:
+            kind, body = await self.next_frame()
+            if kind == PING:
+                self.send_frame(PONG, body)
+            elif kind == CONTROL:
+                message = unpack(body)
+                if message[0] == LEAF_PROBE:
+                    self.ring([LEAF_ACK, self.hello, leaves, True, True])
+                elif message[0] == ROUTED:
+                    self.ring([GOT, [message[1]]])  # it takes care of it: nobody else does
+                    self._hear(unpack(message[8]) if message[2] == 0 else [])
+                elif message[0] == DIRECT:
+                    self._hear(unpack(message[2]))
+
+    def _hear(self, message: list[Any]) -> None:
+        self.heard.update(message[:1])
+        if self.is_liar and message[:1] == [WATCH]:
+            for group, *_rest in message[3]:
+                self.tell([VIEW, self.hello, group, EXTREME, 0, True, []])
+
+
+@pytest.mark.parametrize("is_liar", [False, True], ids=["silent", "lying"])
+def test_a_root_that_keeps_all_to_itself_is_forgotten_when_it_is_gone(loop: Loops, is_liar: bool) -> None:
+    async def main() -> None:
+        honest = Honest()
+        async with honest.connect() as member, honest.connect(member.address) as caller:
+            await member.join("echo", Work(honest.broadcasts))
+            await member.join("vault", Work(honest.broadcasts))
+            await member.subscribe("numbers.>", lambda _message: None)
+            await honest.check(member, caller)
+            group = Insider(member, caller).echo.id
+            key = signer_nearest(group, [bytes.fromhex(node.id) for node in (member, caller)])
+            links = [Usurper(member, caller, *key, is_liar=is_liar) for _ in range(2)]
+            for link, node in zip(links, (member, caller), strict=True):
+                host, port = node.address.split(":")
+                await link.connect(host, int(port))
+            serving = [asyncio.create_task(link.serve()) for link in links]
+            try:
+                await loop.until(
+                    lambda: all(key[1] in [leaf.id for leaf in node._core.overlay.leaves()] for node in (member, caller)),
+                    "both nodes have it as a neighbour",
+                )
+                async with honest.connect(member.address) as newcomer:
+                    # While it is the root, whoever comes anew may learn of nobody.
+                    asking = asyncio.create_task(newcomer.request("echo", b"who is there?", timeout=5.0, idempotent=True))
+                    await loop.until(lambda: any(link.heard & {WATCH} for link in links), "it was asked as the root")
+                    for task in serving:
+                        task.cancel()
+                    await asyncio.gather(*serving, return_exceptions=True)
+                    for link in links:
+                        link._writer.transport.abort()
+                    await honest.become_whole(loop, member, caller)
+                    assert await newcomer.request("echo", b"there?", timeout=30.0, idempotent=True) == b"there?"
+                    await asyncio.gather(asking, return_exceptions=True)
+                    await loop.until(partial(_sees, newcomer, member), "the newcomer knows the member")
+            finally:
+                for task in serving:
+                    task.cancel()
+                await asyncio.gather(*serving, return_exceptions=True)
+                for link in links:
+                    link._writer.close()
+
+    loop.run(main())
+
+
+def _sees(caller: iris.Node, member: iris.Node) -> bool:
+    return [each.id for each in caller.members("echo")] == [member.id]
