@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py as iris
-from tests.wire.client import REPLY, REQUEST, WireClient
+from tests.attack.recorder import Recorder, address_of
 
 if TYPE_CHECKING:
     from tests.integration.conftest import Loops
@@ -24,37 +24,11 @@ PATIENCE_S = 30.0
 AT_ONCE = 32
 
 
-class Recorder(WireClient):
-    """An honest node whose bytes somebody has recorded."""
-
-    def __init__(self) -> None:
-        super().__init__(SECRET)
-        self.recorded: list[bytes] = []
-
-    async def dial(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await super().dial(host, port)
-        write = writer.write
-
-        def record(data: bytes) -> None:
-            self.recorded.append(bytes(data))
-            write(data)
-
-        writer.write = record  # type: ignore[assignment,method-assign]
-        return reader, writer
-
-
-def address_of(node: iris.Node) -> tuple[str, int]:
-    host, port = node.address.split(":")
-    return host, int(port)
-
-
 async def record_session(node: iris.Node) -> list[bytes]:
     """Let an honest node ask something, and return what it sent: the first message, then each record."""
-    client = Recorder()
+    client = Recorder(SECRET)
     await client.connect(*address_of(node))
-    client.send(client.group("cluster", "echo"), REQUEST, 7, 5_000, b"once")
-    kind, _group, id_, *_rest = await client.next_message()
-    assert (kind, id_) == (REPLY, 7)
+    assert await client.ask("echo", b"once") == b"once"
     await client.close()
     return client.recorded
 
@@ -134,7 +108,7 @@ def test_each_bit_of_the_first_message_counts(loop: Loops) -> None:
 
 
 async def record_first_message(node: iris.Node) -> list[bytes]:
-    client = Recorder()
+    client = Recorder(SECRET)
     await client.connect(*address_of(node))
     await client.close()
     return client.recorded

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.attack.insider import EXTREME, Honest, Insider, Work
-from tests.wire.client import CONTROL, DIRECT, LEAF_ACK, LEAF_PROBE, PING, PONG, VIEW, WATCH, Signer, pack, unpack
+from tests.wire.client import CONTROL, DIRECT, LEAF_ACK, LEAF_PROBE, PING, PONG, VIEW, WATCH, Signer, unpack
 
 if TYPE_CHECKING:
     import iris_py as iris

@@ -152,6 +152,8 @@ class WireClient:
         self._frames: list[tuple[int, bytes]] = []
         self._seal: Any = None
         self._open: Any = None
+        self.ephemeral = b""  # the private key of the link, for tests of what it protects
+        self.datagrams = 0
 
     # -- the link
 
@@ -167,6 +169,7 @@ class WireClient:
         noise.set_as_initiator()
         noise.start_handshake()
         message = bytes(noise.write_message())
+        self.ephemeral = noise.noise_protocol.handshake_state.e.private.private_bytes_raw()
         self._writer.write(preamble + struct.pack(">H", len(message)) + message)
         answer = await self._reader.readexactly(struct.unpack(">H", await self._reader.readexactly(2))[0])
         payload, transcript = self._read_answer(noise, answer)
@@ -224,6 +227,18 @@ class WireClient:
         self.send_frame(CLOSE, b"\x02")
         await self._writer.drain()
         self._writer.close()
+
+    # -- datagrams
+
+    def seal_datagram(self, payload: list[Any]) -> bytes:
+        """Return a datagram as it travels."""
+        network = self.network.encode()
+        header = b"\x01" + hkdf(self.secret, network, b"iris key id", 8) + self.id + struct.pack(">Q", self.datagrams)
+        nonce = bytes(4) + struct.pack(">Q", self.datagrams)
+        self.datagrams += 1
+        key = hkdf(hkdf(self.secret, network, b"iris datagram"), self.id, b"iris datagram sender")
+        data = pack_permit(payload)  # the second byte of a datagram is its tag
+        return header + AESGCM(key).encrypt(nonce, self.signer.sign(b"datagram", header + data) + data, header)
 
     # -- groups
 
@@ -296,7 +311,9 @@ def pack_permit(value: list[Any]) -> bytes:
     """Write msgpack in its shortest form, which is what permits are for: both sides have to write the same."""
     out = bytes((0x90 | len(value),))
     for each in value:
-        if isinstance(each, bytes):
+        if each is None:
+            out += b"\xc0"
+        elif isinstance(each, bytes):
             out += b"\xc4" + bytes((len(each),)) + each
         elif each < 0x80:
             out += bytes((each,))
