@@ -25,6 +25,9 @@ SECRET, OWN = bytes(range(32)), bytes(range(32, 64))
 TIMES = 20
 #: Everything is whole again after so long (seconds), of the event loop.
 WHOLE_S = 30.0
+#: What all repetitions of an attack together may cause: connections that the honest nodes make, and entries that stay in the
+#: tables of a node. Some attacks name thousands of nodes, and each costs a few entries where it is believed.
+DIALS_MAX, ENTRIES_MAX = 400, 600
 EXTREME = (1 << 63) - 1
 #: A record with one frame has so many bytes besides: its length, that of the frame with the type, and the tag.
 RECORD_OVERHEAD_BYTES = 4 + 5 + 16
@@ -294,6 +297,11 @@ ATTACKS: list[Attack] = [
     malformed,
     claim_a_generation,
 ]
+
+
+def sizes_of(node: iris.Node) -> int:
+    """Return how many entries the tables of a node have."""
+    return sum(node._core.overlay.table_sizes().values())
 
 
 class Honest:

@@ -9,22 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.attack.insider import ATTACKS, Attack, Honest, Work, attack_both
+from tests.attack.insider import ATTACKS, DIALS_MAX, ENTRIES_MAX, Attack, Honest, Work, attack_both, sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import iris_py as iris
     from tests.integration.conftest import Loops
-
-#: What all repetitions of an attack together may cause: connections that the honest nodes make, and entries that stay in the
-#: tables of a node. Some attacks name thousands of nodes, and each costs a few entries where it is believed.
-DIALS_MAX, ENTRIES_MAX = 400, 600
-
-
-def sizes_of(node: iris.Node) -> int:
-    """Return how many entries the tables of a node have."""
-    return sum(node._core.overlay.table_sizes().values())
 
 
 @pytest.mark.timeout(180)

@@ -158,7 +158,11 @@ class WireClient:
     # -- the link
 
     async def connect(self, host: str, port: int) -> None:
-        """Open the link."""
+        """Open the link.
+
+        Raises:
+            ConnectionRefusedError: The peer has closed it at once.
+        """
         self._reader, self._writer = await self.dial(host, port)
         key_id = hkdf(self.secret, self.network.encode(), b"iris key id", 8)
         mask = sum(1 << (suite - 1) for suite in self.suites)
@@ -184,6 +188,8 @@ class WireClient:
         self._seal, self._open = (cipher(bytes(each.k)) for each in (state.cipher_state_encrypt, state.cipher_state_decrypt))
         self.send_frame(HELLO, bytes(8) + self.signer.sign(b"link initiator", final) + pack(self.hello))
         kind, body = await self.next_frame()
+        if kind == CLOSE:
+            raise ConnectionRefusedError(f"the peer does not want this link, for reason {body[0]}")
         assert (kind, body) == (PONG, b"")
 
     async def dial(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
