@@ -284,11 +284,15 @@ class WireClient:
 
     def send(self, group: Group, kind: int, id_: int, argument: int, payload: bytes) -> None:
         """Send a message to the peer."""
+        self.send_frame(UNICAST, self.seal_message(group, kind, id_, argument, payload))
+
+    def seal_message(self, group: Group, kind: int, id_: int, argument: int, payload: bytes) -> bytes:
+        """Return the body of a UNICAST frame with a message for the peer."""
         body = struct.pack(">BBHIQI", kind, 0, 0, len(payload), id_, argument) + payload
         nonce = struct.pack(">IQ", 1, self._bodies)
         self._bodies += 1
         sealed = group.body_key(self.id, 1).encrypt(nonce, body, group.id + self.id + self.peer[0])
-        self.send_frame(UNICAST, group.id + nonce + sealed)
+        return group.id + nonce + sealed
 
     async def next_message(self) -> tuple[Any, ...]:
         """Return ("control", message about groups) or (kind, group, id, argument, head, payload, flags)."""
@@ -313,19 +317,19 @@ class WireClient:
                 return kind, group, id_, argument, opened[20 : 20 + head], opened[20 + head :], flags
 
 
-def pack_permit(value: list[Any]) -> bytes:
-    """Write msgpack in its shortest form, which is what permits are for: both sides have to write the same."""
-    out = bytes((0x90 | len(value),))
-    for each in value:
-        if each is None:
-            out += b"\xc0"
-        elif isinstance(each, bytes):
-            out += b"\xc4" + bytes((len(each),)) + each
-        elif each < 0x80:
-            out += bytes((each,))
-        else:
-            size, head = next(
-                (size, head) for size, head in ((1, 0xCC), (2, 0xCD), (4, 0xCE), (8, 0xCF)) if each < 1 << 8 * size
-            )
-            out += bytes((head,)) + each.to_bytes(size, "big")
-    return out
+def pack_permit(value: Any) -> bytes:
+    """Write msgpack in its shortest form, which is what is signed: both sides have to write the same."""
+    if value is None or isinstance(value, bool):
+        return {None: b"\xc0", False: b"\xc2", True: b"\xc3"}[value]
+    if isinstance(value, bytes):
+        size = len(value)
+        return (b"\xc4" + bytes((size,)) if size < 256 else b"\xc5" + struct.pack(">H", size)) + value
+    if isinstance(value, str):
+        assert len(value.encode()) < 32
+        return bytes((0xA0 | len(value.encode()),)) + value.encode()
+    if isinstance(value, int):
+        if value < 0x80:
+            return bytes((value,))
+        size, head = next((size, head) for size, head in ((1, 0xCC), (2, 0xCD), (4, 0xCE), (8, 0xCF)) if value < 1 << 8 * size)
+        return bytes((head,)) + value.to_bytes(size, "big")
+    return bytes((0x90 | len(value),)) + b"".join(map(pack_permit, value))
