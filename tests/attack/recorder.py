@@ -7,7 +7,7 @@ import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from tests.wire.client import REPLY, REQUEST, WireClient
+from tests.wire.client import PING, PONG, REPLY, REQUEST, WireClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,6 +34,13 @@ async def linked(client: Client, node: iris.Node) -> AsyncIterator[Client]:
         yield client
     finally:
         client._writer.transport.abort()
+
+
+async def let_read(friend: WireClient) -> None:
+    """Return when a node has read what was sent to it before: it answers what another link brings later."""
+    friend.send_frame(PING, b"")
+    while (await friend.next_frame())[0] != PONG:
+        pass
 
 
 class Recorder(WireClient):
