@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.attack.insider import ATTACKS, DIALS_MAX, ENTRIES_MAX, Attack, Honest, Work, attack_both, sizes_of
+from tests.attack.insider import ATTACKS, DIALS_MAX, EMPTY, ENTRIES_MAX, Attack, Honest, Insider, Work, attack_both, sizes_of
+from tests.attack.recorder import linked
+from tests.wire.client import UNICAST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.integration.conftest import Loops
+
+FRAGMENT, FRAGMENT_END = 7, 8
+#: A little less than the largest body that a node takes, and what of it goes into a record.
+BODY_BYTES, FRAGMENT_BYTES = 64 * 1024 * 1024 - 4096, 64 * 1024
 
 
 @pytest.mark.timeout(180)
@@ -41,3 +47,32 @@ def test_an_insider_breaks_nothing_for_good(loop: Loops, dials: Callable[[], int
                     assert sizes_of(node) - before[node] <= ENTRIES_MAX, node._core.overlay.table_sizes()
 
     loop.run(main(), patience_s=150)
+
+
+@pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "left unfinished"])
+def test_the_largest_body_full_of_empty_messages_stops_nobody(loop: Loops, is_finished: bool) -> None:
+    async def main() -> None:
+        honest = Honest()
+        async with honest.connect() as member, honest.connect(member.address) as caller:
+            handler = Work(honest.broadcasts)
+            await member.join("echo", handler)
+            await member.join("vault", handler)
+            await member.subscribe("numbers.>", lambda _message: None)
+            await honest.check(member, caller)
+            async with linked(Insider(member, caller), member) as attacker:
+                packet = bytes((UNICAST,)) + attacker.packet(EMPTY * (BODY_BYTES // len(EMPTY)), 1, 0)
+                answers = 0
+                for start in range(0, len(packet), FRAGMENT_BYTES):
+                    is_last = is_finished and start + FRAGMENT_BYTES >= len(packet)
+                    attacker.send_frame(FRAGMENT_END if is_last else FRAGMENT, packet[start : start + FRAGMENT_BYTES])
+                    await attacker._writer.drain()
+                    if start % (64 * FRAGMENT_BYTES) == 0:
+                        assert await caller.request("echo", b"between", timeout=10.0, idempotent=True) == b"between"
+                        answers += 1
+                assert answers == len(packet) // (64 * FRAGMENT_BYTES) + 1
+                if is_finished:
+                    await loop.until(lambda: member.statistics().drops.get("malformed", 0), "it was looked at")
+                    assert member.statistics().drops == {"malformed": 1}, "none of the messages was handled"
+            await honest.become_whole(loop, member, caller)
+
+    loop.run(main())
