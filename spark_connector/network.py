@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,13 @@ class Network:
     """The network secret, as ``iris keys new`` shows it."""
     secret_file: str | None = None
     """Instead of it: a file on each executor that holds it; others must not be able to write it, and should not read it."""
+    clusters: Mapping[str, str | bytes | Sequence[str | bytes]] | None = field(default=None, repr=False, hash=False)
+    """Secrets of single clusters by name, as ``iris keys new`` shows them, each one or its generations. They travel as
+    ``secret`` does."""
+    clusters_directory: str | None = None
+    """A directory on each executor with such secrets, each in a file with the name of its cluster."""
+    strict: bool | None = None
+    """Whether it is an error to use a cluster that has no secret of its own there."""
     seeds: Sequence[str] = ()
     """``host:port`` of nodes to dial."""
     listen: str | None = None
@@ -56,6 +64,10 @@ class Network:
             from iris_py.connector import check_path
 
             check_path(self.secret_file, "secret_file")
+        if self.clusters is not None:
+            if not isinstance(self.clusters, Mapping):  # a function would be called where nothing is that it knows
+                raise iris_py.ConfigurationError("clusters= must be a table of secrets by the name of the cluster. Correct it.")
+            object.__setattr__(self, "clusters", dict(self.clusters))
         if isinstance(self.seeds, str) or not all(isinstance(seed, str) for seed in self.seeds):
             raise iris_py.ConfigurationError('seeds= must be a list of "host:port". Correct it.')
         object.__setattr__(self, "seeds", tuple(self.seeds))
@@ -83,6 +95,9 @@ class Network:
         return {
             "network": self.name,
             "secret": secret,
+            "clusters": self.clusters,
+            "clusters_directory": self.clusters_directory,
+            "strict": self.strict,
             "listen": self.listen,
             "seeds": self.seeds or None,
             "zone": self.zone,

@@ -37,7 +37,8 @@ _NUMBER_MAX: Final = (1 << 63) - 1
 
 #: By their lower-cased names, as Spark compares and hands them over.
 _COMMON: Final = {
-    name.lower(): name for name in ("topic", "network", "secretFile", "seeds", "listen", "zone", "discovery", "maxMessageBytes")
+    name.lower(): name
+    for name in ("topic", "network", "secretFile", "administrator", "seeds", "listen", "zone", "discovery", "maxMessageBytes")
 }
 _READ: Final = {
     name.lower(): name
@@ -166,6 +167,7 @@ def _network(given: Mapping[str, str]) -> Network:
     return Network(
         name=given.get("network"),
         secret_file=given.get("secretfile"),
+        administrator=given.get("administrator"),
         seeds=[seed for seed in seeds if seed],
         listen=given.get("listen"),
         zone=given.get("zone"),

@@ -28,6 +28,7 @@ def test_everything_can_be_set_whatever_the_case_of_its_name() -> None:
         "seeds": "a:1, b:2,",
         "listen": "0.0.0.0:0",
         "zone": "eu",
+        "administrator": "irispublic1.abc",
         "discovery": "False",
         "maxMessageBytes": "1000",
         "maxRowsPerTrigger": "50",
@@ -41,6 +42,7 @@ def test_everything_can_be_set_whatever_the_case_of_its_name() -> None:
     network = Network(
         name="prod",
         secret_file="/etc/iris/secret",
+        administrator="irispublic1.abc",
         seeds=["a:1", "b:2"],
         listen="0.0.0.0:0",
         zone="eu",
@@ -65,7 +67,10 @@ MISTAKES = {
     "an empty topic": ({"topic": ""}, "no topic is named"),
     "a secret": ({"topic": "t", "secret": "iris-secret-1"}, "a secret is no option"),
     "a path": ({"topic": "t", "path": "/data"}, "a topic has no path, as '/data'"),
-    "an unknown one": ({"topic": "t", "subscribe": "x"}, "'subscribe' is unknown for reading a topic; there are bufferBytes"),
+    "an unknown one": (
+        {"topic": "t", "subscribe": "x"},
+        "'subscribe' is unknown for reading a topic; there are administrator, bufferBytes",
+    ),
     "one for writing": ({"topic": "t", "timeout": "1"}, "'timeout' is unknown for reading"),
     "no number": ({"topic": "t", "maxRowsPerTrigger": "many"}, "maxRowsPerTrigger: 'many' must be a whole number"),
     "no rows": ({"topic": "t", "maxRowsPerTrigger": "0"}, "maxRowsPerTrigger: 0 must be at least 1"),

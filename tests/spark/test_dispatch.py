@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import functions as F
 
+import iris_py.sync as iris
 from iris_py import ConfigurationError
+from iris_security import Secret
 from spark_connector import Network, dispatch
 from spark_connector.compat import check_version
 
@@ -129,6 +132,19 @@ def test_a_reply_is_of_the_type_that_was_declared(spark: SparkSession, service: 
 
 
 # -- failures of rows
+
+
+def test_a_cluster_with_a_secret_of_its_own_is_asked_by_jobs_that_have_it(spark: SparkSession, secret: str) -> None:
+    own = Secret(b"v" * 32).text
+    with iris.connect(secret=secret, clusters={"vault": own}, network="tests", seeds=(), discovery=False) as node:
+        node.join("vault", lambda request: request.payload[::-1])
+        without = Network(name="tests", secret=secret, seeds=[node.address], discovery=False)
+        df = dispatch(numbers(spark, 20), "vault", request="payload", network=replace(without, clusters={"vault": own}))
+        assert by_id(df) == {number: (str(number)[::-1].encode(),) for number in range(20)}
+        with pytest.raises(PythonException, match="nobody serves"):
+            dispatch(numbers(spark, 1), "vault", request="payload", network=without, wait_for_members=1.0).collect()
+        with pytest.raises(PythonException, match="no secret of its own"):
+            dispatch(numbers(spark, 1), "vault", request="payload", network=replace(without, strict=True)).collect()
 
 
 @pytest.mark.parametrize("on_error", ["null", "column"])

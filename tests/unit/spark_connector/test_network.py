@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
 
 from iris_py import AdministrationKey, ConfigurationError
+from iris_security import Secret
 from spark_connector import Network
 
 
@@ -24,3 +26,17 @@ def test_seeds_may_be_none_one_or_several() -> None:
 def test_nodes_of_tasks_know_the_administrator() -> None:
     administrator = AdministrationKey(b"a" * 32).administrator_text
     assert Network(administrator=administrator).arguments()["administrator"] == administrator
+
+
+def test_secrets_of_clusters_are_a_table_that_is_not_shown_and_may_be_sent() -> None:
+    own = Secret(b"o" * 32).text
+    network = Network(clusters={"vault": own, "bank": [own]}, clusters_directory="/etc/iris/clusters", strict=True)
+    arguments = network.arguments()
+    assert arguments["clusters"] == {"vault": own, "bank": [own]}
+    assert (arguments["clusters_directory"], arguments["strict"]) == ("/etc/iris/clusters", True)
+    assert own not in repr(network)
+    again = pickle.loads(pickle.dumps(network))
+    assert again == network
+    assert hash(again) == hash(network), "agents find the node of a network by it"
+    with pytest.raises(ConfigurationError, match="clusters"):
+        Network(clusters=lambda _name: own)  # type: ignore[arg-type]
