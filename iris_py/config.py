@@ -5,6 +5,7 @@ argument           environment                           key of the file
 =================  ====================================  ==========================================================
 ``network``        ``IRIS_NETWORK``                      ``network``
 ``secret``         ``IRIS_SECRET``, ``IRIS_SECRET_FILE``  ``secret``, ``secret_file`` (relative to the file)
+``secret_command``  ``IRIS_SECRET_COMMAND`` (words)      ``secret_command`` (a list)
 ``clusters``       ``IRIS_CLUSTERS_DIRECTORY``           ``[clusters]`` (``name = "its own secret"``)
 ``strict``         ``IRIS_STRICT``                       ``strict``
 ``administrator``  ``IRIS_ADMINISTRATOR``                ``administrator``
@@ -34,7 +35,16 @@ from typing import TYPE_CHECKING, Final, cast
 
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError
-from iris_py.files.secrets import check_exposure, check_path, parse_secrets, read_exposed, read_secret_file, user_secret
+from iris_py.files.secret_command import check_command, run_secret_command, split_command
+from iris_py.files.secrets import (
+    Exposure,
+    check_exposure,
+    check_path,
+    parse_secrets,
+    read_exposed,
+    read_secret_file,
+    user_secret,
+)
 from iris_py.net.addresses import is_loopback, parse_address
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 from iris_security import SecretFormatError, parse_administrator
@@ -67,6 +77,7 @@ _ENVIRONMENT: Final = (
     "network",
     "secret",
     "secret_file",
+    "secret_command",
     "listen",
     "seeds",
     "zone",
@@ -87,7 +98,7 @@ _FILE_KEYS: Final = (*_ENVIRONMENT, "clusters")
 _ARGUMENTS: Final = (*_ENVIRONMENT, "keyring", "clusters")
 #: Files in a directory with secrets of clusters. More is another directory, named by mistake.
 CLUSTERS_MAX: Final = 1024
-_KEYS_CHOICE: Final = ("keyring", "secret", "secret_file")  # one of these answers "which keys"
+_KEYS_CHOICE: Final = ("keyring", "secret", "secret_file", "secret_command")  # one of these answers "which keys"
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
 
@@ -128,6 +139,9 @@ class Config:
     administrator: str | None = None
     """The public half of the key of who may exchange the network's secret while it runs, as ``iris keys administrator`` shows
     it; None if nobody may."""
+    secret_command: tuple[str, ...] | None = None
+    """A command that prints the network secret: the program and its arguments. It is run when a node starts, and when it reads
+    its keys again."""
     state_directory: Path = field(default_factory=lambda: _xdg_directory(os.environ, "XDG_STATE_HOME", ".local/state"))
     """Where remembered peers are kept, and what the administrator has made of the network's secret."""
     config_directory: Path = field(default_factory=lambda: _xdg_directory(os.environ, "XDG_CONFIG_HOME", ".config"))
@@ -140,7 +154,8 @@ class Config:
         Every node of such a network leaves a file among the remembered peers, so these are complete and "nobody else is here"
         is certain (docs/design.md 5.6).
         """
-        return self.secret is None and self.keyring is None and self.discovery and is_loopback(parse_address(self.listen)[0])
+        has_keys = self.secret is not None or self.keyring is not None or self.secret_command is not None
+        return not has_keys and self.discovery and is_loopback(parse_address(self.listen)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +170,15 @@ class _Layer:
     def origin(self, key: str) -> str:
         """Return the name of a setting of this layer, for errors."""
         return self.prefix + (key.upper() if self.upper else key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The one source of the keys of a node; nothing for the per-user secret."""
+
+    secret: Secrets | None = field(default=None, repr=False)
+    keyring: Keyring | None = field(default=None, repr=False)
+    secret_command: tuple[str, ...] | None = None
 
 
 def load_config(
@@ -189,14 +213,18 @@ def load_config(
 
 
 def make_keyring(config: Config) -> Keyring:
-    """Make the keyring that the settings of a node say.
+    """Make the keyring that the settings of a node say. If they name a command, it is run, and waited for.
 
     Raises:
-        ConfigurationError: As of :func:`default_secret`.
+        ConfigurationError: As of :func:`default_secret`, or the command prints no secret.
     """
     if config.keyring is not None:
         return config.keyring
-    secrets, clusters = _as_generations(config.secret or default_secret(config)), config.clusters
+    if config.secret_command is not None:
+        found = _as_setting(run_secret_command(config.secret_command, "secret_command"), "the output of secret_command")
+    else:
+        found = config.secret or default_secret(config)
+    secrets, clusters = _as_generations(found), config.clusters
     find: FindSecret | None = clusters if callable(clusters) else None
     return Keyring(
         secrets[0],
@@ -238,12 +266,12 @@ def default_secret(config: Config, environ: Mapping[str, str] = os.environ) -> S
 
 
 def _settle(layers: Sequence[_Layer], state_directory: Path, config_directory: Path) -> Config:
-    settled_secret, settled_keyring = _settle_keys(layers)
-    network = _settle_network(layers, settled_keyring)
+    keys = _settle_keys(layers)
+    network = _settle_network(layers, keys.keyring)
     value, origin = _first(layers, "listen", DEFAULT_LISTEN)
     listen = _text(value, origin)
     host, _ = parse_address(listen, origin)
-    if settled_secret is None and settled_keyring is None and not is_loopback(host):
+    if keys == _Keys() and not is_loopback(host):
         raise ConfigurationError(
             f"{origin}: {listen} is open to other machines, and the per-user secret stays on this one. "
             "Make a secret with `iris keys new` and give it to every node as IRIS_SECRET, or listen on 127.0.0.1."
@@ -252,18 +280,19 @@ def _settle(layers: Sequence[_Layer], state_directory: Path, config_directory: P
     discovery, discovery_origin = _first(layers, "discovery", True)
     busy_poll, busy_poll_origin = _first(layers, "busy_poll", True)
     clusters = _settle_clusters(layers)
-    if settled_keyring is not None and clusters:
+    if keys.keyring is not None and clusters:
         raise ConfigurationError("clusters and keyring are both given, and a keyring brings its own. Leave one out.")
     strict, strict_origin = _first(layers, "strict", False)
-    if settled_keyring is not None and strict:
+    if keys.keyring is not None and strict:
         raise ConfigurationError("strict and keyring are both given. Make the keyring with strict=True.")
     administrator = _settle_administrator(layers)
-    if settled_keyring is not None and administrator is not None:
+    if keys.keyring is not None and administrator is not None:
         raise ConfigurationError("administrator and keyring are both given. Make the keyring with administrator=.")
     return Config(
         network=network,
-        secret=settled_secret,
-        keyring=settled_keyring,
+        secret=keys.secret,
+        secret_command=keys.secret_command,
+        keyring=keys.keyring,
         listen=listen,
         seeds=_seeds(*_first(layers, "seeds", ())),
         zone=_name(zone, zone_origin, ZONE_BYTES_MAX, may_be_empty=True),
@@ -287,7 +316,7 @@ def _first(layers: Sequence[_Layer], key: str, default: object) -> tuple[object,
     return default, key
 
 
-def _settle_keys(layers: Sequence[_Layer]) -> tuple[Secrets | None, Keyring | None]:
+def _settle_keys(layers: Sequence[_Layer]) -> _Keys:
     """Find the keys in the first layer that speaks of any: a secret given as argument overrules a keyring of a Config."""
     for layer in layers:
         chosen = [key for key in _KEYS_CHOICE if key in layer.values]
@@ -302,13 +331,17 @@ def _settle_keys(layers: Sequence[_Layer]) -> tuple[Secrets | None, Keyring | No
                 raise ConfigurationError(
                     f"{origin} is no Keyring but {type(value).__name__}. Make one with Keyring(primary, ...)."
                 )
-            return None, value
+            return _Keys(keyring=value)
+        if key == "secret_command":
+            text = value if layer.upper and isinstance(value, str) else None  # the environment has nothing but text
+            command = check_command(value, origin, layer.directory) if text is None else split_command(text, origin)
+            return _Keys(secret_command=command)
         if key == "secret_file":
             path = (value if isinstance(value, Path) else Path(_text(value, origin))).expanduser()
             path = path if layer.directory is None else layer.directory / path
-            return _as_setting(read_secret_file(path, origin), origin), None
-        return _as_setting(parse_secrets(value, origin), origin), None
-    return None, None
+            return _Keys(_as_setting(read_secret_file(path, origin), origin))
+        return _Keys(_as_setting(parse_secrets(value, origin), origin))
+    return _Keys()
 
 
 def _as_setting(secrets: tuple[Secret, ...], origin: str) -> Secrets:
@@ -428,7 +461,8 @@ def _file_layer(config: Path | str | None, environ: Mapping[str, str], config_di
             raise ConfigurationError(f'{path}: a secret stands where the name of a setting belongs. Write secret = "...".')
         if key not in _FILE_KEYS:
             raise ConfigurationError(f"{path}: unknown key {key!r}. {_nearest(key, _FILE_KEYS)}")
-    if "secret" in values or "clusters" in values:
+    is_command_open = "secret_command" in values and exposure is Exposure.WRITABLE  # others could choose what is run
+    if "secret" in values or "clusters" in values or is_command_open:
         check_exposure(exposure, path)
     return _Layer(values, prefix=f"{path}: ", directory=path.parent)
 

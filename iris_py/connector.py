@@ -8,7 +8,8 @@ with the connectors of this repository: programs use :mod:`iris_py`. Names are i
 * Handlers as :mod:`iris_py.sync` takes them: :data:`AnyHandler`, :func:`adapt`, :func:`default_concurrency`; and the event loop
   in a thread that they run beside: :class:`Background`, :func:`background`, :class:`DaemonThreads`.
 * Settings: the defaults of the public methods, so that a connector states none of its own; the types :data:`OnFull` and
-  :data:`HeaderValue`; :class:`Opening`, what can be awaited and entered; :func:`read_secret_file` and :func:`check_path`.
+  :data:`HeaderValue`; :class:`Opening`, what can be awaited and entered; :func:`read_secret_file`, :func:`check_path`
+  and :func:`check_command`.
 * :class:`Fingerprinter`, by which two contents are told apart; :func:`install_command`, the advice for what is not installed.
 """
 
@@ -33,6 +34,7 @@ if typing.TYPE_CHECKING:
         TUNNELS,
     )
     from iris_py.extras import install_command
+    from iris_py.files.secret_command import check_command
     from iris_py.files.secrets import check_path, read_secret_file
     from iris_py.sync.background import Background, background
     from iris_py.sync.handlers import AnyHandler, adapt, default_concurrency
@@ -60,6 +62,7 @@ __all__ = [
     "Opening",
     "adapt",
     "background",
+    "check_command",
     "check_path",
     "default_concurrency",
     "install_command",
@@ -87,6 +90,7 @@ _MODULES = {
     "Opening": "api.opening",
     "adapt": "sync.handlers",
     "background": "sync.background",
+    "check_command": "files.secret_command",
     "check_path": "files.secrets",
     "default_concurrency": "sync.handlers",
     "install_command": "extras",

@@ -55,11 +55,18 @@ class Network:
     it. A secret that is exchanged so has to be brought to the settings, too, or nodes on new machines are put out."""
     max_message_bytes: int | None = None
     """The largest request that tasks send: 16 MiB by default, at most 64 MiB."""
+    secret_command: Sequence[str] | None = None
+    """Instead of a secret: a command on each executor that prints what such a file holds: the program and its arguments."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant, on the driver."""
-        if self.secret is not None and self.secret_file is not None:
-            raise iris_py.ConfigurationError("secret= and secret_file= are both given, and only one can count. Leave one out.")
+        given = [f"{name}=" for name in ("secret", "secret_file", "secret_command") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise iris_py.ConfigurationError(f"{' and '.join(given)} are both given, and only one can count. Leave one out.")
+        if self.secret_command is not None:
+            from iris_py.connector import check_command
+
+            object.__setattr__(self, "secret_command", check_command(self.secret_command, "secret_command"))
         if self.secret_file is not None:
             from iris_py.connector import check_path
 
@@ -95,6 +102,7 @@ class Network:
         return {
             "network": self.name,
             "secret": secret,
+            "secret_command": self.secret_command,
             "clusters": self.clusters,
             "clusters_directory": self.clusters_directory,
             "strict": self.strict,

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: The variable in which a user may put a secret.
 VARIABLE: Final = "IRIS_SECRET"
+#: pytest says in it which test runs, and the parameters of some tests are secrets.
+_OF_PYTEST: Final = "PYTEST_CURRENT_TEST"
 _ROOT: Final = Path(__file__).parents[1]
 _TESTS: Final = tuple(str(_ROOT / name) + os.sep for name in ("tests", "benchmarks", "examples"))
 _PRODUCT: Final = tuple(str(_ROOT / name) + os.sep for name in ("iris_py", "overlay", "security", "spark_connector"))
@@ -101,7 +103,7 @@ class ProcessWatch:
 
     def _note_variables(self, variables: Iterable[tuple[str, str]], given: set[str], program: str) -> None:
         for name, value in variables:
-            if name != VARIABLE or value not in given:
+            if name != _OF_PYTEST and (name != VARIABLE or value not in given):
                 self._note("the environment", f"{name}={value}", f" of {program}")
 
 

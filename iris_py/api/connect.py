@@ -22,6 +22,7 @@ def connect(
     network: str | None = None,
     secret: SecretLike | Sequence[SecretLike] | None = None,
     secret_file: str | Path | None = None,
+    secret_command: Sequence[str] | None = None,
     keyring: Keyring | None = None,
     clusters: Mapping[str, SecretLike | Sequence[SecretLike]] | FindSecret | None = None,
     clusters_directory: str | Path | None = None,
@@ -47,6 +48,9 @@ def connect(
             during a rotation (docs/security.md).
         secret_file: Instead of it: a file that holds it, each generation in a line of its own. Others must not be able to write
             it, and should not read it. :meth:`Node.reload_keys` reads it again.
+        secret_command: Instead of it: a command that prints what such a file holds, as that of a password manager: the program
+            and its arguments, for example ``["pass", "show", "iris"]``. No shell sees it. It is run before the node starts, in
+            a thread, for at most 30 s, and again by :meth:`Node.reload_keys`.
         keyring: Instead of a secret: keys that the program has made itself.
         clusters: Secrets of single clusters, by name. The rest of the network can neither read nor join them; all their members
             and callers need the same one. A keyring brings its own. Or a function from a name to its secret, None for the
@@ -78,6 +82,7 @@ def connect(
             network=network,
             secret=secret,
             secret_file=secret_file,
+            secret_command=secret_command,
             keyring=keyring,
             clusters=clusters,
             clusters_directory=clusters_directory,

@@ -15,6 +15,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.api.handler import Handler, check_handler, default_concurrency, serves_tunnels
 from iris_py.api.info import Member, Members, Statistics, describe
+from iris_py.api.keys import open_keyring
 from iris_py.api.membership import Membership
 from iris_py.api.opening import Opening
 from iris_py.api.rekeying import Rekeying
@@ -24,7 +25,6 @@ from iris_py.api.serving import Server
 from iris_py.api.survey import Survey, Surveying
 from iris_py.api.topic import Publishing
 from iris_py.api.tunneling import Tunneling, check_window
-from iris_py.config import make_keyring
 from iris_py.defaults import DRAIN_TIMEOUT_S, HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
 from iris_py.errors import ConfigurationError, IrisError, NodeClosed, NoMembers, NotConnected
 from iris_py.link.config import LinkConfig
@@ -322,6 +322,8 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
 
     async def _close(self, timeout: float) -> None:
         ends_at = self._loop.time() + timeout
+        if self._reloading is not None:
+            self._reloading.cancel()
         if hasattr(self, "_core"):
             await asyncio.gather(*(membership.leave(timeout=timeout) for membership in list(self._memberships.values())))
             await self._finish_callbacks(timeout)
@@ -546,7 +548,7 @@ async def start_node(
         ConfigurationError: A setting is wrong.
         HandshakeError: Somebody answers at every seed, and none of them holds this secret.
     """
-    node = Node(config, make_keyring(config), network)
+    node = Node(config, await open_keyring(config), network)
     if reload is not None:
         node._reload = reload
     try:

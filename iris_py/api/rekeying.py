@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from iris_py.api.base import NodeBase
+from iris_py.api.keys import Reloading, open_keyring
 from iris_py.config import make_keyring
 from iris_py.defaults import ROTATION_ANSWER_S, ROTATION_TIMEOUT_S
 from iris_py.errors import ConfigurationError, RotationIncomplete
@@ -87,6 +88,7 @@ class Rekeying(NodeBase):
         self._signed: SignedGenerations | None = None
         self._missed: set[str] = set()
         self._rotation_changed = asyncio.Event()
+        self._reloading: asyncio.Task[None] | None = None  # the last time that a command was run for the keys
 
     def rekey(self, keyring: Keyring) -> None:
         """Use other secrets from now on, without a restart: a step of a rotation (docs/security.md).
@@ -105,17 +107,47 @@ class Rekeying(NodeBase):
         self._use(keyring)
         self._configured, self._signed = keyring, None
 
-    def reload_keys(self) -> None:
+    def reload_keys(self) -> Reloading:
         """Read the secrets again from where :func:`iris_py.connect` has found them, and use them from now on, as :meth:`rekey`.
 
-        If the network's secret there is still the same, what the administrator has made of it since goes on to count.
+        A command that prints them runs in a thread; several calls run one after the other. If the network's secret is still the
+        same there, what the administrator has made of it since goes on to count.
+
+        Returns:
+            ``await`` it for the end of a command and its errors, which are logged otherwise.
 
         Raises:
-            ConfigurationError: A setting is wrong now, the network has another name, or as of :meth:`rekey`. The node goes on
-                with the secrets that it has.
+            ConfigurationError: A setting is wrong now, there is no secret, the network has another name, or as of
+                :meth:`rekey`. The node goes on with the secrets that it has.
             NodeClosed: The node was closed.
         """
-        configured = make_keyring(self._reload())
+        self._check_open()
+        config = self._reload()
+        if config.secret_command is not None:
+            self._reloading = self._loop.create_task(self._reload_by_command(config, self._reloading))
+            return Reloading(self._reloading)
+        self._use_configured(make_keyring(config))
+        done: asyncio.Future[None] = self._loop.create_future()
+        done.set_result(None)
+        return Reloading(done)
+
+    async def _reload_by_command(self, config: Config, before: asyncio.Task[None] | None) -> None:
+        try:
+            if before is not None:
+                await asyncio.wait([before])
+            configured = await open_keyring(config)
+        except asyncio.CancelledError:
+            self._check_open()  # whoever waits is told that the node was closed
+            raise
+        self._use_configured(configured)
+
+    def _use_configured(self, configured: Keyring) -> None:
+        """Use what the settings say, and what the administrator has made of it.
+
+        Raises:
+            ConfigurationError: As of :meth:`rekey`.
+            NodeClosed: The node was closed.
+        """
         signed = self._signed if fingerprint(configured) == fingerprint(self._configured) else self._find_signed(configured)
         self._use(configured if signed is None else configured.with_generations(signed.secrets))
         self._configured, self._signed = configured, signed

@@ -9,8 +9,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 import iris_py
+from iris_py.api.keys import open_keyring
 from iris_py.api.rekeying import next_generations
-from iris_py.config import load_config, make_keyring
+from iris_py.config import load_config
 from iris_py.errors import ConfigurationError
 from iris_py.files.generations import GenerationsFile
 from iris_py.files.secrets import read_administration_key, read_secret_file, rewrite_secret_file, write_secret_file
@@ -54,7 +55,7 @@ async def list_generations(settings: Settings, file: Path | None, *, as_json: bo
     config = settings.load()
     if file is None and config.is_zero_configuration and not (config.config_directory / "secret").exists():
         raise ConfigurationError("no secret is configured, and your own is made when it is first needed. See `iris keys path`.")
-    keyring = _keyring_in_use(config) if file is None else _keyring_of(read_secret_file(file, "FILE"), config.network)
+    keyring = await _keyring_in_use(config) if file is None else _keyring_of(read_secret_file(file, "FILE"), config.network)
     generations = {"": tuple(keys.key_id for keys in keyring.generations), **keyring.own_secrets}
     if as_json:
         named = {name: [key_id.hex() for key_id in key_ids] for name, key_ids in generations.items()}
@@ -140,8 +141,8 @@ def _describe_neighbours(status: RotationStatus) -> str:
     return f"{count} of {len(status.neighbours)} neighbours have taken step {status.number}."
 
 
-def _keyring_in_use(config: Config) -> Keyring:
-    configured = make_keyring(config)
+async def _keyring_in_use(config: Config) -> Keyring:
+    configured = await open_keyring(config)
     signed = GenerationsFile(config.state_directory, configured).load()
     return configured if signed is None else configured.with_generations(signed.secrets)
 

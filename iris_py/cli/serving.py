@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from iris_py.cli.settings import Settings
 
+#: Reloads that run: an event loop does not keep its tasks.
+_reloads: set[asyncio.Task[None]] = set()
+
 __all__ = ["announce", "ending_by_signal", "join", "node", "reload_on_hangup"]
 
 
@@ -78,12 +81,18 @@ async def ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
 def reload_on_hangup(running: iris_py.Node) -> None:
     """Let SIGHUP make a command that has no terminal read its secrets again, as services do."""
     if _is_service():
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload_keys, running)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _begin_to_reload_keys, running)
 
 
-def _reload_keys(running: iris_py.Node) -> None:
+def _begin_to_reload_keys(running: iris_py.Node) -> None:
+    task = asyncio.get_running_loop().create_task(_reload_keys(running))
+    _reloads.add(task)
+    task.add_done_callback(_reloads.discard)
+
+
+async def _reload_keys(running: iris_py.Node) -> None:
     try:
-        running.reload_keys()
+        await running.reload_keys()
     except iris_py.IrisError as exc:
         print(f"iris: the secrets stay as they are: {exc}", file=sys.stderr, flush=True)
     else:

@@ -23,6 +23,7 @@ class ConnectArguments(TypedDict):
 
     network: str | None
     secret_file: Path | None
+    secret_command: tuple[str, ...] | None
     listen: str | None
     seeds: list[str] | None
     zone: str | None
@@ -44,6 +45,12 @@ class Settings:
         Path | None,
         typer.Option(
             metavar="PATH", help="File with the network secret. [IRIS_SECRET_FILE, IRIS_SECRET]", rich_help_panel=_PANEL
+        ),
+    ] = None
+    secret_command: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND", help="Command that prints the network secret. [IRIS_SECRET_COMMAND]", rich_help_panel=_PANEL
         ),
     ] = None
     listen: Annotated[
@@ -87,13 +94,17 @@ class Settings:
         """Return the arguments of `iris_py.connect`.
 
         Raises:
-            ConfigurationError: The secret file cannot be read.
+            ConfigurationError: The secret file cannot be read, or the command is none.
         """
+        from iris_py.files.secret_command import split_command
+
+        command = None if self.secret_command is None else split_command(self.secret_command, "--secret-command")
         if self.secret_file is not None:
             _check_readable(self.secret_file, "--secret-file")  # the node reads it itself, now and when it is told to
         return ConnectArguments(
             network=self.network,
             secret_file=self.secret_file,
+            secret_command=command,
             listen=self.listen,
             seeds=self.seed or None,
             zone=self.zone,

@@ -33,6 +33,7 @@ __all__ = [
     "Exposure",
     "check_exposure",
     "check_path",
+    "parse_content",
     "parse_secrets",
     "read_administration_key",
     "read_exposed",
@@ -142,7 +143,7 @@ def _read_user_secret(path: Path, directory: int) -> Secret:
             "Remove the link, or set IRIS_SECRET_FILE to the file with the secret."
         ) from None
     _check_private(status, path, 0o077, "600")
-    secrets = _secrets_of(content, str(path), f"Remove {path} to get a new one; all your processes then have to start again")
+    secrets = parse_content(content, str(path), f"Remove {path} to get a new one; all your processes then have to start again")
     if len(secrets) != 1:
         raise ConfigurationError(f"{path} holds {len(secrets)} secrets, and Iris made it with one. Remove the others.")
     return secrets[0]
@@ -178,7 +179,7 @@ def read_secret_file(path: Path, origin: str) -> tuple[Secret, ...]:
     Raises:
         ConfigurationError: The file is missing, can be written by others, or holds no secret; or the path is one.
     """
-    return _secrets_of(_read_checked(path, origin), f"{origin}: {path}", "Make one with `iris keys new`")
+    return parse_content(_read_checked(path, origin), f"{origin}: {path}", "Make one with `iris keys new`")
 
 
 def check_exposure(exposure: Exposure, path: Path, prefix: str = "") -> None:
@@ -353,7 +354,17 @@ def _check_private(status: os.stat_result, path: Path, forbidden: int, mode: str
         raise ConfigurationError(f"{path} is open to other users. Run: chmod {mode} {path}")
 
 
-def _secrets_of(content: bytes, name: str, advice: str) -> tuple[Secret, ...]:
+def parse_content(content: bytes, name: str, advice: str) -> tuple[Secret, ...]:
+    """Return the generations in the content of a secret file, without its comments. An error does not show the content.
+
+    Args:
+        content: The content.
+        name: What has it, for errors.
+        advice: What to do about one that is wrong.
+
+    Raises:
+        ConfigurationError: There is no secret in it, or something else is.
+    """
     lines = list(_lines(content))
     if not lines:
         raise ConfigurationError(f"{name} holds no secret. {advice}.")

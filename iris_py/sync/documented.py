@@ -13,6 +13,7 @@ Documented = TypeVar("Documented")
 #: How the descriptions of the other API read here.
 WORDS = (
     ("Use with ``await`` or ``async with``", "Use what it returns as it is, or in a ``with`` statement"),
+    ("\n\nReturns:\n    ``await`` it for the end of a command and its errors, which are logged otherwise.", ""),
     ("``await`` it for", "call its ``wait`` for"),
     ("``await`` it until", "call its ``wait`` to wait until"),
     ("``async for", "``for"),

@@ -283,7 +283,7 @@ class Node(Closable):
 
     @documented_as(AsyncNode.reload_keys)
     def reload_keys(self) -> None:
-        self._background.call(self._inner.reload_keys)
+        self._background.wait(self._inner.reload_keys)
 
     @documented_as(AsyncNode.rotation)
     def rotation(self, *, timeout: float = ROTATION_ANSWER_S) -> RotationStatus:
@@ -309,6 +309,7 @@ def connect(
     network: str | None = None,
     secret: SecretLike | Sequence[SecretLike] | None = None,
     secret_file: str | Path | None = None,
+    secret_command: Sequence[str] | None = None,
     keyring: Keyring | None = None,
     clusters: Mapping[str, SecretLike | Sequence[SecretLike]] | FindSecret | None = None,
     clusters_directory: str | Path | None = None,
@@ -333,6 +334,7 @@ def connect(
             network=network,
             secret=secret,
             secret_file=secret_file,
+            secret_command=secret_command,
             keyring=keyring,
             clusters=clusters,
             clusters_directory=clusters_directory,

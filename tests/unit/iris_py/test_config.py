@@ -525,6 +525,81 @@ def test_a_file_may_be_named_as_a_secret_begins(tmp_path: Path) -> None:
     assert load_config(secret_file=path, environ={}).secret == SECRET
 
 
+# -- a command that prints the secret
+
+
+def test_a_command_may_stand_wherever_a_secret_may(tmp_path: Path, environ: dict[str, str]) -> None:
+    command = ("pass", "show", "my iris")
+    assert load_config(secret_command=list(command), environ=environ).secret_command == command
+    assert load_config(environ={**environ, "IRIS_SECRET_COMMAND": "pass show 'my iris'"}).secret_command == command
+    path = write_file(environ, 'secret_command = ["pass", "show", "my iris"]\n')
+    config = load_config(environ=environ)
+    assert config.secret_command == command
+    assert (config.secret, config.keyring, config.is_zero_configuration) == (None, None, False)
+    assert load_config(config=config, environ={}) == config
+    assert load_config(environ=environ, listen="0.0.0.0:0").listen == "0.0.0.0:0"
+    path.write_text('secret_command = ["./get", "./x"]\n')
+    assert load_config(environ=environ).secret_command == (f"{path.parent}/get", "./x")
+
+
+def test_of_sources_the_first_counts_and_two_of_one_rank_are_refused(tmp_path: Path, environ: dict[str, str]) -> None:
+    write_file(environ, f'secret = "{OTHER.text}"\n')
+    named = {**environ, "IRIS_SECRET_COMMAND": "pass show iris"}
+    assert load_config(environ=named).secret is None
+    assert load_config(environ=named, secret=SECRET).secret_command is None
+    assert load_config(environ={**environ, "IRIS_SECRET": SECRET.text}, secret_command=["x"]).secret is None
+    both = "are both given, and only one can count"
+    assert f"IRIS_SECRET and IRIS_SECRET_COMMAND {both}" in refusal(environ={**named, "IRIS_SECRET": SECRET.text})
+    assert f"IRIS_SECRET_FILE and IRIS_SECRET_COMMAND {both}" in refusal(environ={**named, "IRIS_SECRET_FILE": "/x"})
+    for name, value in {"secret": SECRET, "secret_file": "/x", "keyring": Keyring(SECRET)}.items():
+        assert f"{name} and secret_command {both}" in refusal(secret_command=["x"], environ=environ, **{name: value})
+    write_file(environ, 'secret_file = "x"\nsecret_command = ["x"]\n')
+    assert f"iris.toml: secret_command {both}" in refusal(environ=environ)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('secret_command = "pass show iris"', "iris.toml: secret_command must be a list of strings, such as"),
+        ("secret_command = []", "iris.toml: secret_command names no command"),
+        ("secret_command = [1]", "iris.toml: secret_command must be a list of strings"),
+    ],
+)
+def test_what_is_no_command_is_refused(environ: dict[str, str], text: str, says: str) -> None:
+    write_file(environ, text)
+    assert says in refusal(environ=environ)
+
+
+def test_a_command_of_the_environment_is_split_and_not_empty(environ: dict[str, str]) -> None:
+    assert "IRIS_SECRET_COMMAND is set but empty" in refusal(environ={**environ, "IRIS_SECRET_COMMAND": " "})
+    assert "IRIS_SECRET_COMMAND cannot be split" in refusal(environ={**environ, "IRIS_SECRET_COMMAND": "a 'b"})
+    assert "must be a list of strings" in refusal(secret_command="pass show iris", environ=environ)
+
+
+def test_others_must_not_be_able_to_write_a_file_that_names_a_command(
+    environ: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    write_file(environ, 'secret_command = ["x"]\n', 0o644)
+    load_config(environ=environ)
+    assert caplog.text == "", "there is no secret in it that somebody could read"
+    write_file(environ, 'secret_command = ["x"]\n', 0o666)
+    assert "other users can write" in refusal(environ=environ)
+
+
+def test_a_command_is_run_when_keys_are_made_and_not_before(tmp_path: Path, environ: dict[str, str]) -> None:
+    path = tmp_path / "printed"
+    config = load_config(secret_command=["cat", str(path)], environ=environ)
+    with pytest.raises(ConfigurationError, match=r"secret_command: cat ended with exit status 1: cat: .*printed: No such file"):
+        make_keyring(config)
+    path.write_text(f"{SECRET.text}\n{OTHER.text}\n")
+    assert [keys.key_id for keys in make_keyring(config).generations] == [
+        Keyring(each).primary.key_id for each in (SECRET, OTHER)
+    ]
+    path.write_text(f"{SECRET.text}\n" * (GENERATIONS_MAX + 1))
+    with pytest.raises(ConfigurationError, match="the output of secret_command has 5 generations"):
+        make_keyring(config)
+
+
 # -- generations, and the secrets of clusters
 
 

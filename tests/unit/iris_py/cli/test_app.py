@@ -45,6 +45,7 @@ def test_common_options_and_exit_codes_are_in_every_help(
     for option in (
         "--network",
         "--secret-file",
+        "--secret-command",
         "--listen",
         "--seed",
         "--zone",
@@ -158,6 +159,9 @@ def test_settings_leave_what_is_not_said_to_others(tmp_path: Path) -> None:
     assert set(Settings().connect_arguments().values()) == {None}
     said = Settings(seed=["a:1"], no_discovery=True).connect_arguments()
     assert (said["seeds"], said["discovery"]) == (["a:1"], False)
+    assert Settings(secret_command="pass show 'a b'").connect_arguments()["secret_command"] == ("pass", "show", "a b")
+    with pytest.raises(ConfigurationError, match="--secret-command cannot be split"):
+        Settings(secret_command="pass 'show").connect_arguments()
     with pytest.raises(ConfigurationError, match="--secret-file"):
         Settings(secret_file=tmp_path / "none").connect_arguments()
 

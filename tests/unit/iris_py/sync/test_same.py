@@ -25,6 +25,7 @@ TWINS = sorted(name for name in iris_py.sync.__all__ if getattr(iris_py.sync, na
 TYPES = (
     (r"Opening\[(\w+)\]", r"\1"),
     (r"\bAsyncIterator\b", "Iterator"),
+    (r"\bReloading\b", "None"),
     (r"\bHandler \| RequestFunction", "AnyHandler"),
     (r"AsyncIterable\[bytes\] \| Iterable\[bytes\]", "Iterable[bytes]"),
 )

@@ -89,6 +89,16 @@ def test_a_secret_may_be_in_a_file(seed: iris.Node, tmp_path: Path) -> None:
     assert worker_node.call(worker_node.node.request("echo", b"hello")) == b"hello"
 
 
+def test_a_command_may_print_the_secret(seed: iris.Node, tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text(SECRET)
+    network = Network(secret_command=["cat", str(path)], seeds=[seed.address], discovery=False)
+
+    worker_node = worker.worker_node(pickle.loads(pickle.dumps(network)), "echo")
+
+    assert worker_node.call(worker_node.node.request("echo", b"hello")) == b"hello"
+
+
 @pytest.mark.parametrize(
     ("content", "mode", "reason"),
     [
@@ -119,5 +129,10 @@ def test_settings_that_cannot_be_meant_are_told_at_once() -> None:
     with pytest.raises(iris.ConfigurationError, match="secret_file is a secret, and the path of a file belongs") as caught:
         Network(secret_file=SECRET)
     assert SECRET not in str(caught.value)
+    with pytest.raises(iris.ConfigurationError, match="secret= and secret_command= are both given"):
+        Network(secret=SECRET, secret_command=["pass", "show", "iris"])
+    with pytest.raises(iris.ConfigurationError, match="secret_command must be a list of strings"):
+        Network(secret_command="pass show iris")
+    assert hash(Network(secret_command=["pass"])) == hash(Network(secret_command=("pass",)))
     with pytest.raises(iris.ConfigurationError, match="must be a list"):
         Network(seeds="db1:4711")

@@ -64,6 +64,8 @@ def test_it_has_the_methods_of_a_node_with_their_arguments() -> None:
     names = {name for name in vars(iris.Node) if not name.startswith("_")} - {
         "rekey",
         "reload_keys",
+        "rotation",
+        "rotate_secret",
     }  # the keys are the agent's
     assert {name for name in vars(LocalAgent) if not name.startswith("_")} == names - {"join", "tunnel"}
     for name in names - left_out:

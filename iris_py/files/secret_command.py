@@ -1,0 +1,183 @@
+"""A secret that a command prints, as that of a password manager does: ``pass show iris``, ``vault kv get -field=secret iris``.
+
+The command runs without a shell, as this user, with the environment of this process. Its standard input is empty, so that it
+does not take what is meant for this process; a terminal is still there for one that asks for a passphrase. What it prints is
+the content of a secret file. It is never shown, also where it is no secret.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from iris_py.errors import ConfigurationError
+from iris_py.files.secrets import SECRET_FILE_BYTES_MAX, check_path, parse_content
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from iris_security.secret import Secret
+
+__all__ = ["SECRET_COMMAND_TIMEOUT_S", "check_command", "run_secret_command", "split_command"]
+
+#: Seconds after which a command is killed. Too small: a person has no time for a passphrase; too large: a service whose command
+#: waits for somebody does not say so for long.
+SECRET_COMMAND_TIMEOUT_S: Final = 30.0
+#: The end of its standard error that is kept, for its last line. Too small: that is cut off; too large: memory for nothing.
+_ERROR_BYTES_MAX: Final = 4096
+#: Characters of that line in an error. Too small: it does not say what is wrong; too large: it hides what Iris says.
+_LINE_CHARACTERS_MAX: Final = 200
+#: What two outputs have in common by chance is shorter.
+_WORD_BYTES_MIN: Final = 8
+_READ_BYTES: Final = 4096
+_EXAMPLE: Final = '["pass", "show", "iris"]'
+
+
+class _TooMuch(Exception):
+    """It has printed more than a secret file may have."""
+
+
+def split_command(text: str, origin: str) -> tuple[str, ...]:
+    """Split the text of a command into words as a shell does, and do nothing else that a shell does.
+
+    Args:
+        text: The command, for example ``pass show iris``.
+        origin: What named it, for errors.
+
+    Raises:
+        ConfigurationError: Its quotes do not match, or as of :func:`check_command`.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as exc:
+        raise ConfigurationError(f"{origin} cannot be split into words: {exc}. Correct its quotes.") from None
+    return check_command(words, origin)
+
+
+def check_command(value: object, origin: str, directory: Path | None = None) -> tuple[str, ...]:
+    """Return a command as it is run.
+
+    Args:
+        value: The program and its arguments. A program with a ``/`` is a path, in which ``~`` is the home directory; others are
+            looked for in ``PATH``.
+        origin: What named it, for errors.
+        directory: Where a relative path of the program starts; None for the working directory.
+
+    Raises:
+        ConfigurationError: It is no list of strings, it is empty, or a secret stands in it.
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence) or not all(isinstance(each, str) for each in value):
+        raise ConfigurationError(f"{origin} must be a list of strings, such as {_EXAMPLE}. Correct it.")
+    words = tuple(value)
+    if not words or not words[0].strip() or any("\0" in word for word in words):
+        raise ConfigurationError(f"{origin} names no command. Write it as {_EXAMPLE}.")
+    for word in words:
+        check_path(word, origin)
+    program = os.path.expanduser(words[0])
+    if "/" in program and directory is not None:
+        program = str(directory / program)
+    return program, *words[1:]
+
+
+def run_secret_command(command: Sequence[str], origin: str, timeout_s: float = SECRET_COMMAND_TIMEOUT_S) -> tuple[Secret, ...]:
+    """Run a command and return the secret that it prints: each generation in a line of its own, the primary one first.
+
+    To be called where no event loop waits for it.
+
+    Args:
+        command: The program and its arguments.
+        origin: What named it, for errors. These name the program, and not its arguments, which may be secrets of others.
+        timeout_s: Seconds after which it is killed. What it has started itself, and left behind, is not.
+
+    Raises:
+        ConfigurationError: It cannot be run, fails, takes too long, or prints no secret or more than a secret file may have.
+    """
+    name = f"{origin}: {command[0]}"
+    ends_at = time.monotonic() + timeout_s
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the command that the settings of this user name
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+        )
+    except OSError as exc:
+        raise ConfigurationError(f"{name} cannot be run: {exc.strerror}. Correct the command.") from None
+    with process:
+        try:
+            output, error = _read(process, ends_at)
+        except (TimeoutError, subprocess.TimeoutExpired):
+            raise ConfigurationError(
+                f"{name} has not ended after {timeout_s:g} s, and was killed. Run it in a terminal: it may wait for somebody."
+            ) from None
+        except _TooMuch:
+            raise ConfigurationError(
+                f"{name} printed more than {SECRET_FILE_BYTES_MAX} bytes. Let it print the secret alone."
+            ) from None
+        finally:
+            process.kill()  # without effect if it has ended
+    if (status := process.returncode) != 0:
+        ending = f"ended with exit status {status}" if status > 0 else f"was killed by {signal.Signals(-status).name}"
+        line = _last_line(error, output)
+        raise ConfigurationError(f"{name} {ending}{line and f': {line}'}. Run it in a terminal to see what is wrong.")
+    return parse_content(output, f"{origin}: the output of {command[0]}", "Let it print what a secret file holds")
+
+
+def _read(process: subprocess.Popen[bytes], ends_at: float) -> tuple[bytes, bytes]:
+    """Wait for a process; return what it has printed, and the end of what it has said beside.
+
+    Standard error may stay open: a helper that it leaves behind, such as the agent that keeps a passphrase, may have it.
+
+    Raises:
+        TimeoutError: It takes too long to print.
+        subprocess.TimeoutExpired: It takes too long to end.
+        _TooMuch: It prints more than a secret file may have.
+    """
+    assert process.stdout is not None
+    assert process.stderr is not None
+    output, error = bytearray(), b""
+    with selectors.DefaultSelector() as selector:
+        for stream in (process.stdout, process.stderr):
+            os.set_blocking(stream.fileno(), False)
+            selector.register(stream, selectors.EVENT_READ)
+        while process.stdout in selector.get_map():
+            ready = selector.select(max(0.0, ends_at - time.monotonic()))
+            if not ready and time.monotonic() >= ends_at:
+                raise TimeoutError
+            for key, _events in ready:
+                part = os.read(key.fd, _READ_BYTES)
+                if not part:
+                    selector.unregister(key.fileobj)
+                elif key.fileobj is process.stdout:
+                    output += part
+                    if len(output) > SECRET_FILE_BYTES_MAX:
+                        raise _TooMuch
+                else:
+                    error = (error + part)[-_ERROR_BYTES_MAX:]
+        process.wait(max(0.0, ends_at - time.monotonic()))
+        try:
+            while part := os.read(process.stderr.fileno(), _READ_BYTES):
+                error = (error + part)[-_ERROR_BYTES_MAX:]
+        except BlockingIOError:
+            pass  # somebody else still has it
+    return bytes(output), error
+
+
+def _last_line(error: bytes, output: bytes) -> str:
+    """Return the last line that a command has written to standard error, unless it shows what the command has printed."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    words = [word for word in output.split() if len(word) >= _WORD_BYTES_MIN]
+    text = lines[-1].decode(errors="replace")
+    try:
+        check_path(text, "")
+    except ConfigurationError:
+        return "its last line on standard error is not shown, for it has a secret"
+    if any(word in lines[-1] for word in words):
+        return "its last line on standard error is not shown, for it has a part of its output"
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return shown[:_LINE_CHARACTERS_MAX].rstrip(".")
