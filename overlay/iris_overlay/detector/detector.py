@@ -93,7 +93,8 @@ class Detector:
     def set_contacts(self, neighbour: Contact | None, others: Sequence[Contact], now: float) -> None:
         """Say whom to watch from now on.
 
-        What is known of those that stay is kept; those that are missing are forgotten, unless a check of them is under way.
+        What is known of those that stay is kept; those that are missing are forgotten, unless a check of them is under way and
+        no more than CHECKS_MAX are.
 
         Args:
             neighbour: The right-hand neighbour, probed every period.
@@ -103,13 +104,16 @@ class Detector:
         self._notice_stall(now)
         order, probing = self._order, self._probing
         self.counters.contacts_ignored += order.replace(self._local, neighbour, others)
-        contacts = order.contacts
+        contacts, strangers = order.contacts, 0
         for watch in list(probing.watches.values()):
             contact = contacts.get(watch.contact.id)
             if contact is not None:
                 watch.contact = contact
                 probing.maybe_forget(watch)
-            elif not watch.is_checked:
+            elif watch.is_checked and strangers < CHECKS_MAX:
+                strangers += 1
+            else:
+                self.counters.checks_refused += watch.is_checked
                 probing.end(watch)
         if order.neighbour is not None:
             self._watch(contacts[order.neighbour])
@@ -173,7 +177,8 @@ class Detector:
         if peer.id == self._local:
             return
         watches, contacts = self._probing.watches, self._order.contacts
-        if peer.id not in watches and peer.id not in contacts and len(watches) >= len(contacts) + CHECKS_MAX:
+        is_stranger = peer.id not in watches and peer.id not in contacts
+        if is_stranger and sum(other not in contacts for other in watches) >= CHECKS_MAX:
             self.counters.checks_refused += 1
             return
         self._probing.check(self._watch(contacts.get(peer.id, peer)), now)

@@ -526,6 +526,18 @@ def test_checks_are_bounded() -> None:
     assert len(harness.detector._probing.watches) < 9
 
 
+@pytest.mark.parametrize("are_contacts", [True, False])
+def test_checks_of_those_that_are_contacts_no_more_are_bounded(are_contacts: bool) -> None:
+    """However many contacts there are: their number is no room for checks of others."""
+    harness = Harness(others=500)
+    for number in range(2, 502) if are_contacts else range(1000, 1500):
+        harness.detector.check(contact(number), harness.now)
+    harness.detector.set_contacts(contact(1), [contact(number) for number in range(2000, 2010)] if are_contacts else [], 100.0)
+    watches = harness.detector._probing.watches
+    assert len(watches) == len(harness.detector._probing.timers) + 1 == CHECKS_MAX + 1, "and the neighbour"
+    assert harness.detector.counters.checks_refused == 500 - CHECKS_MAX
+
+
 def test_nobody_checks_itself() -> None:
     harness = Harness()
     harness.detector.check(Contact(LOCAL, STRANGER), harness.now)
