@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import gc
 import importlib
 import re
 import tomllib
+from collections import deque
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +42,8 @@ MUTABLE = {
     "list",
     "set",
 }
+#: The same as types; those of asyncio are no matter of what runs without it.
+CONTAINERS = (dict, list, set, deque, bytearray, DeadlineTable)
 #: Types whose arguments say nothing of what a value holds.
 OPAQUE = {"Callable", "ClassVar", "Generic", "Iterator", "type"}
 #: What a declaration says of a table that has no number of its own.
@@ -194,6 +201,15 @@ def bound_of(table: Table, _asked: tuple[Table, ...] = ()) -> int | None:
     return total
 
 
+def constants_of(table: Table, said: str) -> set[str]:
+    """Return the names of the constants that a declaration is made of, without their modules."""
+    kind, colon, _ = said.partition(": ")
+    if colon and kind in KINDS:
+        return set()
+    terms = re.split(r" (?:\+|\*|//) ", said.removeprefix("within "))
+    return {term.rpartition(".")[2] for term in terms if not term.isdigit() and term.rpartition(".")[2].isupper()}
+
+
 def number_of(module: str, expression: str) -> int:
     """Return the value of an expression of constants.
 
@@ -236,3 +252,88 @@ def constant(module: str, name: str) -> object:
                 found = getattr(found, part, None)
         return found
     return None
+
+
+# What a node holds
+
+
+@dataclass(frozen=True)
+class Held:
+    """A container that something reaches."""
+
+    table: Table | None
+    """The declaration that it falls under; None if it is no attribute of a class of ours, and not in one."""
+    place: str
+    """Where it is, for people."""
+    size: int
+    """How many entries it has."""
+
+
+def held_by(root: object) -> Iterator[Held]:
+    """Return every container that an object holds, directly or not, each once.
+
+    Raises:
+        LookupError: One is an attribute that nothing declares.
+    """
+    found: dict[int, object] = {id(root): root}
+    waiting = [root]
+    owned: set[int] = set()
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, DeadlineTable):  # as large as its length says, which counts where it is kept
+            owned |= {id(each._heap), id(each._live)}
+        for name, value in _attributes_of(each):
+            if isinstance(value, CONTAINERS):
+                yield from _tables_in(type(each), name, value, owned)
+            elif isinstance(value, tuple):
+                for part in value:
+                    if isinstance(part, CONTAINERS):
+                        yield from _tables_in(type(each), name, part, owned)
+        for other in _referents(each):
+            if id(other) not in found:
+                found[id(other)] = other
+                waiting.append(other)
+    names = {id(vars(each)) for each in found.values() if hasattr(each, "__dict__")}
+    for key, each in found.items():
+        if isinstance(each, CONTAINERS) and key not in owned and key not in names:
+            yield Held(None, f"{type(each).__name__} of {type(each)}", len(each))
+
+
+def _tables_in(cls: type, name: str, value: Any, owned: set[int]) -> Iterator[Held]:
+    for kind in cls.__mro__:
+        table = Table(kind.__module__, f"{kind.__name__}.{name}")
+        if table in declarations():
+            break
+    else:
+        raise LookupError(f"{cls.__module__}:{cls.__name__}.{name} holds a {type(value).__name__}, and nothing declares it")
+    owned.add(id(value))
+    yield Held(table, str(table), len(value))
+    inner = Table(table.module, f"{table.name}[]")
+    entries = list(value.values() if isinstance(value, dict) else () if isinstance(value, DeadlineTable | bytearray) else value)
+    while entries:
+        entry = entries.pop()
+        if isinstance(entry, tuple):
+            entries += entry
+        elif isinstance(entry, CONTAINERS) and inner in declarations():
+            owned.add(id(entry))
+            yield Held(inner, str(inner), len(entry))
+
+
+def _attributes_of(each: object) -> Iterator[tuple[str, object]]:
+    """Return the attributes of an object of ours."""
+    cls = type(each)
+    if not cls.__module__.startswith(tuple(HOMES)) or isinstance(each, type | DeadlineTable):
+        return
+    names = dict.fromkeys(getattr(each, "__dict__", ()))
+    for kind in cls.__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        names.update(dict.fromkeys([slots] if isinstance(slots, str) else slots))
+    for name in names:
+        if hasattr(each, name):
+            yield name, getattr(each, name)
+
+
+def _referents(each: object) -> list[object]:
+    if isinstance(each, FunctionType):
+        return list(each.__closure__ or ())
+    return [other for other in gc.get_referents(each) if not isinstance(other, type | ModuleType | BuiltinFunctionType)]

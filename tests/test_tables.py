@@ -6,9 +6,29 @@ messages of ever new nodes, groups and numbers; afterwards every container that 
 
 from __future__ import annotations
 
+import random
+import sys
+
 import pytest
 
-from tests.tables import DECLARED_IN, Table, bound_of, declarations, number_of, tables_of_source, tables_of_text
+from iris_overlay.config import OverlayConfig
+from iris_overlay.ids import GroupId
+from iris_overlay.overlay import Overlay
+from iris_overlay.ring.messages import LeafProbe, encode_ring_message
+from iris_py.testing.cores.signer import NamedSigner
+from tests.flood import Flood, Insider
+from tests.tables import (
+    DECLARED_IN,
+    Table,
+    bound_of,
+    constants_of,
+    declarations,
+    held_by,
+    number_of,
+    tables_of_source,
+    tables_of_text,
+)
+from tests.unit.overlay.overlays import LOCAL, make_info
 
 # What the source has is what is declared
 
@@ -66,3 +86,67 @@ def test_what_is_no_bound_is_refused(said: str) -> None:
 def test_a_bound_may_be_put_together() -> None:
     assert number_of("iris_py.config", "SEEDS_MAX + 2 * iris_py.peers.peers.HANDSHAKES_MAX // 4") == 64 + 2 * 256 // 4
     assert bound_of(Table("iris_overlay.ring.leafset", "LeafSet._infos")) == 16
+
+
+# What a node holds, whatever peers say
+
+#: Bounds above SMALL are set to it, so that thousands of messages reach them: what counts is that each is looked at.
+SMALL = 40
+#: What follows this program itself, and what is emptied in each turn, stays below this: the program does next to nothing.
+OWN_MAX = 150
+
+
+@pytest.fixture
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make large bounds small, in each module that has imported them."""
+    names = {name for said in declarations().items() for name in constants_of(*said)}
+    for module in [module for name, module in sys.modules.items() if name.startswith(("iris_overlay", "iris_py"))]:
+        for name in names & vars(module).keys():
+            if "BYTES" not in name and type(vars(module)[name]) is int and vars(module)[name] > SMALL * 4:
+                monkeypatch.setattr(module, name, SMALL)
+
+
+def check_held(root: object) -> dict[Table, int]:
+    """Assert that no container is larger than it may be; return the largest of each table."""
+    largest: dict[Table, int] = {}
+    for held in held_by(root):
+        if held.table is None:
+            assert held.size <= OWN_MAX, f"{held.place} has {held.size} entries: it is in no table that is declared"
+            continue
+        bound = bound_of(held.table)
+        most = OWN_MAX if bound is None else bound
+        assert held.size <= most, f"{held.place} has {held.size} entries, and may have {most}: {declarations()[held.table]}"
+        largest[held.table] = max(held.size, largest.get(held.table, 0))
+    return largest
+
+
+def flooded_overlay(seed: int, *, is_active: bool = True) -> Flood:
+    """Return an overlay that takes part in a few groups, with insiders as its neighbours."""
+    now = 1.0
+    links = [make_info(number) for number in (3, 60, 130, 190, 250)]
+    groups = [GroupId(bytes((number,)) * 16) for number in (97, 99, 101, 103, 140)]
+    overlay = Overlay(LOCAL, OverlayConfig(), random.Random(seed), NamedSigner(LOCAL.id))
+    overlay.start(now, [], [], True, True)
+    for info in links:
+        overlay.link_opened(info, now)
+        if is_active:
+            overlay.receive_message(info.id, encode_ring_message(LeafProbe(info, [], True)), now)
+    flood = Flood(overlay, LOCAL, links, Insider(seed, links, groups), now)
+    for group in groups[:3]:
+        overlay.join_group(group, b"", now)
+    for group in groups[1:]:
+        overlay.watch_group(group, now)
+        overlay.cast(group, b"cast", now)
+    return flood
+
+
+@pytest.mark.parametrize("is_active", [True, False])
+def test_an_overlay_keeps_its_bounds(small_bounds: None, is_active: bool) -> None:
+    flood = flooded_overlay(1, is_active=is_active)
+    reached: set[Table] = set()
+    for _ in range(2):
+        for _ in flood.campaigns(4 * SMALL):
+            reached |= {table for table, size in check_held(flood.overlay).items() if size == bound_of(table)}
+        flood.run(500)
+        check_held(flood.overlay)
+    assert len(reached) > 20, "the flood reaches few bounds: it may be refused at the door"
