@@ -278,34 +278,38 @@ def held_by(root: object) -> Iterator[Held]:
     found: dict[int, object] = {id(root): root}
     waiting = [root]
     owned: set[int] = set()
+    unknown: dict[int, str] = {}
     while waiting:
         each = waiting.pop()
         if isinstance(each, DeadlineTable):  # as large as its length says, which counts where it is kept
             owned |= {id(each._heap), id(each._live)}
         for name, value in _attributes_of(each):
-            if isinstance(value, CONTAINERS):
-                yield from _tables_in(type(each), name, value, owned)
-            elif isinstance(value, tuple):
-                for part in value:
-                    if isinstance(part, CONTAINERS):
-                        yield from _tables_in(type(each), name, part, owned)
+            for part in value if isinstance(value, tuple) else (value,):
+                if isinstance(part, CONTAINERS):
+                    table = _declared(type(each), name)
+                    if table is None:
+                        unknown[id(part)] = f"{type(each).__module__}:{type(each).__name__}.{name}"
+                    else:
+                        yield from _tables_in(table, part, owned)
         for other in _referents(each):
             if id(other) not in found:
                 found[id(other)] = other
                 waiting.append(other)
+    undeclared = [place for key, place in unknown.items() if key not in owned]  # else it is another's, and counted there
+    if undeclared:
+        raise LookupError(f"these hold containers, and nothing declares them: {', '.join(sorted(undeclared))}")
     names = {id(vars(each)) for each in found.values() if hasattr(each, "__dict__")}
     for key, each in found.items():
         if isinstance(each, CONTAINERS) and key not in owned and key not in names:
             yield Held(None, f"{type(each).__name__} of {type(each)}", len(each))
 
 
-def _tables_in(cls: type, name: str, value: Any, owned: set[int]) -> Iterator[Held]:
-    for kind in cls.__mro__:
-        table = Table(kind.__module__, f"{kind.__name__}.{name}")
-        if table in declarations():
-            break
-    else:
-        raise LookupError(f"{cls.__module__}:{cls.__name__}.{name} holds a {type(value).__name__}, and nothing declares it")
+def _declared(cls: type, name: str) -> Table | None:
+    tables = (Table(kind.__module__, f"{kind.__name__}.{name}") for kind in cls.__mro__)
+    return next((table for table in tables if table in declarations()), None)
+
+
+def _tables_in(table: Table, value: Any, owned: set[int]) -> Iterator[Held]:
     owned.add(id(value))
     yield Held(table, str(table), len(value))
     inner = Table(table.module, f"{table.name}[]")

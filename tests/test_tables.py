@@ -12,10 +12,17 @@ import sys
 import pytest
 
 from iris_overlay.config import OverlayConfig
-from iris_overlay.ids import GroupId
+from iris_overlay.events import PacketReceived
+from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import NodeInfo
 from iris_overlay.overlay import Overlay
 from iris_overlay.ring.messages import LeafProbe, encode_ring_message
+from iris_py.link.lanes import UNICAST
+from iris_py.patterns.topic.queue import SubscriptionQueue
+from iris_py.peers.group import Group
+from iris_py.peers.peer import Peer
 from iris_py.testing.cores.signer import NamedSigner
+from iris_py.wire import cast_pieces, packets
 from tests.flood import Flood, Insider
 from tests.tables import (
     DECLARED_IN,
@@ -28,6 +35,7 @@ from tests.tables import (
     tables_of_source,
     tables_of_text,
 )
+from tests.unit.iris_py.nodes import Net
 from tests.unit.overlay.overlays import LOCAL, make_info
 
 # What the source has is what is declared
@@ -144,9 +152,70 @@ def flooded_overlay(seed: int, *, is_active: bool = True) -> Flood:
 def test_an_overlay_keeps_its_bounds(small_bounds: None, is_active: bool) -> None:
     flood = flooded_overlay(1, is_active=is_active)
     reached: set[Table] = set()
-    for _ in range(2):
-        for _ in flood.campaigns(4 * SMALL):
-            reached |= {table for table, size in check_held(flood.overlay).items() if size == bound_of(table)}
-        flood.run(500)
-        check_held(flood.overlay)
+    for _ in flood.campaigns(4 * SMALL):
+        reached |= {table for table, size in check_held(flood.overlay).items() if size == bound_of(table)}
+    flood.run(1000)
+    check_held(flood.overlay)
     assert len(reached) > 20, "the flood reaches few bounds: it may be refused at the door"
+
+
+class NodeFlood:
+    """Floods a node that serves and subscribes, by what comes through the ring and down trees from ever new nodes."""
+
+    def __init__(self) -> None:
+        self.rng = random.Random(7)
+        self.net = Net(2)
+        self.core = self.net.cores.nodes["node:1"]
+        self.net.join(self.core, concurrency=10, queue=10)
+        self.queue = SubscriptionQueue(("a",), ("a",), "a", "block", 10, 1000)
+        self.core.subscribe(self.queue, self.net.now)
+        self.net.cores.drive()
+        self.groups = list(self.core.groups.by_id.values())
+        self.kinds = [kind for kind in range(packets.KINDS) if kind not in (packets.PUBLICATION, packets.BROADCAST)]
+
+    def run(self, count: int) -> None:
+        """Be so many nodes, one after the other."""
+        for number in range(count):
+            info = NodeInfo(NodeId(self.rng.randbytes(16)), (f"nobody:{number}",) if number % 2 else ())
+            for group in self.groups:
+                sender = Group(group.name, group.keys, info.id, 1, is_topic=group.is_topic)
+                self.send_unicast(sender, info, b"".join(map(self.message, self.kinds)))
+                for body in (self.publication(1), self.publication(4), self.message(packets.BROADCAST)):
+                    self.send_cast(sender, info, body)
+                piece = cast_pieces.PIECE.pack(0, 2, self.rng.randbytes(12)) + b"the first of two"
+                self.core._inbound.receive_cast(group.id, self.core.peers.peer(info), piece, self.net.now)
+            self.core.overlay.send(info, b"", self.net.now)
+            self.net.cores.drive()
+            self.net.take(self.core, object)
+            self.net.cores.now += 0.001
+
+    def message(self, kind: int) -> bytes:
+        payload = self.rng.randbytes(40)
+        id_ = self.rng.randrange(1 << 32) + (packets.SURVEY_IDS if kind == packets.SURVEY else 0)
+        return packets.MESSAGE.pack(kind, 0, 0, len(payload), id_, 10_000) + payload
+
+    @staticmethod
+    def publication(sequence: int) -> bytes:
+        return packets.MESSAGE.pack(packets.PUBLICATION, 0, 1, 1, sequence, 1000) + b"a" + b"x"
+
+    def send_unicast(self, sender: Group, info: NodeInfo, body: bytes) -> None:
+        channel = sender.new_channel(Peer(self.core.info, None))
+        channel.parts.append(body)
+        nonce, sealed = sender.seal(channel)
+        packet = packets.encode_routed(UNICAST, sender.id, nonce, sealed)
+        self.core._handle_routed(PacketReceived(info, packet), self.net.now)
+
+    def send_cast(self, sender: Group, info: NodeInfo, body: bytes) -> None:
+        nonce, sealed = sender.seal_multicast(body, is_cast=True)
+        for piece in cast_pieces.cut(nonce, sealed):
+            self.core._inbound.receive_cast(sender.id, self.core.peers.peer(info), piece, self.net.now)
+
+
+def test_a_node_keeps_its_bounds(small_bounds: None) -> None:
+    flood = NodeFlood()
+    reached: set[Table] = set()
+    for _ in range(3):
+        flood.run(2 * SMALL)
+        reached |= {table for table, size in check_held(flood.core).items() if size == bound_of(table)}
+    names = {table.name for table in reached}
+    assert names >= {"Group._sequences", "Deliveries._blocked", "SubscriptionQueue.missed", "CastAssembler._partials"}
