@@ -290,7 +290,7 @@ class Casts:
     def _expect(self, group: GroupId, target: _Target, now: float) -> None:
         self._resend.set(group, now + self._config.resend_after_s(target.attempts))
         if self._is_active:
-            target.attempts += 1
+            target.attempts = min(target.attempts + 1, ATTEMPTS_MAX)  # A root may ask for them again without end.
 
     def _deliver(self, casts: list[CastDown]) -> None:
         self._counters.casts_skipped += self._sequences.skipped

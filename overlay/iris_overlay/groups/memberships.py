@@ -214,6 +214,8 @@ class Memberships:
         membership, record = self.groups.get(message.group), message.member
         if membership is None or not membership.is_new or not membership.since <= record.since < SEQUENCE_MAX:
             return
+        if record.info.id == self._local.id:  # A cast of this node was older than its own membership: no reason to join later.
+            return
         if not self._signer.is_permitted(message.group, member_part(record, record.info.id), record.permit):
             self._counters.permits_invalid += 1
             return

@@ -321,6 +321,18 @@ def test_a_source_with_a_slow_clock_says_the_time_of_the_last_member_from_then_o
     assert [message.at for _, message in fixture.sent() if isinstance(message, CastUp)] == [5000, 6000]
 
 
+def test_a_root_may_ask_for_later_times_without_end() -> None:
+    """Each time with a member that joined a moment later. Nothing raises, and the cast is given up in the end."""
+    fixture = Fixture()
+    fixture.casts.cast(G, b"0", ROOT, 0.0)
+    for since in range(5000, 7000):
+        fixture.casts.later(Later(G, member(since)), 0.1)
+    deadline = fixture.casts.deadline()
+    assert deadline is not None
+    fixture.casts.handle_timeout(deadline)
+    assert fixture.counters.casts_lost == 1
+
+
 def test_a_member_that_nobody_permitted_moves_no_time() -> None:
     fixture = Fixture(signer=NamedSigner(LOCAL.id))
     fixture.casts.cast(G, b"0", ROOT, 0.0)

@@ -97,6 +97,15 @@ def test_a_newcomer_says_to_have_joined_after_all_others() -> None:
     assert fixture.completed() == [GroupJoined(A)]
 
 
+def test_a_newcomer_does_not_join_later_because_of_itself() -> None:
+    """A cast of its own was older than its membership, which the root tells it: it would join later without end."""
+    fixture = Fixture()
+    fixture.members.join(A, b"x", 1.0)
+    fixture.sent()
+    fixture.members.later(Later(A, MemberRecord(LOCAL, b"x", 1, since=1000)), 1.1)
+    assert fixture.sent() == []
+
+
 def test_who_is_a_member_stays_one_since_it_joined() -> None:
     fixture = Fixture()
     fixture.members.join(A, b"x", 1.0)
