@@ -2,7 +2,7 @@
 
 The peer is inside the network, so its records open; it fills them with whatever costs the receiver most for each byte. The node
 handles a record piece by piece, and what else waits has its turn in between when a piece has taken long (docs/design.md 3.10).
-Both are in one process, without sockets: only the receiver's own work is measured.
+Both are in one process, without sockets: only the receiver's own work is measured. Then the attacks (`benchmarks/attacks.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from benchmarks import attacks
 from benchmarks.harness import Sample, Section, Trial
 from iris_overlay.groups.messages import BATCH_MAX, Register, Registration, encode_group_message, member_part
 from iris_overlay.ids import GroupId, NodeId
@@ -78,10 +79,14 @@ class Pair:
 
 
 def section(*, quick: bool) -> Section:
-    """Return the kinds of records."""
+    """Return the kinds of records, and the attacks."""
     size = RECORD_BYTES // 16 if quick else RECORD_BYTES
     trials = [Trial(name, partial(_measure, make, size)) for name, make in KINDS.items()]
-    return Section("hostile", f"Records of {size // 1024} KiB of one peer inside the network.", trials)
+    caption = (
+        f"Records of {size // 1024} KiB of one peer inside the network. Then its attacks: what it sends, what that costs a "
+        "node in memory and connections, and how long it takes until everything is whole."
+    )
+    return Section("hostile", caption, trials + attacks.trials(quick=quick))
 
 
 def _measure(make: Callable[[Pair], Iterator[bytes]], size: int) -> Sequence[Sample]:

@@ -9,7 +9,7 @@ import asyncio
 import os
 import struct
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import iris_py as iris
 from tests.wire.client import CONTROL, DIRECT, MULTICAST, UNICAST, Group, WireClient, pack, pack_permit
@@ -33,14 +33,29 @@ EXTREME = (1 << 63) - 1
 RECORD_OVERHEAD_BYTES = 4 + 5 + 16
 #: A message of a kind that nobody knows, and nothing in it.
 EMPTY = struct.pack(">BBHIQI", 99, 0, 0, 0, 0, 0)
+FRAGMENT, FRAGMENT_END = 7, 8
+#: A little less than the largest body that a node takes, and what of it goes into a record.
+BODY_BYTES, FRAGMENT_BYTES = 64 * 1024 * 1024 - 4096, 64 * 1024
 
 Attack: TypeAlias = "Callable[[Insider], None]"
+
+
+class Target(Protocol):
+    """A node, as the attacker knows it."""
+
+    @property
+    def id(self) -> str:
+        """Its id, as hexadecimal digits."""
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
 
 
 class Insider(WireClient):
     """The attacker: what it knows, and ways to send it."""
 
-    def __init__(self, member: iris.Node, caller: iris.Node) -> None:
+    def __init__(self, member: Target, caller: Target) -> None:
         super().__init__(SECRET)
         self.member, self.caller = bytes.fromhex(member.id), bytes.fromhex(caller.id)
         self.addresses = {self.member: member.address, self.caller: caller.address}
@@ -358,26 +373,30 @@ class Work(iris.Handler):
         self.broadcasts.append(message.payload)
 
 
-async def attack_both(attacker: tuple[iris.Node, iris.Node], attack: Attack) -> int:
-    """Make an attack at both nodes, again and again; whoever is put out comes back. Returns the bytes of all records."""
-    sent = 0
-    for target in attacker:
-        client: Insider | None = None
-        for _ in range(TIMES):
-            try:
-                if client is None:
-                    client = Insider(*attacker)
-                    host, port = target.address.split(":")
-                    await client.connect(host, int(port))
-                before = client.sent_bytes
-                attack(client)
-                sent += client.sent_bytes - before
-                await client._writer.drain()
-                await asyncio.sleep(0)
-            except (OSError, asyncio.IncompleteReadError):
-                if client is not None and hasattr(client, "_writer"):
-                    client._writer.close()
-                client = None
-        if client is not None:
-            client._writer.close()
+async def attack_one(target: Target, nodes: tuple[Target, Target], attack: Attack, times: int = TIMES) -> int:
+    """Make an attack at a node, again and again; whoever is put out comes back. Returns the bytes of all records."""
+    sent, client = 0, None
+    for _ in range(times):
+        try:
+            if client is None:
+                client = Insider(*nodes)
+                host, port = target.address.split(":")
+                await client.connect(host, int(port))
+            before = client.sent_bytes
+            attack(client)
+            sent += client.sent_bytes - before
+            await client._writer.drain()
+            await asyncio.sleep(0)
+        except (OSError, asyncio.IncompleteReadError):
+            if client is not None and hasattr(client, "_writer"):
+                client._writer.close()
+            client = None
+    if client is not None:
+        client._writer.close()
     return sent
+
+
+async def attack_both(nodes: tuple[Target, Target], attack: Attack) -> None:
+    """Make an attack at both nodes."""
+    for target in nodes:
+        await attack_one(target, nodes, attack)

@@ -9,7 +9,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.attack.insider import ATTACKS, DIALS_MAX, EMPTY, ENTRIES_MAX, Attack, Honest, Insider, Work, attack_both, sizes_of
+from tests.attack.insider import (
+    ATTACKS,
+    BODY_BYTES,
+    DIALS_MAX,
+    EMPTY,
+    ENTRIES_MAX,
+    FRAGMENT,
+    FRAGMENT_BYTES,
+    FRAGMENT_END,
+    Attack,
+    Honest,
+    Insider,
+    Work,
+    attack_both,
+    sizes_of,
+)
 from tests.attack.recorder import linked
 from tests.wire.client import UNICAST
 
@@ -17,10 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.integration.conftest import Loops
-
-FRAGMENT, FRAGMENT_END = 7, 8
-#: A little less than the largest body that a node takes, and what of it goes into a record.
-BODY_BYTES, FRAGMENT_BYTES = 64 * 1024 * 1024 - 4096, 64 * 1024
 
 
 @pytest.mark.timeout(180)
