@@ -149,6 +149,7 @@ class NodeCore:
             self.pubsub,
             self.tunnels,
             self._receive_control,
+            entropy,
             self.count_drop,
         )
         self._link_deadlines: DeadlineTable[Link] = DeadlineTable()
@@ -468,6 +469,7 @@ class NodeCore:
         self.pubsub.handle_timeout(now)
         self.tunnels.handle_timeout(now)
         self.service.repetitions.expire(now)
+        self._inbound.handle_timeout(now)
         self._idle_groups.handle_timeout(now)
         self.overlay.handle_timeout(now)
         self._advance(now)
@@ -699,8 +701,7 @@ class NodeCore:
 
     def _handle_overlay_event(self, event: Event, now: float) -> None:
         if isinstance(event, ViewChanged):
-            known = self._views.take(event, now)
-            if known is not None:
+            if (known := self._views.take(event, now)) is not None:
                 self._events.append(known)
         elif isinstance(event, Cast):
             if event.source != self.info.id:  # its own registrations have it already
@@ -789,6 +790,8 @@ class NodeCore:
         if self._inbound.receive_routed(peer, event.payload, now) and peer.link is None:
             # It could have no link to us: answers go the same way, while we look for one.
             peer.is_routed, peer.is_dead = True, False
+        for info, packet in self._inbound.packets_to_route():
+            self.overlay.send(info, packet, now)
 
     def _peer_of(self, info: NodeInfo) -> Peer:
         return self._local if info.id == self.info.id else self.peers.peer(info)

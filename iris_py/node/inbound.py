@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.link.lanes import CONTROL, MULTICAST, PACKET_KINDS, TUNNEL, UNICAST
 from iris_py.link.link import LinkState
+from iris_py.patterns.request.routed import RoutedRequests
 from iris_py.patterns.request.standing import StandingRequests
+from iris_py.peers.clocks import Clocks
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.cast_pieces import CastAssembler
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from iris_overlay.ids import GroupId, NodeId
+    from iris_overlay.messages import NodeInfo
     from iris_py.link.link import Link, Packet
     from iris_py.patterns.broadcast import Broadcaster
     from iris_py.patterns.request.requester import Requester
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from iris_py.wire.headers import Headers
 
 _TUNNEL = bytes((TUNNEL,))
+_CLOCK_QUESTION, _CLOCK_ANSWER = bytes((packets.CLOCK_QUESTION,)), bytes((packets.CLOCK_ANSWER,))
 
 #: Takes a message, and the time.
 Receiver: TypeAlias = "Callable[[PeerMessage, float], None]"
@@ -46,6 +50,7 @@ class Inbound:
         pubsub: Who gets publications.
         tunnels: Who gets what belongs to tunnels.
         receive_control: Takes a message of the overlay: (peer, message, now).
+        entropy: Randomness that nobody can guess.
         count_drop: Counts what is dropped, by reason.
 
     Attributes:
@@ -62,6 +67,7 @@ class Inbound:
         pubsub: PubSub,
         tunnels: Tunnels,
         receive_control: Callable[[NodeId, bytes, float], None],
+        entropy: Callable[[int], bytes],
         count_drop: Callable[[str], object],
     ) -> None:
         self._groups = groups
@@ -100,6 +106,13 @@ class Inbound:
         for kind in (packets.REQUEST, packets.REQUEST_ONCE, packets.SURVEY):  # a tunnel begins with an answer of the caller
             self._receivers_unsure[kind] = self._let_stand
         self._receivers_unsure[packets.CANCEL] = self._cancel_standing
+        # What came through the ring may have been held up there.
+        self._routed = RoutedRequests(Clocks(entropy), self.receive_local, count_drop)
+        self._routed_sent_at = 0  # of what is read now
+        self._receivers_routed = list(self.receivers)
+        for kind in (packets.REQUEST, packets.REQUEST_ONCE, packets.SURVEY):  # a tunnel begins with an answer of the caller
+            self._receivers_routed[kind] = self._receive_routed_request
+        self._receivers_routed[packets.CANCEL] = self._cancel_routed
         # Only broadcasts and surveys are for everybody.
         self._receivers_cast: list[Receiver] = [self._receive_unknown] * packets.KINDS
         self._receivers_cast[packets.BROADCAST] = broadcaster.receive
@@ -157,17 +170,31 @@ class Inbound:
         if payload[:1] == _TUNNEL:
             self._tunnels.receive_routed(peer, payload, now)
             return False  # its header is not authentic
+        if payload[:1] == _CLOCK_QUESTION:
+            self._routed.receive_question(peer, payload, now)
+            return False
+        if payload[:1] == _CLOCK_ANSWER:
+            self._routed.receive_answer(peer, payload, now)
+            return False
         decoded = packets.decode_routed(payload)
         if decoded is None or decoded[0] not in (UNICAST, MULTICAST):
             self._count_drop("malformed")
             return False
-        kind, group_id, nonce, sealed = decoded
+        kind, group_id, nonce, sealed, self._routed_sent_at = decoded
         group = self._groups.get(group_id)
         if group is None:
             self._count_drop("unknown_group")
             return False
         open_packet = group.open_routed if kind == UNICAST else group.open_multicast
-        return self._receive_sealed(self.receivers, open_packet, group, peer, nonce, sealed, now)
+        return self._receive_sealed(self._receivers_routed, open_packet, group, peer, nonce, sealed, now)
+
+    def handle_timeout(self, now: float) -> None:
+        """Drop the requests that have waited for too long to be known young enough; harmless if early."""
+        self._routed.handle_timeout(now)
+
+    def packets_to_route(self) -> list[tuple[NodeInfo, bytes]]:
+        """Take what is to be sent through the ring because of what came through it."""
+        return self._routed.packets_to_route()
 
     def receive_cast(self, group_id: GroupId, peer: Peer, payload: bytes, now: float) -> None:
         """Take a piece of what a peer cast."""
@@ -274,7 +301,7 @@ class Inbound:
     # -- messages
 
     def receive_local(self, message: PeerMessage, now: float) -> None:
-        """Take a message that this node sends to itself."""
+        """Take a message whose time is known to be right, as of one that this node sends to itself."""
         self.receivers[message.kind](message, now)
 
     def _receive_request(self, message: PeerMessage, now: float) -> None:
@@ -299,6 +326,13 @@ class Inbound:
     def _cancel_standing(self, message: PeerMessage, now: float) -> None:
         assert self._unsure_link is not None
         if not self._standing.cancel(self._unsure_link, message.id):
+            self._receive_cancel(message, now)
+
+    def _receive_routed_request(self, message: PeerMessage, now: float) -> None:
+        self._routed.receive(message, self._routed_sent_at, now)
+
+    def _cancel_routed(self, message: PeerMessage, now: float) -> None:
+        if not self._routed.cancel(message.peer, message.id):
             self._receive_cancel(message, now)
 
     def _refuse_request(self, message: PeerMessage, now: float) -> None:

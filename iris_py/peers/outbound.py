@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from iris_overlay.timers import DeadlineTable
 from iris_py.link.lanes import CONTROL, MULTICAST, UNICAST
+from iris_py.peers import clocks
 from iris_py.peers.group import BODY_BYTES, Channel
 from iris_py.peers.message import PeerMessage
 from iris_py.peers.waiting import HELD_BYTES_HIGH, Held, Waiting
@@ -157,7 +158,7 @@ class Outbound:
         if self._open_routes:
             routes, self._open_routes = self._open_routes, {}
             for channel in routes.values():
-                self._seal_route(channel)
+                self._seal_route(channel, now)
 
     def _seal(self, group: Group, peer_id: NodeId, now: float) -> None:
         channel = group.channels.get(peer_id)
@@ -299,10 +300,7 @@ class Outbound:
                 link.send_packet(MULTICAST, waiting.group.id, waiting.nonce, waiting.payload)
             else:
                 assert waiting.group is not None
-                argument = waiting.argument
-                if waiting.is_request:  # the time left
-                    argument = max(1, argument - int((now - waiting.held_at) * 1000))
-                kind, id_, payload = waiting.kind, waiting.id, waiting.payload
+                kind, id_, argument, payload = waiting.kind, waiting.id, waiting.argument_at(now), waiting.payload
                 self.gather(PeerMessage(waiting.group, peer, kind, id_, argument, payload, waiting.headers), now)
         self.touched[link] = None
         if link.queued_bytes and link.is_quiet:
@@ -346,7 +344,7 @@ class Outbound:
         peer.is_routed = True
         for waiting in self._take(peer):
             if waiting.packet != CONTROL and waiting.fits_ring:
-                self._route(peer, waiting)
+                self._route(peer, waiting, now)
             else:
                 self._give_up(peer, waiting, "unreachable")
 
@@ -449,7 +447,7 @@ class Outbound:
                 self._count_drop("peer_gone")  # it cancels what it was asked when its link is gone
                 return
         if peer.is_routed and peer.link is None and waiting.fits_ring:
-            self._route(peer, waiting)
+            self._route(peer, waiting, now)
             self._want(peer, now)
         else:
             self._hold(peer, waiting, now)
@@ -474,30 +472,31 @@ class Outbound:
             self._wanted.append(peer.info)
             self.has_events = True
 
-    def _route(self, peer: Peer, waiting: Waiting) -> None:
+    def _route(self, peer: Peer, waiting: Waiting, now: float) -> None:
         """Send something that fits through the ring."""
         self.has_events = True
         group: Group = waiting.group
         if waiting.packet == MULTICAST:
-            packet = packets.encode_routed(MULTICAST, group.id, waiting.nonce, waiting.payload)
+            packet = packets.encode_routed(MULTICAST, group.id, waiting.nonce, waiting.payload, clocks.read(now))
             self._routed.append((peer.info, packet))
             return
         channel = self._open_routes.get((group, peer))
         if channel is not None and channel.parts_bytes + waiting.size > BODY_BYTES:
-            self._seal_route(self._open_routes.pop((group, peer)))
+            self._seal_route(self._open_routes.pop((group, peer)), now)
             channel = None
         if channel is None:
             channel = self._open_routes[group, peer] = group.new_channel(peer)
         head, payload = waiting.headers.encoded, waiting.payload
-        start = packets.MESSAGE.pack(waiting.kind, 0, len(head), len(payload), waiting.id, waiting.argument) + head
+        start = packets.MESSAGE.pack(waiting.kind, 0, len(head), len(payload), waiting.id, waiting.argument_at(now)) + head
         channel.parts += (start, payload)
         channel.parts_bytes += len(start) + len(payload)
         if waiting.is_request:
             self._routed_requests.append(waiting.id)
 
-    def _seal_route(self, channel: Channel) -> None:
+    def _seal_route(self, channel: Channel, now: float) -> None:
         nonce, sealed = channel.group.seal(channel)
-        self._routed.append((channel.peer.info, packets.encode_routed(UNICAST, channel.group.id, nonce, sealed)))
+        packet = packets.encode_routed(UNICAST, channel.group.id, nonce, sealed, clocks.read(now))
+        self._routed.append((channel.peer.info, packet))
         self.has_events = True
 
     def _take(self, peer: Peer) -> list[Waiting]:

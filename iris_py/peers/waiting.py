@@ -50,6 +50,12 @@ class Waiting:
         """Whether it is a request or survey of this node, or asks for a tunnel: what becomes of it is to be known."""
         return self.packet == UNICAST and self.kind in packets.AWAITED
 
+    def argument_at(self, now: float) -> int:
+        """Return the argument of a message that is sent now: of a request the time that its caller has left."""
+        if not self.is_request:
+            return self.argument
+        return max(1, self.argument - int((now - self.held_at) * 1000))
+
     @property
     def fits_ring(self) -> bool:
         """Whether it is small enough for the way through the ring."""

@@ -39,8 +39,11 @@ _TIME_LEFT_S_MAX = float(TIME_LEFT_MS_MAX // 1000)
 
 #: Largest packet that goes through the ring instead of over a link.
 ROUTED_BYTES_MAX = PACKET_BYTES_MAX
-#: kind, group, nonce: what is before the sealed body of a packet that goes through the ring
-ROUTED = struct.Struct(">B16s12s")
+#: kind, group, nonce, when it was sent (ms of the clock of its source): what is before the sealed body of a packet that goes
+#: through the ring
+ROUTED = struct.Struct(">B16s12sQ")
+#: What goes through the ring besides packets of groups and tunnels, whose kinds are those of frames.
+CLOCK_QUESTION, CLOCK_ANSWER = 32, 33
 #: What a body of one message has around its payload there: the header, the message's own, and the seal.
 ROUTED_OVERHEAD_BYTES = ROUTED.size + MESSAGE_BYTES + 16
 
@@ -157,17 +160,25 @@ def is_body_sane(body: bytes) -> bool:
     return MESSAGE_BYTES + head_bytes + length == len(body) and not is_run
 
 
-def encode_routed(kind: int, group: bytes, nonce: bytes, sealed: bytes) -> bytes:
-    """Encode a packet (the frame type UNICAST or MULTICAST, and what is in it) for the way through the ring."""
-    return ROUTED.pack(kind, group, nonce) + sealed
+def encode_routed(kind: int, group: bytes, nonce: bytes, sealed: bytes, sent_at: int) -> bytes:
+    """Encode a packet for the way through the ring.
+
+    Args:
+        kind: The frame type UNICAST or MULTICAST.
+        group: The group.
+        nonce: That of the body.
+        sealed: The body.
+        sent_at: The clock of this node (milliseconds).
+    """
+    return ROUTED.pack(kind, group, nonce, sent_at) + sealed
 
 
-def decode_routed(payload: bytes) -> tuple[int, bytes, bytes, bytes] | None:
-    """Decode a packet that came through the ring: (kind, group, nonce, sealed); None if it is too short to be one."""
+def decode_routed(payload: bytes) -> tuple[int, bytes, bytes, bytes, int] | None:
+    """Decode a packet that came through the ring; returns what it was encoded from, or None if it is too short to be one."""
     if len(payload) < ROUTED.size:
         return None
-    kind, group, nonce = ROUTED.unpack_from(payload)
-    return kind, group, nonce, payload[ROUTED.size :]
+    kind, group, nonce, sent_at = ROUTED.unpack_from(payload)
+    return kind, group, nonce, payload[ROUTED.size :], sent_at
 
 
 def encode_time_left(time_left_s: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any
@@ -62,7 +63,16 @@ class Receiver:
         pattern.publisher = pattern
         pattern.deliveries = SimpleNamespace(receive=lambda *args: None)
         self.inbound = Inbound(
-            {}, pattern, pattern, pattern, pattern, pattern, pattern, lambda peer_id, message, now: None, self._count_drop
+            {},
+            pattern,
+            pattern,
+            pattern,
+            pattern,
+            pattern,
+            pattern,
+            lambda peer_id, message, now: None,
+            random.Random(1).randbytes,
+            self._count_drop,
         )
 
     def receive(self, body: bytes) -> None:

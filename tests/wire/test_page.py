@@ -14,10 +14,12 @@ from iris_overlay.groups.messages import GroupMessage, member_part, user_part
 from iris_overlay.groups.messages import Registration as Registered
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import Beacon
+from iris_overlay.peers.dial_back import DIAL_BACK, PACKET
 from iris_overlay.ring.messages import RingMessage
 from iris_py.link import lanes
 from iris_py.link.events import CloseReason
 from iris_py.link.handshake import LinkHandshake, introduce
+from iris_py.peers import clocks
 from iris_py.wire import packets
 from iris_security import (
     AdministrationKey,
@@ -99,6 +101,9 @@ def vectors() -> dict[str, bytes]:
         "A's proof of the same generation": KEYS.prove(one.link_id, initiator=True),
         "nonce of the first body of A in `echo`, epoch 1": unicast[0],
         "that body for B: REQUEST 1, 1000 ms, `hello`": unicast[1],
+        "the head of the first one, sent through the ring when A's clock shows 2 s": packets.encode_routed(
+            lanes.UNICAST, ECHO.group_id, unicast[0], b"", clocks.read(2.0)
+        ),
         "the next one, for all": multicast[1],
         "the administrator whose private key is 32 bytes 0x61": ADMINISTRATION.administrator,
         "its SIGNED, number 1: the secret alone": signed.encoded,
@@ -151,3 +156,10 @@ def test_the_frames_and_kinds_are_those_of_the_code() -> None:
         (number, number) for number in range(1, packets.KINDS)
     ]
     assert [reason.value for reason in CloseReason] == list(range(5))
+
+
+def test_the_packets_through_the_ring_are_those_of_the_code() -> None:
+    said = [int(number) for number in re.findall(r"^kind:u8=(\d+) ", PAGE, re.MULTILINE)]
+    assert said == [lanes.TUNNEL, packets.CLOCK_QUESTION, packets.CLOCK_ANSWER]
+    assert f"UNICAST (kind {lanes.UNICAST}) or MULTICAST (kind {lanes.MULTICAST})" in PAGE
+    assert (PACKET, DIAL_BACK) == (b"\x00", b"\x01")

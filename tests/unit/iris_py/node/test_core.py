@@ -962,9 +962,9 @@ def test_a_large_body_is_one_message_and_no_run() -> None:
     [
         (b"", "malformed"),
         (bytes(packets.ROUTED.size - 1), "malformed"),
-        (packets.encode_routed(CONTROL, bytes(16), bytes(12), b"sealed"), "malformed"),
-        (packets.encode_routed(UNICAST, bytes(16), bytes(12), b"sealed"), "unknown_group"),
-        (packets.encode_routed(MULTICAST, bytes(16), bytes(12), b"sealed"), "unknown_group"),
+        (packets.encode_routed(CONTROL, bytes(16), bytes(12), b"sealed", 0), "malformed"),
+        (packets.encode_routed(UNICAST, bytes(16), bytes(12), b"sealed", 0), "unknown_group"),
+        (packets.encode_routed(MULTICAST, bytes(16), bytes(12), b"sealed", 0), "unknown_group"),
     ],
 )
 def test_nonsense_that_came_through_the_ring_is_counted(packet: bytes, reason: str) -> None:

@@ -533,12 +533,13 @@ def test_what_anybody_could_have_sent_through_the_ring_is_no_sign_of_life(kind: 
     peer = caller.peers.known(member.info.id)
     assert peer is not None
     assert peer.is_dead
-    forged = packets.encode_routed(kind, group.id, bytes(12), b"forged".ljust(64))
+    forged = packets.encode_routed(kind, group.id, bytes(12), b"forged".ljust(64), 0)
     caller._handle_overlay_event(PacketReceived(member.info, forged), net.now)
     assert (peer.is_dead, peer.is_routed) == (True, False)
     assert sum(caller.drops.values()) == 1
     # What the sender itself has sealed is one.
-    sealed = packets.encode_routed(MULTICAST, group.id, *member.group("cluster", net.now).seal_multicast(b"", is_cast=False))
+    nonce, body = member.group("cluster", net.now).seal_multicast(b"", is_cast=False)
+    sealed = packets.encode_routed(MULTICAST, group.id, nonce, body, 0)
     caller._handle_overlay_event(PacketReceived(member.info, sealed), net.now)
     assert (peer.is_dead, peer.is_routed) == (False, True)
     # And the same again is a repetition.

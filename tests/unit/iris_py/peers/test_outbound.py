@@ -98,7 +98,7 @@ class Sender:
             assert len(packet) <= ROUTED_BYTES_MAX
             decoded = packets.decode_routed(packet)
             assert decoded is not None
-            kind, group, nonce, sealed = decoded
+            kind, group, nonce, sealed, _sent_at = decoded
             assert group == self.group.id
             messages += self.unpack(kind, nonce, sealed)
         return messages
@@ -240,6 +240,20 @@ def test_what_is_too_large_for_the_ring_asks_for_a_link_at_once() -> None:
     assert sender.outbound.links_wanted() == [], "one was asked for just now"
     sender.send(REQUEST, 4, bytes(ROUTED_BYTES_MAX), now=1.0)
     assert sender.outbound.links_wanted() == [sender.peer.info]
+
+
+def test_a_request_that_waited_says_what_is_left_and_when_it_was_sent_through_the_ring() -> None:
+    sender = Sender()
+    for number, kind in enumerate((REQUEST, REPLY), 1):
+        sender.outbound.gather(PeerMessage(sender.group, sender.peer, kind, number, 1000), 10.0)
+    sender.outbound.connect_failed(sender.peer, 10.4)
+    sender.outbound.seal(10.4)
+    ((_info, packet),) = sender.outbound.packets_to_route()[0]
+    decoded = packets.decode_routed(packet)
+    assert decoded is not None
+    kind, _group, nonce, sealed, sent_at = decoded
+    assert sent_at == 10_400
+    assert [message[:3] for message in sender.unpack(kind, nonce, sealed)] == [(REQUEST, 1, 600), (REPLY, 2, 1000)]
 
 
 def test_while_the_ring_is_the_way_a_link_is_asked_for_now_and_then() -> None:
