@@ -145,7 +145,7 @@ def _signed_by_nobody(pair: Pair) -> Iterator[bytes]:
     while True:
         number += 1
         key, path, signature = bytes(pair.node.info.id), (source.id,), bytes(SIGNATURE_BYTES)
-        routed = Routed(number, RoutedKind.PAYLOAD, key, source, number, path, False, b"", [], signature)
+        routed = Routed(number, RoutedKind.PAYLOAD, key, source, number, path, (), b"", [], signature)
         yield _control(encode_ring_message(routed))
 
 

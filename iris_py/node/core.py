@@ -171,7 +171,7 @@ class NodeCore:
             if self.groups.is_full:
                 self._idle_groups.forget_one(now)
             with refusals, self.groups.adding(self.groups.make(cluster)) as group:
-                self.overlay.watch_group(group.id, now)
+                self.overlay.watch_group(group.id, now, is_doubted=group.is_own)
             self._advance(now)
         group.last_used = now
         return group
@@ -276,7 +276,7 @@ class NodeCore:
         if len(payload) > self.max_message_bytes:
             packets.check_size(payload, self.max_message_bytes)
         group = self.group(cluster, now)
-        if not group.is_watched:
+        if not group.is_watched or group.is_doubted:
             self.overlay.use_group(group.id, now)
             self._advance(now)
         return group
@@ -361,7 +361,7 @@ class NodeCore:
             self._memberships.rekey(left, now)
             self.pubsub.rekey(left, now)
             for group in self.groups.clusters():
-                self.overlay.watch_group(group.id, now)
+                self.overlay.watch_group(group.id, now, is_doubted=group.is_own)
         for link in self.peers.rekey(keyring, now):
             self._handle_link(link, now)
         self._idle_groups.leave(left, now)

@@ -59,11 +59,13 @@ class Views:
         if group is None:
             return None
         self._outbound.seal_all_broadcasts(now)  # what was broadcast before the change goes to those who were there
-        known = ViewKnown(group) if group.members is None else None
+        known = ViewKnown(group) if group.members is None and event.is_known else None
         gone, unproven = group.take_view(event.members, self._peer_of, self._zone)
         if unproven:
             self._count_drop("unproven_member", unproven)
-        group.size, group.is_watched = event.size, event.is_watched
+        group.size, group.is_watched, group.is_doubted = event.size, event.is_watched, event.is_doubted
+        if not event.is_known:
+            group.forget_view()
         for member in gone:
             self._outbound.member_removed(group, member.peer)
             self._surveyor.member_removed(group, member.peer)

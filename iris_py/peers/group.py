@@ -95,6 +95,7 @@ class Group:
         name: The name that the application uses.
         id: The group id that the overlay knows.
         is_topic: Whether it is a group of topics.
+        is_own: Whether its keys come from a secret of its own, which not every node of the network has.
         is_left: Whether its generation of the secret is not accepted any more: nothing is begun in it, here or by others.
         subject: What the name is, in a few bytes: the same in every generation of its secret.
         members: The view; None until the overlay has given the first one. Of a large group a sample.
@@ -104,6 +105,7 @@ class Group:
         hedging: When its idempotent requests are given to a second member.
         size: How many members there are.
         is_watched: Whether the overlay tells changes of the view by itself.
+        is_doubted: Whether the root says that nobody is there, which is not certain: the overlay looks again at each use.
         sequence: The number of the last broadcast or publication of this node, apart from those in ``run``.
         first_sequence: The number before its first one.
         channels: The channel to each peer that has a link.
@@ -120,6 +122,7 @@ class Group:
         self.keys = keys
         self.id = GroupId(keys.group_id)
         self.is_topic = is_topic
+        self.is_own = False
         self.is_left = False
         self.subject = hashlib.sha256(name.encode()).digest()[:SUBJECT_BYTES]
         self.levels: list[list[Member]] = []
@@ -128,6 +131,7 @@ class Group:
         self.targets: list[Member] = []
         self.size = 0
         self.is_watched = True
+        self.is_doubted = False
         self.sequence = self.first_sequence = sequence
         self.channels: dict[NodeId, Channel] = {}
         self.broadcast_parts: list[bytes] = []
@@ -157,6 +161,11 @@ class Group:
         self.keyed.clear()
         if not self.is_topic:  # of topics, who publishes works out the targets, and nobody asks for a member
             self.levels, self.targets = by_distance(members), members
+
+    def forget_view(self) -> None:
+        """Know nothing of the members any more, until the next view: what is for them waits."""
+        self.members = []
+        self._members = None
 
     def candidates(self, placement: Placement | None) -> list[Member]:
         """Return the members that a request may go to."""

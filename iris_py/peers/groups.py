@@ -95,6 +95,7 @@ class Groups:
             self._last_epoch += 1
             found = Group(group.name, keys, self._local, self._last_epoch, self._last_sequence, is_topic=group.is_topic)
             found.last_used = group.last_used
+            found.is_own = not group.is_topic and self._keyring.is_own(group.name, keys)
             self.by_id[found.id] = found
         found.is_left = False
         return found
@@ -112,6 +113,7 @@ class Groups:
         first, last = self._numbers.get((is_topic, name), (self._last_sequence, self._last_sequence))
         group = Group(name, keys, self._local, self._last_epoch, first, is_topic=is_topic)
         group.sequence = last
+        group.is_own = not is_topic and self._keyring.is_own(name, keys)
         return group
 
     def add(self, group: Group) -> None:

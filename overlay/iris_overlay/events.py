@@ -101,6 +101,11 @@ class ViewChanged(msgspec.Struct, frozen=True):
     is_watched: bool = True
     """Whether changes will be told. If not, for the group has WATCHERS_MAX watchers already, cast to it rather than send to
     its members, and call `use_group` before choosing one."""
+    is_known: bool = True
+    """Whether that is all that can be known. If not, the root says that nobody is there, and another keeper is being asked."""
+    is_doubted: bool = False
+    """Whether the root of a group that is doubted says that nobody is there. Call `use_group` before believing it: members that
+    are named all the same are those that another keeper knows."""
 
 
 class Cast(msgspec.Struct, frozen=True):

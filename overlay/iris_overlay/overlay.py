@@ -305,14 +305,20 @@ class Overlay:
         self._groups.leave_group(group, now)
         self._finish_turn(now)
 
-    def watch_group(self, group: GroupId, now: float) -> None:
+    def watch_group(self, group: GroupId, now: float, *, is_doubted: bool = False) -> None:
         """Ask for `ViewChanged` of a group: when it is known, and after every change. Harmless if watched already.
+
+        Args:
+            group: The group.
+            now: Monotonic seconds.
+            is_doubted: Whether another keeper of its directory is asked before a root is believed that says that nobody is
+                there: for groups whose keys not every insider has.
 
         Raises:
             InfoError: The group id has the wrong size.
             TooManyGroupsError: The node watches `GroupConfig.groups_watched_max` groups already.
         """
-        self._groups.watch_group(group, now)
+        self._groups.watch_group(group, now, is_doubted=is_doubted)
         self._finish_turn(now)
 
     def use_group(self, group: GroupId, now: float) -> None:
@@ -591,7 +597,7 @@ class Overlay:
 
     def _send_group(self, output: GroupOutput, now: float) -> None:
         if isinstance(output, RouteTo):
-            self._ring.route(output.key, output.payload, now)
+            self._ring.route(output.key, output.payload, now, exclude_self=output.around is not None, around=output.around)
         elif isinstance(output, SendTo):
             self._ring.send(output.info, output.payload, now)
         elif isinstance(output, HandoverDone):

@@ -301,6 +301,15 @@ class Keyring:
             return [self._derive_group(secret, "topic", name) for secret in self._secrets[1:]]
         return [self._derive_group(secret, "cluster", name) for secret in self._secrets_of(name)[1:]]
 
+    def is_own(self, cluster: str, keys: GroupKeys) -> bool:
+        """Return whether keys of a cluster come from a secret of its own, and not from one of the network.
+
+        Args:
+            cluster: The name of the cluster.
+            keys: Keys that `cluster` or `accepted` returned.
+        """
+        return all(self._derive_group(secret, "cluster", cluster).group_id != keys.group_id for secret in self._secrets)
+
     def has_own_secret(self, cluster: str) -> bool | None:
         """Return whether a cluster has a secret of its own here; None where a function says so, which is not asked for this."""
         return None if self._find_own is not None else cluster in self._clusters

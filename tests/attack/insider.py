@@ -101,7 +101,7 @@ class Insider(WireClient):
 
     def routed(self, key: bytes, source: list[Any], message: list[Any], signature: bytes = b"") -> list[Any]:
         self.bodies += 1
-        return [18, self.bodies, 0, key, source, EXTREME - self.bodies, [source[0]], False, pack(message), [], signature]
+        return [18, self.bodies, 0, key, source, EXTREME - self.bodies, [source[0]], [], pack(message), [], signature]
 
 
 def invented(number: int) -> list[Any]:
@@ -233,7 +233,7 @@ def leave_for_another(attacker: Insider) -> None:
 
 def route_in_circles(attacker: Insider) -> None:
     path = [attacker.member, attacker.caller] * 16
-    attacker.ring([18, EXTREME, 3, os.urandom(16), attacker.hello, EXTREME, path, True, bytes(1000), [], bytes(96)])
+    attacker.ring([18, EXTREME, 3, os.urandom(16), attacker.hello, EXTREME, path, [attacker.id], bytes(1000), [], bytes(96)])
     attacker.ring([21, path, attacker.hello, pack([27]), attacker.member, EXTREME, bytes(96)])
 
 

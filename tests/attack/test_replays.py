@@ -215,9 +215,9 @@ class Source(Recorder):
     def route(self, kind: int, key: bytes, message: bytes) -> list[Any]:
         """Return a message for the root of a key."""
         self.numbers += 1
-        said = pack_permit([ROUTED, kind, key, self.hello, self.numbers, False, message])
+        said = pack_permit([ROUTED, kind, key, self.hello, self.numbers, [], message])
         signature = self.signer.sign(b"overlay", said)
-        return [ROUTED, self.numbers, kind, key, self.hello, self.numbers, [self.id], False, message, [], signature]
+        return [ROUTED, self.numbers, kind, key, self.hello, self.numbers, [self.id], [], message, [], signature]
 
     def registration(self, tag: int, stamp: int) -> bytes:
         """Return that it is a member of the cluster from now on, or is it no more."""

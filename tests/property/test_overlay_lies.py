@@ -169,9 +169,7 @@ class Listener:
         elif kind == "routed":
             self.number += 1
             payload = encode_group_message(permitted(what))
-            routed = Routed(
-                self.number, RoutedKind.PAYLOAD, detail, peer, SEQUENCE_MAX - self.number, (peer.id,), False, payload
-            )
+            routed = Routed(self.number, RoutedKind.PAYLOAD, detail, peer, SEQUENCE_MAX - self.number, (peer.id,), (), payload)
             self.overlay.receive_message(peer.id, encode_ring_message(signed(routed)), self.now)
         else:
             is_own = isinstance(what, Routed | Returned) and what.source in PEERS  # nobody signs for another node
@@ -187,7 +185,7 @@ class Listener:
             self.joined.discard(group)
             self.overlay.leave_group(group, self.now)
         elif how == "watch":
-            self.overlay.watch_group(group, self.now)
+            self.overlay.watch_group(group, self.now, is_doubted=True)
         elif how == "cast" and group in self.joined:
             self.overlay.cast(group, b"cast", self.now)
 

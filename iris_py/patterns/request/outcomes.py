@@ -48,7 +48,7 @@ def of_timeout(pending: Pending, nodes: int) -> IrisError:
         return RequestTimeout(group.name, pending.timeout_s, last.peer.id.hex())
     if pending.rejected == packets.Rejection.OVERLOADED:
         return Overloaded(group.name, pending.tried_count)
-    if group.members is not None and not group.candidates(pending.placement):
+    if (group.members is not None or group.is_doubted) and not group.candidates(pending.placement):
         return of_nobody(pending, nodes)
     return RequestTimeout(group.name, pending.timeout_s, None)
 

@@ -331,6 +331,7 @@ class GroupSimulation:
         self.bytes += len(output.payload)
         if isinstance(output, RouteTo):
             delay = self._latency() + self._latency() + self._latency()
+            assert output.around is None, "nothing is doubted here"
             self._at(self.now + delay, lambda: self._route(node, output.key, output.payload, 0))
         elif isinstance(output, SendTo):
             pair = (node.info.id, output.info.id)

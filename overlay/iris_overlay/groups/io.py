@@ -36,6 +36,8 @@ class RouteTo(msgspec.Struct, frozen=True):
     """A group, or a node: who is not that node and gets it as the nearest one knows that the node is gone."""
     payload: bytes
     """The message."""
+    around: NodeId | None = None
+    """A node that it is not for, nor for the local node: the nearest other one gets it, another way than usual."""
 
 
 class SendTo(msgspec.Struct, frozen=True):
@@ -69,10 +71,12 @@ GroupOutput: TypeAlias = RouteTo | SendTo | AnswerTo | HandoverDone
 class Outbox:
     """Collect the messages of all parts of the layer in one order, unencoded: those for the local node never are."""
 
-    __slots__ = ("posts",)
+    __slots__ = ("detours", "posts")
 
     def __init__(self) -> None:
         self.posts: list[tuple[NodeInfo | bytes | Path, GroupMessage]] = []
+        # What goes around a node: that is rare.
+        self.detours: list[tuple[Key, NodeId, GroupMessage]] = []
 
     def send(self, info: NodeInfo, message: GroupMessage) -> None:
         """Send to a node."""
@@ -86,6 +90,10 @@ class Outbox:
         """Send to the root of a key."""
         self.posts.append((key, message))
 
+    def route_around(self, around: NodeId, key: Key, message: GroupMessage) -> None:
+        """Send to the node nearest to a key, apart from one and from the local node."""
+        self.detours.append((key, around, message))
+
     def answer(self, path: Path, message: GroupMessage) -> None:
         """Send back along a path."""
         self.posts.append((path, message))
@@ -93,7 +101,8 @@ class Outbox:
     def take(self, local: NodeId, ring: Ring) -> tuple[list[GroupOutput], list[tuple[GroupMessage, Path | None]]]:
         """Take the messages: written for others, and as they are, with the path if routed, for the local node."""
         posts, self.posts = self.posts, []
-        outputs: list[GroupOutput] = []
+        detours, self.detours = self.detours, []
+        outputs: list[GroupOutput] = [RouteTo(key, encode_group_message(each), around) for key, around, each in detours]
         loopback: list[tuple[GroupMessage, Path | None]] = []
         data, written = b"", None
         for target, message in posts:

@@ -16,6 +16,7 @@ from iris_overlay.groups.casts import Casts
 from iris_overlay.groups.death_reports import REPORTERS, DeathReports
 from iris_overlay.groups.followers import FollowerKind
 from iris_overlay.groups.io import HandoverDone, Outbox
+from iris_overlay.groups.looks import Looks
 from iris_overlay.groups.memberships import Memberships
 from iris_overlay.groups.messages import (
     CAST_BYTES_MAX,
@@ -37,8 +38,10 @@ from iris_overlay.groups.messages import (
     Forgotten,
     GroupMessage,
     Later,
+    Look,
     Moved,
     Register,
+    Seen,
     Told,
     Unregister,
     Unwatch,
@@ -56,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_overlay.counters import Counters
-    from iris_overlay.events import Event
+    from iris_overlay.events import Event, ViewChanged
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import GroupOutput, Path, Ring
     from iris_overlay.ids import GroupId
@@ -85,12 +88,14 @@ class GroupLayer:
         "_is_active",
         "_is_leaving",
         "_local",
+        "_looks",
         "_memberships",
         "_now",
         "_outbox",
         "_outputs",
         "_ring",
         "_roots",
+        "_views",
         "_violations",
         "_watches",
     )
@@ -113,6 +118,7 @@ class GroupLayer:
         self._outbox = Outbox()
         self._outputs: list[GroupOutput] = []
         self._violations: list[ProtocolViolated] = []
+        self._views: dict[GroupId, ViewChanged] = {}
         self._is_active = False
         self._is_leaving = False
         self._departs_at: float | None = None
@@ -120,6 +126,7 @@ class GroupLayer:
         self._clock = WallClock()
         self._memberships = Memberships(local, config, rng, self._outbox, counters, signer, self._clock)
         self._watches = Watches(local, config, rng, self._outbox, signer)
+        self._looks = Looks(local, rng, ring, self._outbox, counters, signer)
         self._casts = Casts(local, config, self._outbox, counters, signer, self._clock)
         self._death_reports = DeathReports(self._outbox)
         self._roots = Roots(local, config, rng, ring, self._outbox, counters, signer)
@@ -190,6 +197,7 @@ class GroupLayer:
         self._death_reports.peer_dead(peer, now)
         self._roots.peer_dead(peer, now)
         self._watches.peer_dead(peer, now)
+        self._looks.peer_dead(peer, now)
         self._memberships.lose_root(peer, now)
         self._casts.peer_lost(peer, now)
         self._finish_turn(now)
@@ -213,6 +221,7 @@ class GroupLayer:
         """Handle that time has come; harmless if early."""
         self._roots.handle_timeout(now)
         self._watches.handle_timeout(now)
+        self._looks.handle_timeout(now)
         self._memberships.handle_timeout(now)
         self._casts.handle_timeout(now)
         self._death_reports.handle_timeout(now)
@@ -245,8 +254,13 @@ class GroupLayer:
         self._leave_group(group, now)
         self._finish_turn(now)
 
-    def watch_group(self, group: GroupId, now: float) -> None:
+    def watch_group(self, group: GroupId, now: float, *, is_doubted: bool = False) -> None:
         """Ask for `ViewChanged`: when the view is known, and after every change. Harmless if watched already.
+
+        Args:
+            group: The group.
+            now: Monotonic seconds.
+            is_doubted: Whether another keeper is asked before a root is believed that says that nobody is there.
 
         Raises:
             InfoError: The group id has the wrong size.
@@ -254,17 +268,22 @@ class GroupLayer:
         """
         check_membership(group)
         self._watches.watch(group, now)
+        if is_doubted:
+            self._looks.doubt(group)
         self._entrust_groups(now)
         self._finish_turn(now)
 
     def use_group(self, group: GroupId, now: float) -> None:
         """Say that a watched group is used: a view that nobody keeps fresh is asked for again if it is old."""
         self._watches.use(group, now)
+        self._looks.use(group, now)
         self._finish_turn(now)
 
     def unwatch_group(self, group: GroupId, now: float) -> None:
         """Stop watching a group; harmless if it is not watched."""
         self._watches.unwatch(group)
+        self._looks.forget(group)
+        self._views.pop(group, None)
         self._entrust_groups(now)
         self._finish_turn(now)
 
@@ -292,6 +311,7 @@ class GroupLayer:
         self._departs_at = now + self._config.told_timeout_s
         for group in list(self._watches.groups):
             self._watches.unwatch(group)
+            self._looks.forget(group)
         for group in list(self._memberships.groups):
             self._leave_group(group, now)
         self._finish_turn(now)
@@ -307,11 +327,12 @@ class GroupLayer:
         """Take what happened."""
         events: list[Event] = [
             *self._violations,
-            *self._watches.views_changed(),
+            *self._views.values(),
             *self._casts.events,
             *self._memberships.completions,
         ]
         self._violations.clear()
+        self._views.clear()
         self._casts.events.clear()
         self._memberships.completions.clear()
         if self._departs_at is not None and (self._now >= self._departs_at or self._is_told()):
@@ -324,6 +345,7 @@ class GroupLayer:
         deadlines = (
             self._roots.deadline(),
             self._watches.deadline(),
+            self._looks.deadline(),
             self._memberships.deadline(),
             self._casts.deadline(),
             self._death_reports.deadline(),
@@ -419,12 +441,19 @@ class GroupLayer:
             moved, self._roots.moved = self._roots.moved, []
             for group, root in moved:
                 self._memberships.root_moved(group, root)
+            self._take_views(now)
             outputs, loopback = self._outbox.take(self._local.id, self._ring)
             self._outputs += outputs
             if not loopback:
                 return
             for message, path in loopback:
                 self._handle(message, self._local, path, now)
+
+    def _take_views(self, now: float) -> None:
+        for told in self._watches.views_changed():
+            self._views[told.group] = self._looks.judge(told, self._watches.root_of(told.group), now)
+        for view in self._looks.views_changed():
+            self._views[view.group] = view
 
     def _look_for_self(self, group: GroupId, now: float) -> None:
         """Register at once if a view lacks this member: it was taken for dead, or its registration went to an old root."""
@@ -478,6 +507,7 @@ _SPEAKERS: dict[type, Callable[[Any], NodeId]] = {
     Register: lambda message: message.info.id,
     Unregister: lambda message: message.info.id,
     Watch: lambda message: message.info.id,
+    Look: lambda message: message.info.id,
     Unwatch: lambda message: message.node,
     CastUp: lambda message: message.info.id,
     Applied: lambda message: message.root.id,
@@ -497,6 +527,8 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     Check: GroupLayer._handle_check,
     Watch: lambda layer, message, source, path, now: layer._roots.watch(message, path, now),
     Unwatch: lambda layer, message, source, path, now: layer._roots.unwatch(message),
+    Look: lambda layer, message, source, path, now: layer._roots.look(message, path),
+    Seen: lambda layer, message, source, path, now: layer._looks.seen(source.id, message, now),
     View: GroupLayer._handle_view,
     Change: GroupLayer._handle_change,
     Told: lambda layer, message, source, path, now: layer._roots.acknowledge(

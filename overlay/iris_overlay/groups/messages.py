@@ -389,6 +389,30 @@ class Later(msgspec.Struct, frozen=True, array_like=True, tag=23):
     """The member that joined last, with its permit."""
 
 
+class Look(msgspec.Struct, frozen=True, array_like=True, tag=24):
+    """Ask another keeper of a directory for the members, where the root says that there is none. Routed around that root."""
+
+    info: NodeInfo
+    """The node that asks, and the sender."""
+    group: _GroupId
+    """The group."""
+    permit: _Signature
+    """Of the group: see `user_part`."""
+    number: _Number
+    """A random number, for the answer: nobody but those on this way can have it."""
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True, tag=25):
+    """Tell the members that the sender knows: of its own directory, or of its copy of another one."""
+
+    group: _GroupId
+    """The group."""
+    number: _Number
+    """As it was asked."""
+    members: Annotated[list[MemberRecord], Meta(max_length=VIEW_MAX)]
+    """Members, VIEW_MAX at most; each has its permit, which the asker checks."""
+
+
 GroupMessage: TypeAlias = (
     Register
     | Unregister
@@ -414,6 +438,8 @@ GroupMessage: TypeAlias = (
     | Forgotten
     | Moved
     | Later
+    | Look
+    | Seen
 )
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -13,6 +13,7 @@ it says that nobody is there it gives them their copies, and waits until they ha
 from __future__ import annotations
 
 from enum import IntEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.groups.copies import COPIES, GROUPS_MAX, Copies, HeldCopy
@@ -42,9 +43,11 @@ from iris_overlay.groups.messages import (
     Drop,
     Forgotten,
     Later,
+    Look,
     MemberRecord,
     Moved,
     Register,
+    Seen,
     Unregister,
     Unwatch,
     Watch,
@@ -270,6 +273,19 @@ class Roots:
                     self._outbox.send(message.info, root.view_unwatched())
                 else:
                     self._outbox.answer(path, root.view_unwatched())
+
+    def look(self, message: Look, path: Path | None) -> None:
+        """Tell a node that doubts the word of a root which members are known here."""
+        if not self._signer.is_permitted(message.group, user_part(message.info.id), message.permit):
+            self._counters.permits_invalid += 1
+            return
+        known = next((each.members for each in self._directories(message.group) if each.members), {})
+        records = [member.record for member in islice(known.values(), VIEW_MAX)]
+        answer = Seen(message.group, message.number, records)
+        if path is None:
+            self._outbox.send(message.info, answer)
+        else:
+            self._outbox.answer(path, answer)
 
     def unwatch(self, message: Unwatch) -> None:
         """Handle that a node watches groups no more."""

@@ -110,7 +110,7 @@ class Joining:
         self._untried.discard(node)
         self._asked = node
         self.is_waiting = False
-        router.originate(RoutedKind.JOIN, self._ring.local.id, b"", now, excludes_source=True, first=contact)
+        router.originate(RoutedKind.JOIN, self._ring.local.id, b"", now, excludes=(self._ring.local.id,), first=contact)
 
     def receive_request(self, message: Routed, peer: NodeId) -> None:
         """Handle that another node asks this one, which is joining itself, to let it join."""

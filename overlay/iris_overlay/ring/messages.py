@@ -26,6 +26,9 @@ ROWS_TOLD_MAX: Final = 160
 #: The hop limit. With correct tables a route has log16(N) hops, 5 for a million nodes; more than 32 is a loop.
 PATH_LENGTH_MAX: Final = 32
 
+#: Nodes that do not count as root of a message: its source, and one that it does not believe.
+EXCLUDED_MAX: Final = 2
+
 #: Hops acknowledged in one message; it is sent at once when there are as many.
 ACKNOWLEDGEMENTS_MAX: Final = 64
 
@@ -39,6 +42,7 @@ _NodeId: TypeAlias = Annotated[NodeId, Meta(min_length=ID_BYTES, max_length=ID_B
 _Key: TypeAlias = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 _Number: TypeAlias = Annotated[int, Meta(ge=0, le=SEQUENCE_MAX)]
 _Path: TypeAlias = Annotated[tuple[_NodeId, ...], Meta(min_length=1, max_length=PATH_LENGTH_MAX)]
+_Excluded: TypeAlias = Annotated[tuple[_NodeId, ...], Meta(max_length=EXCLUDED_MAX)]
 _WayBack: TypeAlias = Annotated[tuple[_NodeId, ...], Meta(max_length=PATH_LENGTH_MAX)]
 _Leaves: TypeAlias = Annotated[list[NodeInfo], Meta(max_length=LEAVES_TOLD_MAX)]
 _Rows: TypeAlias = Annotated[list[NodeInfo], Meta(max_length=ROWS_TOLD_MAX)]
@@ -97,8 +101,8 @@ class Routed(msgspec.Struct, frozen=True, array_like=True, tag=18):
     """Numbers what the source sent: the root drops repetitions."""
     path: _Path
     """The nodes it passed, the source first."""
-    excludes_source: bool
-    """Whether the source does not count as root."""
+    excludes: _Excluded
+    """The nodes that do not count as root: the source that joins, or one that the source wants another opinion than that of."""
     payload: bytes
     """The message of the layer above."""
     nodes: _Rows = []
@@ -202,7 +206,7 @@ _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 def signed_part(message: Routed | Returned) -> bytes:
     """Return what the source of a message signs: everything that it says and no hop changes."""
     if isinstance(message, Routed):
-        said = (18, message.kind, message.key, message.source, message.number, message.excludes_source, message.payload)
+        said = (18, message.kind, message.key, message.source, message.number, message.excludes, message.payload)
         return _ENCODER.encode(said)
     return _ENCODER.encode((21, message.source, message.payload, message.to, message.number))
 

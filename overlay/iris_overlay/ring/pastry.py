@@ -242,7 +242,9 @@ class Pastry:
             self._core.handle_timer(timer, item, now)
         self._core.finish_turn(now)
 
-    def route(self, key: bytes, payload: bytes, now: float, *, exclude_self: bool = False) -> None:
+    def route(
+        self, key: bytes, payload: bytes, now: float, *, exclude_self: bool = False, around: NodeId | None = None
+    ) -> None:
         """Send to the root of a key. `Delivered` follows there, which may be here; `Undeliverable` here when it is given up.
 
         Args:
@@ -250,12 +252,18 @@ class Pastry:
             payload: At most PAYLOAD_BYTES_MAX.
             now: Monotonic seconds.
             exclude_self: Deliver at the nearest node other than the local one.
+            around: A node that does not count as root, and is not on the way as far as the local node can see to it; nor is the
+                first hop that the message would take otherwise.
 
         Raises:
             InfoError: The key or the payload has a wrong size.
         """
         _check(key, payload)
-        self._core.router.originate(RoutedKind.PAYLOAD, key, payload, now, excludes_source=exclude_self)
+        excludes: tuple[NodeId, ...] = (self._ring.local.id,) if exclude_self else ()
+        tried: tuple[NodeId, ...] = ()
+        if around is not None:
+            excludes, tried = (*excludes, around), (around, *self._core.router.usual_hop(key))
+        self._core.router.originate(RoutedKind.PAYLOAD, key, payload, now, excludes=excludes, tried=tried)
         self._core.finish_turn(now)
 
     def send(self, peer: NodeInfo, payload: bytes, now: float) -> None:

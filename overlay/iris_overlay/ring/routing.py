@@ -92,7 +92,7 @@ class Router:
         payload: bytes,
         now: float,
         *,
-        excludes_source: bool = False,
+        excludes: tuple[NodeId, ...] = (),
         first: NodeInfo | None = None,
         tried: tuple[NodeId, ...] = (),
     ) -> None:
@@ -103,18 +103,23 @@ class Router:
             key: Where to.
             payload: What it carries.
             now: Monotonic seconds.
-            excludes_source: See `Routed`.
+            excludes: See `Routed`.
             first: The first hop, instead of the one that the local tables tell.
             tried: Nodes not to go through.
         """
         ring = self._ring
-        message = Routed(0, kind, key, ring.local, self.next_number(), (), excludes_source, payload)
+        message = Routed(0, kind, key, ring.local, self.next_number(), (), excludes, payload)
         message = msgspec.structs.replace(message, signature=ring.signer.sign(signed_part(message)))
         pending = Pending(message, tried)
         if first is not None:
             self._forward(pending, first, now)
         else:
             self._dispatch(pending, now)
+
+    def usual_hop(self, key: bytes) -> tuple[NodeId, ...]:
+        """Return the node that would pass on what starts here and is not for a leaf, if there is one."""
+        hop = None if self._ring.leaves.covers(position(key)) else self._ring.table.next_hop(position(key))
+        return () if hop is None else (hop.id,)
 
     def next_number(self) -> int:
         """Return the number of the next message that starts here."""
@@ -213,23 +218,23 @@ class Router:
             else:
                 self._forward(pending, nearest, now)
             return
-        source = position(message.source.id) if message.excludes_source else -1
+        excluded = {position(node) for node in message.excludes}
         hop: NodeInfo | None
         if leaves.covers(key):
-            hop = leaves.nearest(key, (source,))
+            hop = leaves.nearest(key, excluded)
             if hop is None or is_nearer(key, ring.place, position(hop.id)):
-                if source == ring.place:
+                if ring.place in excluded:
                     self._to_other(pending, hop, now)
                 elif leaves.is_in_gap(key):
                     self._hold(pending, now)
-                elif (linked := self._linked(pending, source)) is not None:
+                elif (linked := self._linked(pending, excluded)) is not None:
                     self._forward(pending, linked, now)
                 else:
                     self._deliver(message, now)
                 return
             if hop.id in pending.tried or not ring.is_reachable(hop, now):
                 # Nothing can be given to the root from here. Perhaps from another leaf, unless that has been tried as well.
-                away = {source, *map(position, (hop.id, *pending.tried, *message.path))}
+                away = {*excluded, *map(position, (hop.id, *pending.tried, *message.path))}
                 other = ring.nearest_reachable(key, away, now)
                 detours = sum(position(node) in leaves for node in message.path)
                 if detours >= DETOURS_MAX or (other is None and hop.id in pending.tried):
@@ -246,10 +251,10 @@ class Router:
             self._forward(pending, hop, now)
             self._maybe_ask_row(hop, now)
 
-    def _linked(self, pending: Pending, source: int) -> NodeInfo | None:
+    def _linked(self, pending: Pending, excluded: set[int]) -> NodeInfo | None:
         """Return the node whose id is the key, if there is a link to it: while rings merge it may not be a leaf yet."""
         linked = self._ring.links.get(NodeId(pending.message.key))
-        if linked is None or position(linked.id) == source or linked.id in pending.tried or linked.id in self._ring.dead:
+        if linked is None or position(linked.id) in excluded or linked.id in pending.tried or linked.id in self._ring.dead:
             return None
         return linked
 
@@ -261,7 +266,7 @@ class Router:
             self._ring.tell(hop, RowAsk(self._ring.local, row))
 
     def _to_other(self, pending: Pending, hop: NodeInfo | None, now: float) -> None:
-        """Handle that the local node is the nearest, but sent it to the nearest other one."""
+        """Handle that the local node is the nearest, but does not count: it goes to the nearest other one."""
         if hop is not None and hop.id not in pending.tried:
             self._forward(pending, hop, now)
         elif self._ring.leaves.is_complete and hop is None:
@@ -309,12 +314,12 @@ class Router:
     def _hop_by_table(self, pending: Pending, key: int, now: float) -> NodeInfo | None:
         ring = self._ring
         tried, path, doubtful = pending.tried, pending.message.path, ring.doubtful
-        hop = ring.table.next_hop(key)
-        if hop is not None and hop.id not in tried and hop.id not in doubtful and hop.id not in path:
+        hop, excluded = ring.table.next_hop(key), pending.message.excludes
+        if hop is not None and not (hop.id in tried or hop.id in doubtful or hop.id in path or hop.id in excluded):
             return hop
         if hop is None:
             self._missing_row = shared_digits(ring.place, key)
-        avoid = {*tried, *path, *doubtful}
+        avoid = {*tried, *path, *doubtful, *excluded}
         hop = ring.table.detour(key, avoid)
         near = ring.nearest_reachable(key, {position(node) for node in avoid}, now)
         if near is not None and not is_nearer(key, position(near.id), ring.place):
@@ -324,7 +329,7 @@ class Router:
         if hop is None and tried:
             # Better a hop that was silent once than none.
             pending.tried = ()
-            near = ring.leaves.nearest(key)
+            near = ring.leaves.nearest(key, [position(node) for node in excluded])
             hop = near if near is not None and is_nearer(key, position(near.id), ring.place) else None
         return hop
 
@@ -351,7 +356,7 @@ class Router:
                 message.source,
                 message.number,
                 path,
-                message.excludes_source,
+                message.excludes,
                 message.payload,
                 nodes,
                 message.signature,
@@ -433,6 +438,5 @@ class Router:
         key = position(message.key)
         if not leaves.covers(key):
             return False
-        source = position(message.source.id) if message.excludes_source else -1
-        nearest = leaves.nearest(key, (source,))
+        nearest = leaves.nearest(key, [position(node) for node in message.excludes])
         return nearest is not None and nearest.id == hop.id

@@ -59,7 +59,7 @@ def relayed(message: Direct | LeafAck | LeafProbe, via: NodeInfo, number: int = 
     source = message.source if isinstance(message, Direct) else message.info
     path = (source.id, via.id)
     return encode_ring_message(
-        signed(Routed(number, RoutedKind.RELAY, LOCAL.id, source, number, path, False, encode_ring_message(message)))
+        signed(Routed(number, RoutedKind.RELAY, LOCAL.id, source, number, path, (), encode_ring_message(message)))
     )
 
 

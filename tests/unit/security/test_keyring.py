@@ -33,6 +33,7 @@ from iris_security.keyring import GENERATIONS_MAX
 
 SECRET = Secret(bytes(range(32)))
 OTHER = Secret(bytes(range(32, 64)))
+THIRD, FOURTH = Secret(bytes(range(64, 96))), Secret(bytes(range(96, 128)))
 NODE = bytes(range(16))
 TEXT = "iris1.AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh9eS3mD"
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -248,6 +249,12 @@ class TestGenerations:
             raise AssertionError
 
         assert Keyring(SECRET, clusters=refuse).has_own_secret("own") is None
+
+    def test_keys_tell_whether_they_come_from_a_secret_of_the_cluster(self) -> None:
+        for clusters in ({"own": [THIRD, FOURTH]}, lambda name: THIRD if name == "own" else None):
+            ring = Keyring(SECRET, accepted=[OTHER], clusters=clusters)
+            assert all(ring.is_own("own", keys) for keys in (ring.cluster("own"), *ring.accepted("own")))
+            assert not any(ring.is_own("other", keys) for keys in (ring.cluster("other"), *ring.accepted("other")))
 
     def test_there_is_at_least_one_and_not_too_many(self) -> None:
         many = [Secret(bytes([number]) * 32) for number in range(GENERATIONS_MAX)]

@@ -142,3 +142,15 @@ def test_a_group_of_another_generation_is_forgotten_by_itself() -> None:
     assert groups.by_id == {primary.id: primary}
     (again,) = groups.accepted(primary)
     assert again.epoch > other.epoch
+
+
+def test_a_cluster_with_a_secret_of_its_own_is_one_in_every_generation() -> None:
+    own = Secret(bytes(range(32, 64)))
+    groups = Groups(NodeId(bytes(16)), Keyring(Secret(bytes(range(32))), clusters={"own": [own, Secret(bytes(32))]}))
+    group, other, topic = use(groups, "own"), use(groups, "other"), use(groups, "own", is_topic=True)
+    assert (group.is_own, other.is_own, topic.is_own) == (True, False, False)
+    assert [accepted.is_own for accepted in groups.accepted(group)] == [True]
+    groups.rekey(Keyring(Secret(bytes(range(32))), clusters={"other": own}, accepted=[]))
+    renewed = groups.find("other")
+    assert renewed is not None
+    assert renewed.is_own

@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from iris_overlay.counters import Counters
 from iris_overlay.errors import InfoError, StateError, TooManyGroupsError
-from iris_overlay.events import Cast, Departed, GroupJoined, GroupLeft, ProtocolViolated, ViewChanged
+from iris_overlay.events import Cast, Departed, GroupJoined, GroupLeft, GroupMember, ProtocolViolated, ViewChanged
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.io import AnswerTo, HandoverDone, RouteTo, SendTo
 from iris_overlay.groups.layer import GroupLayer
+from iris_overlay.groups.looks import LOOK_S
 from iris_overlay.groups.memberships import ROUTED_MAX
 from iris_overlay.groups.messages import (
     BATCH_MAX,
@@ -32,10 +34,12 @@ from iris_overlay.groups.messages import (
     Entrust,
     Forgotten,
     GroupMessage,
+    Look,
     MemberRecord,
     Moved,
     Register,
     Registration,
+    Seen,
     Told,
     Unregister,
     Unwatch,
@@ -44,6 +48,8 @@ from iris_overlay.groups.messages import (
     cast_part,
     decode_group_message,
     encode_group_message,
+    member_part,
+    user_part,
 )
 from iris_overlay.groups.roots import RECHECK_S, REVIEW_S, WOKEN_S
 from iris_overlay.groups.takeover import ANSWER_S
@@ -901,3 +907,52 @@ def test_the_neighbours_that_report_a_death_hear_of_each_leave_once() -> None:
     assert set(again) == {PEER, OTHER}
     fixture.layer.leave_group(G, 2.0)
     assert not [message for _, message in fixture.sent() if isinstance(message, Entrust)]
+
+
+@pytest.mark.parametrize("is_root", [True, False])
+def test_whoever_keeps_a_directory_or_a_copy_tells_it_to_those_who_may_watch(is_root: bool) -> None:
+    signer = NamedSigner(LOCAL.id)
+    fixture = Fixture(signer=signer)
+    fixture.ring.is_mine = is_root
+    bare = MemberRecord(THIRD, b"x", 1)
+    member = msgspec.structs.replace(bare, permit=signer.permit(G, member_part(bare, THIRD.id)))
+    if is_root:
+        fixture.receive(Register(THIRD, [Registration(G, b"x", 1, member.permit)]), THIRD)
+    else:
+        fixture.receive(Copy(G, 0, 5, True, True, [member], [], [], []), PEER)
+    fixture.sent()
+    permit = signer.permit(G, user_part(OTHER.id))
+    fixture.receive(Look(OTHER, G, permit, 7), OTHER)
+    assert fixture.sent() == [(OTHER, Seen(G, 7, [member]))]
+    path = (OTHER.id, PEER.id)
+    fixture.layer.delivered(G, encode_group_message(Look(OTHER, G, permit, 8)), OTHER, path, 1.0)
+    assert fixture.sent() == [(path, Seen(G, 8, [member]))]
+    fixture.receive(Look(OTHER, H, signer.permit(H, user_part(OTHER.id)), 9), OTHER)
+    assert fixture.sent() == [(OTHER, Seen(H, 9, []))]
+    fixture.receive(Look(OTHER, G, signer.permit(G, user_part(PEER.id)), 10), OTHER)
+    assert fixture.sent() == []
+    assert fixture.counters.permits_invalid == 1
+    fixture.receive(Look(PEER, G, permit, 11), OTHER)
+    assert any(isinstance(event, ProtocolViolated) for event in fixture.layer.events_received())
+
+
+def test_a_group_that_is_doubted_is_looked_at_another_way() -> None:
+    fixture = Fixture()
+    fixture.ring.is_mine = False
+    fixture.ring.neighbours = [PEER, OTHER]
+    layer = fixture.layer
+    layer.watch_group(G, 0.0, is_doubted=True)
+    fixture.sent()
+    fixture.receive(View(PEER, G, 5, 0, True, []))
+    (event,) = layer.events_received()
+    assert event == ViewChanged(G, {}, 0, True, is_known=False, is_doubted=True)
+    ((key, look),) = [each for each in fixture.sent() if isinstance(each[1], Look)]
+    assert key == G
+    assert isinstance(look, Look)
+    fixture.receive(Seen(G, look.number, [MemberRecord(THIRD, b"x", 1)]), OTHER)
+    (event,) = layer.events_received()
+    assert event == ViewChanged(G, {THIRD.id: GroupMember(THIRD, b"x")}, 1, True, is_doubted=True)
+    layer.unwatch_group(G, 2.0)
+    fixture.receive(Seen(G, look.number, []), OTHER)
+    assert layer.events_received() == []
+    assert layer.deadline() is None or layer.deadline() != 1.0 + LOOK_S

@@ -32,7 +32,7 @@ class Watcher:
         self.hops = Hops(self.ring)
 
     def forward(self, now: float, attempts: int = 0, hop: NodeInfo = PEER) -> int:
-        pending = Pending(Routed(1, RoutedKind.PAYLOAD, bytes(16), LOCAL, 1, (LOCAL.id,), False, b""))
+        pending = Pending(Routed(1, RoutedKind.PAYLOAD, bytes(16), LOCAL, 1, (LOCAL.id,), (), b""))
         pending.attempts = attempts
         sequence = self.hops.next_sequence()
         self.hops.watch(pending, hop, sequence, now)

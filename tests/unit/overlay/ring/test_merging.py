@@ -43,7 +43,7 @@ def hinted(pastry: Pastry) -> dict[NodeInfo, MergeHint]:
 
 def seek(pastry: Pastry, stranger: NodeInfo, via: NodeInfo, number: int, now: float) -> None:
     """Let a stranger look for its place, whose nearest node is this one."""
-    message = signed(Routed(number, RoutedKind.SEEK, stranger.id, stranger, number, (stranger.id, via.id), False, b""))
+    message = signed(Routed(number, RoutedKind.SEEK, stranger.id, stranger, number, (stranger.id, via.id), (), b""))
     pastry.receive(via.id, encode_ring_message(message), now)
 
 
@@ -125,7 +125,7 @@ def test_a_search_that_comes_back_without_its_way_is_harmless() -> None:
     wires = make_ring(10, 100)
     pastry, local = wires.nodes[wires.infos[10].id], wires.infos[10]
     for number, path in enumerate(((), (local.id,), (wires.infos[100].id,))):
-        message = signed(Routed(number, RoutedKind.SEEK, local.id, local, 1000 + number, path, False, b""))
+        message = signed(Routed(number, RoutedKind.SEEK, local.id, local, 1000 + number, path, (), b""))
         pastry.receive(wires.infos[100].id, encode_ring_message(message), wires.now)
     assert not sought(pastry)
     assert pastry.leaves() == [wires.infos[100]]
@@ -135,6 +135,6 @@ def test_a_contact_through_which_a_search_came_back_is_probed_if_it_is_no_leaf()
     wires = make_ring(10, 100)
     pastry, local, contact = wires.nodes[wires.infos[10].id], wires.infos[10], make_info(50)
     pastry.link_opened(contact, wires.now)
-    message = signed(Routed(1, RoutedKind.SEEK, local.id, local, 1000, (local.id, contact.id), False, b""))
+    message = signed(Routed(1, RoutedKind.SEEK, local.id, local, 1000, (local.id, contact.id), (), b""))
     pastry.receive(wires.infos[100].id, encode_ring_message(message), wires.now)
     assert [to for to, message in sent(pastry) if isinstance(message, LeafProbe)] == [contact]

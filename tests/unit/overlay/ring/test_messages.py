@@ -37,7 +37,7 @@ KEY = b"k" * 16
 MESSAGES: list[RingMessage] = [
     LeafProbe(INFO, [INFO], is_active=True),
     LeafAck(INFO, [INFO, INFO], is_active=True, is_whole=False),
-    Routed(1, RoutedKind.PAYLOAD, KEY, INFO, 2, (INFO.id,), excludes_source=False, payload=b"p", nodes=[INFO]),
+    Routed(1, RoutedKind.PAYLOAD, KEY, INFO, 2, (INFO.id,), excludes=(), payload=b"p", nodes=[INFO]),
     Got([1, 2, 3]),
     Direct(INFO, b"p"),
     Returned((INFO.id,), INFO, b"p", INFO.id, 2, b"signature"),
@@ -81,13 +81,13 @@ def test_noise_raises_nothing_else(data: bytes) -> None:
     "message",
     [
         LeafProbe(INFO, [INFO] * (LEAVES_TOLD_MAX + 1), is_active=True),
-        Routed(1, RoutedKind.JOIN, KEY, INFO, 2, (INFO.id,) * (PATH_LENGTH_MAX + 1), excludes_source=True, payload=b""),
-        Routed(1, RoutedKind.JOIN, KEY, INFO, 2, (), excludes_source=True, payload=b""),
+        Routed(1, RoutedKind.JOIN, KEY, INFO, 2, (INFO.id,) * (PATH_LENGTH_MAX + 1), excludes=(INFO.id,), payload=b""),
+        Routed(1, RoutedKind.JOIN, KEY, INFO, 2, (), excludes=(INFO.id,), payload=b""),
         Routed(
-            1, RoutedKind.JOIN, KEY, INFO, 2, (INFO.id,), excludes_source=True, payload=b"", nodes=[INFO] * (ROWS_TOLD_MAX + 1)
+            1, RoutedKind.JOIN, KEY, INFO, 2, (INFO.id,), excludes=(INFO.id,), payload=b"", nodes=[INFO] * (ROWS_TOLD_MAX + 1)
         ),
-        Routed(1, RoutedKind.JOIN, KEY[:-1], INFO, 2, (INFO.id,), excludes_source=True, payload=b""),
-        Routed(-1, RoutedKind.JOIN, KEY, INFO, 2, (INFO.id,), excludes_source=True, payload=b""),
+        Routed(1, RoutedKind.JOIN, KEY[:-1], INFO, 2, (INFO.id,), excludes=(INFO.id,), payload=b""),
+        Routed(-1, RoutedKind.JOIN, KEY, INFO, 2, (INFO.id,), excludes=(INFO.id,), payload=b""),
         Got([1] * (ACKNOWLEDGEMENTS_MAX + 1)),
         RowAsk(INFO, 32),
         RowAnswer([INFO] * 17),
@@ -102,7 +102,7 @@ def test_bounds_are_checked(message: RingMessage) -> None:
 
 def test_the_largest_payload_fits_even_wrapped() -> None:
     inner = encode_ring_message(Direct(INFO, bytes(PAYLOAD_BYTES_MAX)))
-    outer = Routed(1, RoutedKind.RELAY, KEY, INFO, 2, (INFO.id,) * PATH_LENGTH_MAX, excludes_source=False, payload=inner)
+    outer = Routed(1, RoutedKind.RELAY, KEY, INFO, 2, (INFO.id,) * PATH_LENGTH_MAX, excludes=(), payload=inner)
     assert decode_ring_message(encode_ring_message(outer)) == outer
     with pytest.raises(MessageError):
         decode_ring_message(bytes(3 << 19))

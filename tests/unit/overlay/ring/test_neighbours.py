@@ -54,7 +54,7 @@ def test_a_probe_through_the_ring_is_answered_that_way_too_unless_there_is_a_lin
     if has_link:
         pastry.link_opened(prober, wires.now)
     probe = encode_ring_message(LeafProbe(prober, [], is_active=True))
-    relayed = signed(Routed(1, RoutedKind.RELAY, local.id, prober, 1000, (prober.id, other.id), False, probe))
+    relayed = signed(Routed(1, RoutedKind.RELAY, local.id, prober, 1000, (prober.id, other.id), (), probe))
     pastry.receive(other.id, encode_ring_message(relayed), wires.now)
     messages = [decode_ring_message(data) for _to, data in pastry.messages_to_send()]
     answers = [message for message in messages if isinstance(message, Routed) and message.key == prober.id]

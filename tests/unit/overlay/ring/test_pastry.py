@@ -218,11 +218,7 @@ def test_repetitions_are_dropped() -> None:
     source = wires.infos[100]
     data = [
         encode_ring_message(
-            signed(
-                Routed(
-                    sequence, RoutedKind.PAYLOAD, make_key(10), source, 77, (source.id,), excludes_source=False, payload=b"x"
-                )
-            )
+            signed(Routed(sequence, RoutedKind.PAYLOAD, make_key(10), source, 77, (source.id,), excludes=(), payload=b"x"))
         )
         for sequence in (500, 501)
     ]
@@ -553,7 +549,9 @@ def test_the_smallest_of_those_who_wait_for_each_other_starts_a_ring(others: tup
         pastry.join_via(other, 0.0)
     requester = make_info(130)
     pastry.link_opened(requester, 0.0)
-    request = signed(Routed(1, RoutedKind.JOIN, requester.id, requester, 1, (requester.id,), excludes_source=True, payload=b""))
+    request = signed(
+        Routed(1, RoutedKind.JOIN, requester.id, requester, 1, (requester.id,), excludes=(requester.id,), payload=b"")
+    )
     pastry.receive(requester.id, encode_ring_message(request), 0.0)
     for other in map(make_info, others):
         pastry.receive(other.id, encode_ring_message(JoinWaiting(other)), 0.0)
@@ -706,7 +704,7 @@ def test_a_full_path_ends_a_loop() -> None:
     wires = make_ring(10, 100)
     source = wires.infos[100]
     path = (source.id,) * 32
-    message = signed(Routed(1, RoutedKind.PAYLOAD, make_key(10), source, 7, path, excludes_source=False, payload=b"x"))
+    message = signed(Routed(1, RoutedKind.PAYLOAD, make_key(10), source, 7, path, excludes=(), payload=b"x"))
     wires.nodes[wires.infos[10].id].receive(source.id, encode_ring_message(message), wires.now)
     assert wires.nodes[wires.infos[10].id].counters.hop_limit_reached == 1
 

@@ -41,7 +41,7 @@ def test_a_node_with_an_address_is_sent_to_directly_and_any_other_through_the_ri
 def test_what_must_not_go_through_the_ring_is_counted_and_does_nothing(data: bytes) -> None:
     wires = make_ring(10, 100)
     pastry, other = wires.nodes[wires.infos[10].id], wires.infos[100]
-    relayed = signed(Routed(1, RoutedKind.RELAY, wires.infos[10].id, other, 1000, (other.id,), False, data))
+    relayed = signed(Routed(1, RoutedKind.RELAY, wires.infos[10].id, other, 1000, (other.id,), (), data))
     pastry.receive(other.id, encode_ring_message(relayed), wires.now)
     assert pastry.counters.messages_invalid == 1
     pastry.receive(other.id, encode_ring_message(signed(Returned((), other, data, wires.infos[10].id, 1001))), wires.now)
@@ -62,7 +62,7 @@ def test_what_names_this_node_as_its_source_and_is_not_of_it_is_dropped_without_
     for key in (make_info(50).id, make_info(11).id):
         path = (local.id, *(bytes((number,)) * 16 for number in range(1, PATH_LENGTH_MAX - 1)))
         for way in ((local.id,), path):
-            forged = Routed(1, kind, key, local, 1000, tuple(map(NodeId, way)), True, payload, [], bytes(20))
+            forged = Routed(1, kind, key, local, 1000, tuple(map(NodeId, way)), (local.id,), payload, [], bytes(20))
             pastry.receive(other.id, encode_ring_message(forged), wires.now)
     for _ in range(20):
         wires.now += 1.0
@@ -97,7 +97,7 @@ def test_nobody_sends_through_the_ring_in_the_name_of_another_node(kind: RoutedK
     wires = make_ring(10, 100, 200)
     pastry, local, other, liar = (wires.nodes[wires.infos[10].id], *(wires.infos[first] for first in (10, 100, 200)))
     payload = encode_ring_message(Direct(other, b"x")) if kind is RoutedKind.RELAY else b"x"
-    message = Routed(1, kind, local.id, other, 1000, (other.id, liar.id), False, payload)
+    message = Routed(1, kind, local.id, other, 1000, (other.id, liar.id), (), payload)
     forged = msgspec.structs.replace(message, signature=NamedSigner(liar.id).sign(signed_part(message)))
     changed = msgspec.structs.replace(signed(message), payload=payload + b"y")
     for wrong in (message, forged, changed, msgspec.structs.replace(signed(message), number=1001)):
@@ -115,7 +115,7 @@ def test_what_is_wrapped_is_of_the_node_that_wrapped_it(is_back: bool) -> None:
     for number, inner in enumerate(inners, 1000):
         data = encode_ring_message(inner)
         returned = signed(Returned((), liar, data, local.id, number))
-        relayed = signed(Routed(1, RoutedKind.RELAY, local.id, liar, number, (liar.id,), False, data))
+        relayed = signed(Routed(1, RoutedKind.RELAY, local.id, liar, number, (liar.id,), (), data))
         wrapped = encode_ring_message(returned) if is_back else encode_ring_message(relayed)
         pastry.receive(liar.id, wrapped, wires.now)
     assert pastry.counters.messages_invalid == 3
@@ -142,7 +142,7 @@ def test_what_came_another_way_back_is_of_the_node_that_answered() -> None:
     changed = msgspec.structs.replace(genuine, payload=encode_ring_message(Direct(other, b"changed")), number=1001)
     for number, returned in enumerate((changed, genuine)):
         data = encode_ring_message(returned)
-        relayed = signed(Routed(1, RoutedKind.RELAY, local.id, hop, 1000 + number, (hop.id,), False, data))
+        relayed = signed(Routed(1, RoutedKind.RELAY, local.id, hop, 1000 + number, (hop.id,), (), data))
         pastry.receive(hop.id, encode_ring_message(relayed), wires.now)
     received = [event for event in pastry.events_received() if isinstance(event, Received)]
     assert [(event.source, event.payload) for event in received] == [(other, b"answer")]

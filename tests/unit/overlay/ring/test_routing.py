@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_overlay.ids import NodeId
+from iris_overlay.ids import NodeId, position, ring_distance
 from iris_overlay.ring.events import Delivered, Undeliverable
 from iris_overlay.ring.messages import PATH_LENGTH_MAX, Routed, RoutedKind, decode_ring_message, encode_ring_message
 from iris_py.testing.cores.signer import signed
@@ -59,7 +59,7 @@ def test_the_source_of_a_message_is_learned_unless_it_is_only_joining(kind: Rout
     wires = make_ring(*firsts)
     pastry, source = wires.nodes[wires.infos[5].id], make_info(77)
     payload = b"x" if kind is RoutedKind.PAYLOAD else b""
-    message = signed(Routed(1, kind, bytes(make_key(6)), source, 1, (source.id,), False, payload))
+    message = signed(Routed(1, kind, bytes(make_key(6)), source, 1, (source.id,), (), payload))
     pastry.receive(wires.infos[128].id, encode_ring_message(message), wires.now)
     assert (source in pastry.known()) is is_known
 
@@ -69,7 +69,7 @@ def test_a_message_that_has_gone_round_for_too_long_is_dropped() -> None:
     pastry, source = wires.nodes[wires.infos[10].id], make_info(77)
     for length, delivered in ((PATH_LENGTH_MAX - 1, 1), (PATH_LENGTH_MAX, 1)):
         path = tuple(NodeId(bytes([number]) * 16) for number in range(length))
-        message = signed(Routed(length, RoutedKind.PAYLOAD, bytes(make_key(9)), source, length, path, False, b"x"))
+        message = signed(Routed(length, RoutedKind.PAYLOAD, bytes(make_key(9)), source, length, path, (), b"x"))
         pastry.receive(wires.infos[100].id, encode_ring_message(message), wires.now)
         wires.settle()
         assert len(wires.of(10, Delivered)) == delivered
@@ -79,7 +79,7 @@ def test_a_message_that_comes_twice_is_delivered_once() -> None:
     wires = make_ring(10, 100)
     pastry, source = wires.nodes[wires.infos[10].id], make_info(77)
     for sequence in (1, 2):
-        message = signed(Routed(sequence, RoutedKind.PAYLOAD, bytes(make_key(9)), source, 1, (source.id,), False, b"x"))
+        message = signed(Routed(sequence, RoutedKind.PAYLOAD, bytes(make_key(9)), source, 1, (source.id,), (), b"x"))
         pastry.receive(wires.infos[100].id, encode_ring_message(message), wires.now)
     wires.settle()
     assert [event.payload for event in wires.of(10, Delivered)] == [b"x"]
@@ -88,10 +88,56 @@ def test_a_message_that_comes_twice_is_delivered_once() -> None:
 def test_a_request_to_join_collects_the_rows_of_its_hops() -> None:
     wires = make_ring(*range(3, 256, 6))
     joiner, hop, collected = make_info(130), wires.infos[3], make_info(77)
-    message = signed(Routed(1, RoutedKind.JOIN, bytes(joiner.id), joiner, 1, (joiner.id,), True, b"", [collected]))
+    message = signed(Routed(1, RoutedKind.JOIN, bytes(joiner.id), joiner, 1, (joiner.id,), (joiner.id,), b"", [collected]))
     wires.nodes[hop.id].receive(joiner.id, encode_ring_message(message), wires.now)
     messages = [decode_ring_message(data) for _to, data in wires.nodes[hop.id].messages_to_send()]
     (sent,) = [message for message in messages if isinstance(message, Routed)]
     assert sent.path == (joiner.id, hop.id)
     assert {collected, hop} <= set(sent.nodes)
     assert {info for info in wires.nodes[hop.id].known() if info.id[0] >> 4 == joiner.id[0] >> 4} <= set(sent.nodes)
+
+
+def second_to(wires: Wires, key: bytes, *excluded: int) -> int:
+    """Return the node that is the nearest to a key without some."""
+    others = [first for first in wires.infos if first not in excluded]
+    places = {first: position(wires.infos[first].id) for first in others}
+    return min(others, key=lambda first: (ring_distance(position(key), places[first]), places[first]))
+
+
+@pytest.mark.parametrize("sender", [5, 90, 110, 140, 250])
+def test_a_message_around_a_node_reaches_the_nearest_other_one_and_does_not_pass_that_node(sender: int) -> None:
+    firsts = [5, 20, 40, 60, 80, 90, 100, 110, 120, 140, 160, 180, 200, 210, 220, 230, 240, 250]
+    wires, key = make_ring(*firsts), make_key(100)
+    root, pastry = wires.infos[100].id, wires.nodes[wires.infos[sender].id]
+    wires.sent.clear()
+    pastry.route(key, b"x", wires.now, exclude_self=True, around=root)
+    wires.settle()
+    heir = second_to(wires, key, 100, sender)
+    assert {first for first in firsts if wires.of(first, Delivered)} == {heir}
+    passed = [(source, to) for source, to, message in wires.sent if isinstance(message, Routed) and message.payload == b"x"]
+    assert passed
+    assert all(root not in way for way in passed)
+
+
+def test_the_first_hop_of_a_message_around_a_node_is_not_the_usual_one() -> None:
+    wires = make_ring(*range(5, 250, 6))
+    for first in range(5, 250, 6):
+        pastry = wires.nodes[wires.infos[first].id]
+        usual = pastry._core.router.usual_hop(make_key(100))
+        wires.sent.clear()
+        pastry.route(make_key(100), b"x", wires.now, exclude_self=True, around=wires.infos[101].id)
+        wires.settle()
+        hops = [to for source, to, message in wires.sent if isinstance(message, Routed) and source == wires.infos[first].id]
+        assert not set(hops[:1]) & {*usual, wires.infos[101].id}
+        (event,) = wires.of(second_to(wires, make_key(100), 101, first), Delivered)
+        wires.events = {node: [] for node in wires.events}
+        assert event.payload == b"x"
+
+
+def test_where_there_is_no_other_node_a_message_around_one_comes_back() -> None:
+    wires = make_ring(10, 100)
+    wires.nodes[wires.infos[10].id].route(make_key(100), b"x", wires.now, exclude_self=True, around=wires.infos[100].id)
+    wires.advance(60.0)
+    assert not wires.of(100, Delivered)
+    assert not wires.of(10, Delivered)
+    assert [event.payload for event in wires.of(10, Undeliverable)] == [b"x"]
