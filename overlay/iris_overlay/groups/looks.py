@@ -44,10 +44,16 @@ LOOKED_S: Final = 1.0
 SEEN_S: Final = 5.0
 
 
+#: For so long after the last member has gone nobody is believed who names it: a root tells watchers and copies at once, and the
+#: copy may hear it later. The question is asked once more then. Too small: who has left is asked. Too large: where a root takes
+#: members out that are there, their callers wait as long.
+SETTLED_S: Final = 0.5
+
+
 class _Doubt:
     """One group that is doubted, while its root says that nobody is there."""
 
-    __slots__ = ("event", "looked_at", "number", "root", "seen")
+    __slots__ = ("emptied_at", "event", "is_waiting", "last", "looked_at", "number", "root", "seen")
 
     def __init__(self) -> None:
         # What the root said; None while it names members, or nothing is known.
@@ -56,6 +62,11 @@ class _Doubt:
         # Of the question that is under way.
         self.number: int | None = None
         self.looked_at = float("-inf")
+        # The members that the root named last, and when it named none any more.
+        self.last: set[NodeId] = set()
+        self.emptied_at = float("-inf")
+        # Whether another keeper named one of those too soon, and will be asked again.
+        self.is_waiting = False
         # The members that another keeper named.
         self.seen: dict[NodeId, MemberRecord] = {}
 
@@ -99,15 +110,15 @@ class Looks:
             return event
         self._changed.pop(event.group, None)
         if event.members or (root is not None and root.id == self._local.id):
-            doubt.event, doubt.number = None, None
-            doubt.seen = {}
+            doubt.event, doubt.number, doubt.is_waiting = None, None, False
+            doubt.seen, doubt.last = {}, set(event.members)
             self._deadlines.cancel(event.group)
             return event
         if root is not None:
             doubt.root = root.id
         is_new, doubt.event = doubt.event is None, event
         if is_new:
-            doubt.looked_at = float("-inf")
+            doubt.looked_at, doubt.emptied_at = float("-inf"), now
         self._look(event.group, doubt, now)
         self._changed.pop(event.group, None)
         return _judged(doubt, event)
@@ -129,7 +140,11 @@ class Looks:
                 self._counters.permits_invalid += 1
             else:
                 members[record.info.id] = record
-        self._finish(message.group, doubt, members, now)
+        if members.keys() & doubt.last and now < doubt.emptied_at + SETTLED_S:
+            doubt.number, doubt.is_waiting = None, True
+            self._deadlines.set(message.group, doubt.emptied_at + SETTLED_S)
+        else:
+            self._finish(message.group, doubt, members, now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
         """Handle that a node is dead: it is no member that could be asked."""
@@ -146,6 +161,7 @@ class Looks:
             if doubt.number is not None:
                 self._finish(group, doubt, {}, now)
             else:
+                doubt.is_waiting, doubt.looked_at = False, float("-inf")
                 self._look(group, doubt, now)
 
     def deadline(self) -> float | None:
@@ -162,7 +178,7 @@ class Looks:
 
     def _look(self, group: GroupId, doubt: _Doubt, now: float) -> None:
         """Ask another keeper, unless one is being asked or was asked just now."""
-        if doubt.number is not None or now < doubt.looked_at + LOOKED_S:
+        if doubt.number is not None or doubt.is_waiting or now < doubt.looked_at + LOOKED_S:
             return
         doubt.looked_at = now
         root = doubt.root or self._local.id
@@ -189,5 +205,5 @@ class Looks:
 def _judged(doubt: _Doubt, event: ViewChanged) -> ViewChanged:
     """Return what to believe while the root says that nobody is there."""
     members = {node: GroupMember(record.info, record.attributes) for node, record in doubt.seen.items()}
-    is_known = bool(members) or doubt.number is None
+    is_known = bool(members) or not (doubt.is_waiting or doubt.number is not None)
     return msgspec.structs.replace(event, members=members, size=len(members), is_known=is_known, is_doubted=True)

@@ -10,7 +10,7 @@ import pytest
 from iris_overlay.counters import Counters
 from iris_overlay.events import GroupMember, ViewChanged
 from iris_overlay.groups.io import Outbox
-from iris_overlay.groups.looks import LOOK_S, LOOKED_S, SEEN_S, Looks
+from iris_overlay.groups.looks import LOOK_S, LOOKED_S, SEEN_S, SETTLED_S, Looks
 from iris_overlay.groups.messages import Look, MemberRecord, Seen, member_part, user_part
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
@@ -90,6 +90,7 @@ def test_members_that_another_keeper_names_count_if_they_have_permits() -> None:
     view = ViewChanged(G, members(TWO), 1, True)
     assert fixture.judge(1.3, view) is view
     assert fixture.judge(1.4) == judged(is_known=False)  # from the beginning
+    assert fixture.answer(fixture.question(), record(ONE), now=1.5) == [judged(ONE)]
 
 
 def test_a_keeper_that_says_nothing_leaves_the_word_of_the_root() -> None:
@@ -112,6 +113,19 @@ def test_members_that_the_root_does_not_name_are_asked_for_again_and_again() -> 
     fixture.looks.handle_timeout(7.0 + SEEN_S)
     assert fixture.answer(fixture.question(), now=12.1) == [judged()]
     assert fixture.looks.deadline() is None
+
+
+def test_who_has_just_gone_is_believed_to_be_there_only_when_it_is_said_again() -> None:
+    fixture = Fixture()
+    fixture.judge(event=ViewChanged(G, members(ONE), 1, True))
+    assert fixture.judge(2.0) == judged(is_known=False)
+    assert fixture.answer(fixture.question(), record(ONE), now=2.1) == []
+    fixture.looks.use(G, 2.2)
+    assert not fixture.outbox.detours
+    assert fixture.judge(2.3) == judged(is_known=False)
+    assert fixture.looks.deadline() == 2.0 + SETTLED_S
+    fixture.looks.handle_timeout(2.0 + SETTLED_S)
+    assert fixture.answer(fixture.question(), record(ONE), now=2.6) == [judged(ONE)]
 
 
 def test_only_who_was_asked_can_answer_and_never_the_root() -> None:
