@@ -709,12 +709,10 @@ class NodeCore:
         elif isinstance(event, PacketReceived):
             self._handle_routed(event, now)
         elif isinstance(event, ConnectFailed):
-            peer = self.peers.known(event.peer)
-            if peer is not None:
+            if (peer := self.peers.known(event.peer)) is not None:
                 self._outbound.connect_failed(peer, now)
         elif isinstance(event, LinkReleased):
-            released = self._spare_links.release(event.peer, now)
-            if released is not None:
+            if (released := self._spare_links.release(event.peer, now)) is not None:
                 self._handle_link(released, now)
         elif isinstance(event, PeerDied):
             self._handle_death(event.peer, now)
@@ -797,7 +795,6 @@ class NodeCore:
         return self._local if info.id == self.info.id else self.peers.peer(info)
 
     def _break_link(self, peer_id: NodeId, reason: str, now: float) -> None:
-        peer = self.peers.find(peer_id)
-        if peer is not None and peer.link is not None:
+        if (peer := self.peers.find(peer_id)) is not None and peer.link is not None:
             peer.link.abort(reason)
             self._handle_link(peer.link, now)

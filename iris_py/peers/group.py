@@ -164,7 +164,8 @@ class Group:
 
     def forget_view(self) -> None:
         """Know nothing of the members any more, until the next view: what is for them waits."""
-        self.members = []
+        nobody: list[Member] = []
+        self.members = nobody
         self._members = None
 
     def candidates(self, placement: Placement | None) -> list[Member]:

@@ -15,7 +15,7 @@ import pytest
 import iris_py as iris
 from tests.attack.insider import SECRET
 from tests.attack.recorder import DatagramSocket, Recorder, linked
-from tests.wire.client import CONTROL, DIRECT, MULTICAST, REQUEST, UNICAST, WireClient, pack, pack_permit
+from tests.wire.client import CONTROL, DIRECT, MULTICAST, REQUEST, UNICAST, Group, WireClient, pack, pack_permit, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +27,7 @@ ROUTED, RELAY, PAYLOAD = 18, 3, 0
 REGISTER, UNREGISTER, CAST_DOWN = 0, 1, 20
 BROADCAST = 6
 PACKET = b"\0"
+CLOCK_QUESTION, CLOCK_ANSWER = 32, 33
 CAST_EPOCH = 1 << 31
 
 
@@ -219,6 +220,24 @@ class Source(Recorder):
         signature = self.signer.sign(b"overlay", said)
         return [ROUTED, self.numbers, kind, key, self.hello, self.numbers, [self.id], [], message, [], signature]
 
+    def packet(self, group: Group, number: int, payload: bytes) -> bytes:
+        """Return a request as it goes through the ring, sent when the clock of this node shows a second."""
+        body = self.seal_message(group, REQUEST, number, 60_000, payload)
+        return PACKET + bytes((UNICAST,)) + body[:28] + struct.pack(">Q", 1000) + body[28:]
+
+    async def tell_clock(self) -> None:
+        """Answer the question for the clock of this node: it has just shown a second."""
+        while True:
+            kind, body = await self.next_frame()
+            if (
+                kind == CONTROL
+                and (message := unpack(body))[0] == DIRECT
+                and message[2][:2] == PACKET + bytes((CLOCK_QUESTION,))
+            ):
+                answer = PACKET + bytes((CLOCK_ANSWER,)) + message[2][2:] + struct.pack(">Q", 1001)
+                self.send_frame(CONTROL, pack([DIRECT, self.hello, answer]))
+                return
+
     def registration(self, tag: int, stamp: int) -> bytes:
         """Return that it is a member of the cluster from now on, or is it no more."""
         group = self.group("cluster", "echo")
@@ -247,14 +266,19 @@ def forward(hop: WireClient, message: list[Any], number: int) -> None:
 def test_a_routed_request_is_executed_once(loop: Loops) -> None:
     async def main() -> None:
         work = Work()
-        async with connect() as node, node.join("echo", work), linked(Recorder(SECRET), node) as hop:
-            source, numbers = Source(node), itertools.count(1)
-            group = source.group("cluster", "echo")
-            packet = PACKET + bytes((UNICAST,)) + source.seal_message(group, REQUEST, 1, 60_000, b"once")
+        async with (
+            connect() as node,
+            node.join("echo", work),
+            linked(Recorder(SECRET), node) as hop,
+            linked(Source(node), node) as source,
+        ):
+            numbers, group = itertools.count(1), source.group("cluster", "echo")
+            packet = source.packet(group, 1, b"once")
             relayed = pack([DIRECT, source.hello, packet])
             first = source.route(RELAY, source.peer[0], relayed)
             for _ in range(5):
                 forward(hop, first, next(numbers))
+            await source.tell_clock()
             await loop.until(lambda: work.requests, "it came")
             # As if the ring had forgotten the number, which it remembers for a minute: the packet is known still.
             forward(hop, source.route(RELAY, source.peer[0], relayed), next(numbers))
@@ -265,7 +289,7 @@ def test_a_routed_request_is_executed_once(loop: Loops) -> None:
             hop.send_frame(CONTROL, pack([DIRECT, hop.hello, packet]))
             await loop.until(lambda: drops_of(node, "unauthentic") == 1, "the hop cannot have made it")
             assert work.requests == [b"once"]
-            packet = PACKET + bytes((UNICAST,)) + source.seal_message(group, REQUEST, 2, 60_000, b"twice")
+            packet = source.packet(group, 2, b"twice")
             other = pack([DIRECT, source.hello, packet])
             forward(hop, source.route(RELAY, source.peer[0], other), next(numbers))
             await loop.until(lambda: work.requests == [b"once", b"twice"], "the next one comes")
