@@ -125,7 +125,7 @@ class Insider:
             payload, key = encode_group_message(message), bytes(getattr(message, "group", None) or self.group())
             kind = self.rng.choice([RoutedKind.PAYLOAD] * 8 + [RoutedKind.JOIN, RoutedKind.SEEK])
         path = (source.id, via.id) if source.id != via.id else (via.id,)
-        return signed(Routed(self.number, kind, key, source, self.number, path, False, payload))
+        return signed(Routed(self.number, kind, key, source, self.number, path, (), payload))
 
     def _struct(self, kind: Any) -> Any:
         hints = get_type_hints(kind, include_extras=True)
@@ -263,7 +263,7 @@ class Flood:
         self.insider.number += 1
         number, path = self.insider.number, (source.id, via.id)
         payload = encode_ring_message(message)
-        routed = signed(Routed(number, RoutedKind.RELAY, self.local.id, source, number, path, False, payload))
+        routed = signed(Routed(number, RoutedKind.RELAY, self.local.id, source, number, path, (), payload))
         self.overlay.receive_message(via.id, encode_ring_message(routed), self.now)
 
     def tell(self, message: Any, source: NodeInfo) -> None:

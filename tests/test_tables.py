@@ -202,7 +202,7 @@ class NodeFlood:
         channel = sender.new_channel(Peer(self.core.info, None))
         channel.parts.append(body)
         nonce, sealed = sender.seal(channel)
-        packet = packets.encode_routed(UNICAST, sender.id, nonce, sealed)
+        packet = packets.encode_routed(UNICAST, sender.id, nonce, sealed, int(self.net.now * 1000))
         self.core._handle_routed(PacketReceived(info, packet), self.net.now)
 
     def send_cast(self, sender: Group, info: NodeInfo, body: bytes) -> None:
