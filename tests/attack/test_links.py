@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,12 @@ class Identity(WireClient):
     async def dial(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(host, port, local_addr=(SOURCE, 0))
 
+    async def answer(self) -> None:
+        """Answer what every link is asked, until the link ends."""
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                await self.next_message()
+
     def abort(self) -> None:
         """Be gone without a word."""
         self._writer.transport.abort()
@@ -42,8 +49,16 @@ def connect(*seeds: str) -> Opening[iris.Node]:
     return iris.connect(secret=SECRET, discovery=False, seeds=seeds)
 
 
-async def hold_links(node: iris.Node, stack: AsyncExitStack, use: Callable[[Identity], None]) -> tuple[int, int]:
+async def hold_links(
+    node: iris.Node, stack: AsyncExitStack, use: Callable[[Identity], None], *, is_answering: bool
+) -> tuple[int, int]:
     """Open a link for each identity, and use it; they end with the stack.
+
+    Args:
+        node: The node.
+        stack: What ends the links.
+        use: What to do with each link that was accepted.
+        is_answering: Whether to answer the node when it asks for a sign of life; otherwise it gives the links up.
 
     Returns:
         How many links were accepted, and the most that the node ever had.
@@ -60,6 +75,8 @@ async def hold_links(node: iris.Node, stack: AsyncExitStack, use: Callable[[Iden
         else:
             accepted += 1
             use(client)
+            if is_answering:
+                stack.callback(asyncio.create_task(client.answer()).cancel)
         finally:
             stack.callback(client.abort)
         most = max(most, links_of(node))
@@ -93,7 +110,7 @@ def test_hundreds_of_links_of_one_insider_keep_nobody_out(loop: Loops) -> None:
             assert await caller.request("echo", b"before") == b"before"
             links = links_of(member)
             async with AsyncExitStack() as stack:
-                assert await hold_links(member, stack, lambda _client: None) == (LINKS, links + LINKS)
+                assert await hold_links(member, stack, lambda _client: None, is_answering=True) == (LINKS, links + LINKS)
                 assert await caller.request("echo", b"meanwhile", timeout=30.0) == b"meanwhile"
                 async with connect(member.address) as newcomer:
                     assert await newcomer.request("echo", b"now", timeout=30.0) == b"now"
@@ -112,7 +129,7 @@ def test_hundreds_of_neighbours_that_never_answer_are_forgotten_when_they_are_go
             assert await caller.request("echo", b"before") == b"before"
             links, nodes, sizes = links_of(member), len(member.nodes()), sizes_of(member)
             async with AsyncExitStack() as stack:
-                await hold_links(member, stack, want_to_be_a_neighbour)
+                await hold_links(member, stack, want_to_be_a_neighbour, is_answering=False)
                 # Whoever is there goes on; a newcomer waits for so many neighbours that it begins a ring of its own.
                 assert await caller.request("echo", b"meanwhile", timeout=30.0) == b"meanwhile"
                 assert len(member.nodes()) > nodes, "nobody believes it, so it shows nothing"
@@ -142,7 +159,7 @@ def test_links_that_nobody_may_close_stay_within_the_bound_and_newcomers_are_ser
                 def wait(client: Identity) -> None:
                     client.send(client.group("cluster", "echo"), REQUEST, 1, 100_000, b"wait")
 
-                accepted, most = await hold_links(member, stack, wait)
+                accepted, most = await hold_links(member, stack, wait, is_answering=True)
                 assert FEW_LINKS <= most <= FEW_LINKS * (1 + LEAF_LINKS_SHARE)
                 assert accepted == most - links, "an answer is due on each link, so none was given up"
                 await loop.until(lambda: service.waiting == accepted, "all of them wait")
