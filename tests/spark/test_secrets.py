@@ -236,6 +236,7 @@ def test_the_secret_of_a_job_is_not_there(seen: dict[str, dict[str, str]], kind:
         base64.b64encode(b"x" + SECRET.text.encode()).decode(),
         base64.b64encode(b"xy" + SECRET.value + b"z").decode(),
     ],
+    ids=["text", "hex", "bytes", "numbers", "text in base64", "bytes in base64"],
 )
 def test_the_search_finds_a_secret(shown: Any) -> None:
     assert find({"here": f"before {shown} behind", "elsewhere": "nothing"}) == ["here"]
