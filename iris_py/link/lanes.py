@@ -11,8 +11,8 @@ from collections import deque
 from typing import TypeAlias
 
 HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST, FRAGMENT, FRAGMENT_END, TUNNEL, TAKEN = range(11)
-GENERATION, RANK, SIGNED = range(11, 14)
-LAST_KIND = SIGNED  # frames above are those of a newer version
+GENERATION, RANK, SIGNED, CLOCK = range(11, 15)
+LAST_KIND = CLOCK  # frames above are those of a newer version
 PACKET_KINDS = frozenset((UNICAST, MULTICAST))
 FRAGMENT_KINDS = frozenset((FRAGMENT, FRAGMENT_END))
 
@@ -100,6 +100,10 @@ class Lanes:
         else:
             self.queued_bytes += len(message)
             self.add_signal(CONTROL, message)
+
+    def add_clock(self, body: bytes) -> None:
+        """Say the clock of this side before the next packet, in its order."""
+        self._parts += (FRAME.pack(CLOCK, len(body)), body)
 
     def add_packet(self, kind: int, group: bytes, nonce: bytes, sealed: bytes) -> None:
         """Queue a packet. A MULTICAST follows one that is in the bulk lane, for the order of broadcasts is promised."""

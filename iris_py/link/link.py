@@ -38,6 +38,7 @@ from iris_py.link.events import (
 )
 from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, LinkHandshake, ProtocolError, introduce, read_introduction
 from iris_py.link.lanes import (
+    CLOCK,
     CLOSE,
     CONTROL,
     FRAGMENT,
@@ -58,6 +59,7 @@ from iris_py.link.lanes import (
     TUNNEL,
     Lanes,
 )
+from iris_py.link.lateness import CLOCK_BYTES, Lateness
 from iris_py.link.pacing import Pace
 from iris_py.wire.packets import BODY_BYTES_LIMIT
 from iris_security import AuthenticationError, RecordOpener, RecordSealer
@@ -112,6 +114,7 @@ PACKET_WORK_BYTES = 4096
 #: Every fragment but the last has at least as much, or a packet could be millions of pieces, which cost more than their bytes.
 FRAGMENT_BYTES_MIN = 4096
 _TOTAL = struct.Struct(">Q")
+
 _CLAIM = struct.Struct(f">?{KEY_ID_BYTES}s{PROOF_BYTES}s")  # of a generation: whether it answers one, key id, proof
 #: Up to this size the body of a packet is copied out of its record: for a few KiB that costs less than to refer to it.
 COPIED_BYTES_MAX = 4096
@@ -142,13 +145,15 @@ class Link:
         is_open: Whether its state is OPEN: packets may be sent.
         is_quiet: Whether nothing is outstanding. Who sends a packet on a quiet link calls :meth:`wake`.
         is_releasing: Whether this side closes it as idle, so that requests which come now are not to be executed.
-        is_unsure: Whether this side stood still, and the peer has not answered since (:meth:`verify`).
+        is_unsure: Whether this side or the line stood still, and the peer has not answered since (:meth:`verify`).
         congested: Whether more than ``queue_bytes_high`` is queued, in all lanes.
         is_busy: Whether so much is queued of what is not large, and large things do not even count.
         has_more: Whether the last :meth:`data_to_send` may have left something for the next.
         has_unread: Whether the last :meth:`receive_data` has left something that is complete, for the next.
         version: The version that both sides speak; 0 during the handshake.
         generations: The key ids of the generations of the secret that the peer has proved to hold.
+        late_s: The age, at most, of what has come over a link that is unsure because of the line; 0 if this side stood still.
+        clock_due: From when on :meth:`tell_clock` has to come before the next packet.
         active_at: When packets last moved; the owner sets it when some arrive. Of a link that is not quiet: some time ago.
 
     Args:
@@ -186,6 +191,8 @@ class Link:
         self.has_more = False
         self.has_unread = False
         self.generations: set[bytes] = set()
+        self.clock_due = 0.0
+        self.late_s = 0.0
         self.version = 0
         self.active_at = now
         self._identity = identity
@@ -208,6 +215,8 @@ class Link:
         self._raw: list[bytes] = self._handshake.data_to_send()
         self._lanes = Lanes()
         self._pace = Pace()
+        self._lateness = Lateness()
+        self._late_s = 0.0  # of what the current call of `receive_data` has read
         self._tunnel_read = 0  # bytes of chunks
         self._tunnel_told = 0  # and how many of them were acknowledged
         self._close_reason: CloseReason | None = None
@@ -285,12 +294,14 @@ class Link:
         except ProtocolError as refusal:
             self._end(str(refusal), refused=self.state is LinkState.HANDSHAKE)
             return end
+        if self._late_s or now > self._lateness.late_at:
+            self._look_for_late(now)
         if self._tunnel_read - self._tunnel_told >= TAKEN_BYTES:
             self._tunnel_told = self._tunnel_read
             self._lanes.add_taken(_TOTAL.pack(self._tunnel_read))
         self._heard_bytes += offset
         if self._heard_bytes >= HEARD_BYTES and now - self._silent_since >= self._config.keepalive_interval_s and self.is_open:
-            self._lanes.add_pong(self._last_ping)
+            self._add_pong(now)
         return end if self.state is LinkState.CLOSED else offset
 
     def receive_eof(self, now: float) -> None:
@@ -314,7 +325,9 @@ class Link:
         if self.state is LinkState.CLOSED:
             return  # what came right after the hello has ended it
         assert self.state is LinkState.IDENTIFIED
+        self._lateness.begin(now)
         if self.initiator:
+            self._lateness.expect(now)  # the peer confirms behind this side
             self.state = LinkState.CONFIRMING
             self._lanes.add_signal(HELLO, replaces + introduce(self._identity, self._handshake_hash, self._hello))
         else:
@@ -374,6 +387,12 @@ class Link:
         self._lanes.add_packet(kind, group, nonce, sealed)
         if self._lanes.queued_bytes > self._config.queue_bytes_high:
             self._handle_full()
+
+    def tell_clock(self, now: float) -> None:
+        """Say how long the link has been one before a packet follows: each time that one does, from ``clock_due`` on."""
+        if self.is_open:
+            self._lanes.add_clock(self._lateness.tell(now))
+            self.clock_due = self._lateness.due
 
     def send_tunnel(self, tunnel_id: bytes, sealed: bytes, now: float) -> None:
         """Queue a chunk of a tunnel, if the link ``is_open``; then :meth:`wake` it if it ``is_quiet``."""
@@ -457,6 +476,7 @@ class Link:
             self.generations.add(handshake.key_id)
             self.id = handshake.link_id[:LINK_ID_BYTES]
             self.version = handshake.version
+            self._lateness.expect(self._last_received)  # a responder's answer has not left yet
             self._sealer = RecordSealer(handshake.keys.send, handshake.suite)
             self._opener = RecordOpener(handshake.keys.receive, handshake.suite)
             self._handshake = None  # forward secrecy: the ephemeral key must not outlive the handshake
@@ -529,7 +549,7 @@ class Link:
             if len(body) > STOPS.size:
                 raise ProtocolError("a question over the limit")
             self._last_ping = body
-            self._lanes.add_pong(body)
+            self._add_pong(now)
         elif kind == CONTROL:
             self._packets.append((CONTROL, body, b"", b""))
         elif kind == TAKEN:
@@ -546,14 +566,48 @@ class Link:
             self._events.append(RankTold(Rank.decode(body)))
         elif kind == SIGNED:
             self._events.append(GenerationsTold(body))
+        elif kind == CLOCK:
+            self._receive_clock(body, now)
         elif kind == PONG:
-            if self.is_unsure and (not body or body == STOPS.pack(self._stops)):  # one that repeats nothing knows no better
-                self.is_unsure = False
-                self._events.append(LinkVerified())
+            self._receive_pong(body)
         elif kind > LAST_KIND:
             self._receive_unknown(kind)
         else:
             raise ProtocolError(f"a frame of type {kind} where there can be none")
+
+    def _receive_pong(self, body: bytes) -> None:
+        said, clock = body[: STOPS.size], body[STOPS.size :]
+        is_answer = said == STOPS.pack(self._stops)
+        if clock:
+            if len(clock) != CLOCK_BYTES:
+                raise ProtocolError("a malformed answer")
+            if is_answer and self._stops:
+                self._lateness.answered(clock)
+        if self.is_unsure and (is_answer or not said):  # one that repeats nothing knows no better
+            self.is_unsure = False
+            self._events.append(LinkVerified())
+
+    def _add_pong(self, now: float) -> None:
+        body = self._last_ping
+        self._lanes.add_pong(body + self._lateness.read(now) if len(body) == STOPS.size else body)
+
+    def _receive_clock(self, body: bytes, now: float) -> None:
+        if len(body) != CLOCK_BYTES:
+            raise ProtocolError("a malformed clock")
+        self._look_for_late(now)  # what came before it
+        self._lateness.heard(body)
+        self._late_s = self._lateness.late_s(now)
+
+    def _look_for_late(self, now: float) -> None:
+        """Ask the peer whether it still waits, if packets have come that a line has held up."""
+        late_s = max(self._late_s, self._lateness.late_s(now))
+        if late_s and any(packet[0] in PACKET_KINDS for packet in self._packets):
+            if not self.is_unsure:
+                self.verify(now)
+                self.late_s = late_s
+            elif self.late_s:
+                self.late_s = max(self.late_s, late_s)
+        self._late_s = 0.0
 
     def _receive_unknown(self, kind: int) -> None:
         """Pass on that there was a frame of a newer version: the owner counts it, and nothing else comes of it."""
@@ -661,14 +715,17 @@ class Link:
             self._deadline = now + self._config.keepalive_interval_s
 
     def verify(self, now: float) -> None:
-        """This side has stood still: ask the peer whether the link still is one, as far as it knows. Changes :meth:`deadline`.
+        """This side or the line has stood still: ask the peer whether the link still is one for it. Changes :meth:`deadline`.
 
         What stands in the buffers of the system may be from long ago, and the peer may have given up. The link is
         ``is_unsure`` until it has answered; then ``LinkVerified`` follows, and what comes behind the answer is new.
         """
         if self.is_open:
             self.is_unsure = True
+            self._events = [event for event in self._events if not isinstance(event, LinkVerified)]  # of an earlier question
             self._stops += 1
+            self.late_s = 0.0
+            self._lateness.asked(now)
             self._lanes.add_signal(PING, STOPS.pack(self._stops))
             self.wake(now)
 

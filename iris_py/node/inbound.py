@@ -320,8 +320,12 @@ class Inbound:
         )
 
     def _let_stand(self, message: PeerMessage, now: float) -> None:
-        assert self._unsure_link is not None
-        self._standing.add(self._unsure_link, message, now)
+        link = self._unsure_link
+        assert link is not None
+        if 0.0 < link.late_s * 1000 < message.argument:  # a line has held it up, and it is in time nevertheless
+            self.receivers[message.kind](message, now)
+        else:
+            self._standing.add(link, message, now)
 
     def _cancel_standing(self, message: PeerMessage, now: float) -> None:
         assert self._unsure_link is not None

@@ -169,6 +169,8 @@ class Outbound:
             self._hold_gathered(channel, now)
             return
         nonce, sealed = group.seal(channel)
+        if now >= link.clock_due:
+            link.tell_clock(now)
         link.send_packet(UNICAST, group.id, nonce, sealed)
         self.touched[link] = None
         if link.is_quiet:
@@ -229,6 +231,8 @@ class Outbound:
             peer = member.peer
             link = peer.link
             if link is not None and link.is_open:
+                if now >= link.clock_due:
+                    link.tell_clock(now)
                 link.send_packet(MULTICAST, group.id, nonce, sealed)
                 self.touch(link, now)
             elif peer is not self._local:
@@ -249,6 +253,8 @@ class Outbound:
         for peer in peers:
             link = peer.link
             if link is not None and link.is_open:
+                if now >= link.clock_due:
+                    link.tell_clock(now)
                 link.send_packet(MULTICAST, group.id, nonce, sealed)
                 self.touch(link, now)
             else:

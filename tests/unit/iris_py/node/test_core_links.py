@@ -11,6 +11,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import MemberLost, NoMembers, RequestTimeout
 from iris_py.link.lanes import MULTICAST, TUNNEL, UNICAST
+from iris_py.link.lateness import LATE_S, TELL_S
 from iris_py.link.link import LinkState
 from iris_py.node.spare_links import LINK_IDLE_S
 from iris_py.patterns.request import standing
@@ -617,6 +618,59 @@ def test_it_is_never_begun_when_the_caller_has_given_up(idempotent: bool) -> Non
     assert net.started(member) == [] if not idempotent else len(net.started(member)) <= 1  # it may have come again
     assert member.drops["request_without_caller"] == 1
     assert len(member._inbound._standing) == 0
+
+
+def test_what_a_line_has_held_up_is_begun_when_the_caller_has_answered() -> None:
+    net = Net(2)
+    caller, member = net.cores.nodes.values()
+    warm(net, caller, member)
+    asked(net, caller, timeout_s=0.5)
+    net.cores.now += LATE_S + TELL_S + 0.01
+    net.cores.step()
+    assert member.service.executed == 1, "it has another one behind it"
+    net.cores.drive()
+    (execution,) = net.started(member)
+    member.service.reply(execution, b"answer", net.now)
+    net.cores.drive()
+    assert net.outcome(caller) == b"answer"
+    for executed in (3, 4, 5):  # without another question
+        net.cores.now += 10.0
+        net.request(caller)
+        net.cores.step()
+        assert member.service.executed == executed
+        net.cores.drive()
+
+
+def test_what_a_line_has_held_up_and_is_in_time_is_begun_at_once() -> None:
+    net = Net(2)
+    caller, member = net.cores.nodes.values()
+    warm(net, caller, member)
+    asked(net, caller, timeout_s=2.0)
+    net.cores.now += 1.5
+    net.cores.step()
+    assert (member.service.executed, len(member._inbound._standing)) == (2, 0)
+
+
+@pytest.mark.parametrize("held_s", [LATE_S + TELL_S + 0.01, 60.0, 3600.0])
+def test_a_request_that_a_line_has_held_up_never_runs_when_the_caller_has_given_up(held_s: float) -> None:
+    """Whoever holds up the line lets the request through in the end, and nothing of what the caller said behind it."""
+    net = Net(2)
+    caller, member = net.cores.nodes.values()
+    warm(net, caller, member)
+    asked(net, caller, timeout_s=0.2)
+    (ends,) = net.cores.connections
+    (end,) = (end for address, end in ends if address == member.info.addresses[0])
+    caller._break_link(member.info.id, "silent", net.now)
+    net.cores._flush(caller.info.addresses[0], caller)
+    held = end.inbox.pop()
+    assert held[1] is None, "the end of the link"
+    net.cores.now += held_s
+    net.cores.step()
+    assert (member.service.executed, len(member._inbound._standing)) == (1, 1), "the one of before, and one that stands"
+    end.inbox.append(held)
+    net.cores.drive()
+    assert net.started(member) == []
+    assert member.drops["request_without_caller"] == 1
 
 
 def test_what_was_cancelled_meanwhile_is_never_begun() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any, cast
@@ -42,6 +43,7 @@ class FakeLink:
         self.is_quiet = True
         self.is_idle_end = False
         self.congested = False
+        self.clock_due = math.inf
         self.queued_bytes = 0
         self.woken_at: list[float] = []
         self.sent: list[tuple[Any, ...]] = []
