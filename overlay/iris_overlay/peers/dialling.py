@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 #: Failures are counted to here; the delay reached its limit long before, and 2 to this power still is a number.
 FAILURES_MAX: Final = 30
 
+#: Digits of a port. More of them, with zeros in front, would be a port as well, and no other node writes it so.
+PORT_DIGITS_MAX: Final = 5
+
 #: A candidate: the id of a peer, or an address.
 Key: TypeAlias = NodeId | str
 
@@ -49,8 +52,8 @@ def parse_address(address: str) -> tuple[str, int]:
     if (
         not host
         or len(address) > ADDRESS_LENGTH_MAX
-        or not (port.isascii() and port.isdigit())
-        or not 0 < int(port[:6]) < 65536
+        or not (port.isascii() and port.isdigit() and len(port) <= PORT_DIGITS_MAX)
+        or not 0 < int(port) < 65536
     ):
         raise AddressError(address)
     return host, int(port)

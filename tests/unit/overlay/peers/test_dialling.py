@@ -84,6 +84,8 @@ def test_addresses(address: str, expected: tuple[str, int]) -> None:
         "::1]:7",
         "[]:7",
         "a:" + "9" * 5000,
+        "a:0000065536",  # the first digits alone would be a port
+        "a:0000099999",
         "a:\u0661",
         "h" * 300 + ":1",
     ],
