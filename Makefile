@@ -19,7 +19,7 @@ SPARK_NEEDS_3.5 := 'numpy<2' 'pyarrow<20'
 # What does not depend on the data source, whose programming interface is newer.
 SPARK_TESTS := test_dispatch test_dispatch_errors test_timestamps test_notify test_executors_local test_executors
 
-.PHONY: demo simulate test check unit test-long test-spark-versions test-network format bench bench-spark evidence-spark soak fuzz mutants lock audit clean help
+.PHONY: demo simulate test check unit test-long test-spark-versions test-network format bench bench-spark evidence-spark soak fuzz fuzz-properties mutants lock audit clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -103,7 +103,11 @@ evidence-spark: $(READY) ## a Spark job of 100,000 rows whose tasks, member and 
 soak: $(READY) ## networks of fifty simulated nodes through hundreds of schedules of faults
 	$(BIN)/python -m iris_py.testing.soak
 
-fuzz: $(READY) ## the properties with twenty times as many examples as in make test, and other ones each time
+fuzz: $(READY) ## bytes of strangers and messages of insiders against every decoder and state machine, by coverage: RUNS=1000000 for hours
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	@$(BIN)/python -m tests.fuzz $(if $(RUNS),--runs $(RUNS)) $(TARGETS)
+
+fuzz-properties: $(READY) ## the properties with twenty times as many examples as in make test, and other ones each time
 	$(BIN)/pytest $(PARALLEL) -m hypothesis --hypothesis-profile=random --timeout 3600 -o faulthandler_timeout=0
 
 mutants: $(READY) ## how many small defects the tests notice: SAMPLE=150 of them, chosen by SEED=1; about an hour on two cores

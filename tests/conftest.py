@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytest_plugins = ["pytester"]
 
 # How long an example takes says more about the machine than about the code. The same examples every time: what the tests say
-# depends on the code alone, and new ones are for `make fuzz`, which tries many more.
+# depends on the code alone, and new ones are for `make fuzz-properties`, which tries many more.
 settings.register_profile("iris", deadline=None, derandomize=True, max_examples=NORMAL)
 settings.register_profile("random", deadline=None, derandomize=False, max_examples=20 * NORMAL, print_blob=True)
 settings.load_profile("iris")

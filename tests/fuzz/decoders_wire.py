@@ -1,0 +1,153 @@
+"""Decoders of messages between patterns, of what a link begins with, and of names and addresses."""
+
+from __future__ import annotations
+
+import struct
+
+from iris_overlay.ids import GroupId, NodeId
+from iris_py.errors import ConfigurationError
+from iris_py.link.handshake import LinkHandshake, ProtocolError
+from iris_py.net.addresses import format_address, is_loopback, parse_address
+from iris_py.patterns.topic.names import literal_prefix, parse_pattern, parse_topic
+from iris_py.wire import packets
+from iris_py.wire.cast_pieces import PIECE, CastAssembler, cut
+from iris_py.wire.headers import HEADERS_BYTES_MAX, HeaderValue, decode_headers, encode_headers
+from iris_security import AuthenticationError, Identity, Keyring, Secret
+from tests.fuzz.source import Source
+from tests.fuzz.target import Kind, Target
+
+KEYRING = Keyring(Secret(bytes(range(32))), network="test")
+GIVEN: tuple[dict[str, HeaderValue], ...] = (
+    {"name": "value"},
+    {"a": 1, "b": 2.5, "c": True, "d": b"bytes"},
+    {"n": -(1 << 63), "m": (1 << 64) - 1},
+)
+HEADERS = tuple(encode_headers(headers).encoded for headers in GIVEN)
+
+
+def run_headers(data: bytes) -> None:
+    """Read headers: what is taken is what an application could have given, and is sent again as it came."""
+    headers = decode_headers(data)
+    if headers is None:
+        return
+    assert len(headers.encoded) <= HEADERS_BYTES_MAX
+    values = dict(headers)
+    assert bool(headers) == bool(values)
+    again = decode_headers(encode_headers(values).encoded)
+    assert again is not None
+    assert repr(dict(again)) == repr(values)  # a float may be none
+
+
+def run_packets(data: bytes) -> None:
+    """Read everything that stands in a packet."""
+    kind, text = packets.decode_failure(data)
+    assert packets.decode_failure(packets.encode_failure_of(kind, text)) == (
+        kind[: packets.FAILURE_TEXT_MAX],
+        text[: packets.FAILURE_TEXT_MAX],
+    )
+    routed = packets.decode_routed(data)
+    if routed is not None:
+        assert packets.encode_routed(*routed) == data
+    payloads = packets.decode_run(data, 0, len(data))
+    if payloads is not None:
+        assert sum(map(len, payloads)) + packets.RUN_COUNT.size + packets.RUN_MESSAGE_BYTES * len(payloads) == len(data)
+    registrations, reason = packets.decode_answer(int.from_bytes(data[:4], "big"))
+    assert registrations >= 1
+    assert 0 <= reason <= 255
+
+
+def run_pieces(data: bytes) -> None:
+    """Put pieces together, as members cast them who do not keep to anything."""
+    source = Source(data)
+    dropped: list[str] = []
+    assembler = CastAssembler(dropped.append)
+    group, bodies = GroupId(b"g" * 16), [b"", b"body", b"large" * 110_000]
+    while not source.is_empty:
+        member = NodeId(bytes((source.byte() % 4,)) * 16)
+        if source.flag():
+            piece = PIECE.pack(source.number(0, 65535), source.number(0, 65535), bytes(12)) + source.blob()
+        else:
+            piece = source.choose(cut(bytes(12), source.choose(bodies)))
+        assembler.receive(group, member, piece)
+        assert len(assembler) <= 4
+    for body in bodies:  # whatever was before, what is whole arrives
+        nonce = source.raw(11) + b"n"
+        results = [assembler.receive(group, NodeId(b"h" * 16), piece) for piece in cut(nonce, body)]
+        assert results[-1] == (nonce, body)
+
+
+def run_dialled(data: bytes) -> None:
+    """Take the first bytes of whoever dials: a scanner, an old version, a thief without the secret."""
+    handshake(data, initiator=False)
+
+
+def run_answered(data: bytes) -> None:
+    """Take the answer of whatever listens at an address."""
+    handshake(data, initiator=True)
+
+
+def handshake(data: bytes, *, initiator: bool) -> None:
+    """Give an end of a handshake bytes, in two parts."""
+    source = Source(data)
+    end = LinkHandshake(
+        initiator=initiator, keyring=KEYRING, identity=Identity(b"i" * 32), hello=b"hello", ephemeral_private=b"e" * 32
+    )
+    end.data_to_send()
+    rest = source.raw(source.byte())
+    try:
+        used = end.receive_data(memoryview(rest))
+        if not used:
+            end.receive_data(memoryview(rest + source.raw(400)))
+    except (ProtocolError, AuthenticationError):
+        return
+    assert end.keys is None or not initiator  # nobody answers without the secret
+
+
+def run_names(data: bytes) -> None:
+    """Read names of topics, patterns and addresses, as users write them and peers say them."""
+    for text in (data.decode("latin-1"), data.decode("utf-8", "surrogateescape"), data.decode("utf-8", "replace")):
+        try:
+            tokens = parse_topic(text)
+            assert ".".join(tokens) == text
+            assert parse_pattern(text) == tokens == literal_prefix(tokens)
+        except ValueError:
+            pass
+        try:
+            assert ".".join(parse_pattern(text)) == text
+        except ValueError:
+            pass
+        is_loopback(text)
+        try:
+            host, port = parse_address(text)
+        except ConfigurationError:
+            continue
+        assert 0 <= port <= 65535
+        assert parse_address(format_address(host, port)) == (host, port)
+
+
+def _preambles() -> tuple[bytes, ...]:
+    end = LinkHandshake(
+        initiator=True, keyring=KEYRING, identity=Identity(b"j" * 32), hello=b"hello", ephemeral_private=b"f" * 32
+    )
+    (first,) = end.data_to_send()
+    return bytes((len(first),)) + first, b"\x05" + first
+
+
+TARGETS = (
+    Target("headers", run_headers, Kind.DECODER, HEADERS, HEADERS_BYTES_MAX + 100),
+    Target(
+        "packets",
+        run_packets,
+        Kind.DECODER,
+        (
+            packets.encode_failure(ValueError("text")),
+            packets.encode_routed(5, b"g" * 16, b"n" * 12, b"sealed"),
+            b"".join(packets.encode_run(b"", [b"one", b"two"], 1, 1)[2:]),
+        ),
+        400,
+    ),
+    Target("cast-pieces", run_pieces, Kind.SIGNATURE, (bytes(range(40)),), 200),
+    Target("handshake-dialled", run_dialled, Kind.SIGNATURE, _preambles(), 600),
+    Target("handshake-answered", run_answered, Kind.SIGNATURE, (b"\xff" + struct.pack(">H", 200) + bytes(300),), 600),
+    Target("names", run_names, Kind.DECODER, (b"a.b.*.>", b"sensors.roof", b"[::1]:1", b"host:7000"), 300),
+)

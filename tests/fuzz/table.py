@@ -1,0 +1,16 @@
+"""All targets, by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.fuzz import decoders_overlay, decoders_security, decoders_wire, machines_overlay
+
+if TYPE_CHECKING:
+    from tests.fuzz.target import Target
+
+TARGETS: Final[dict[str, Target]] = {
+    target.name: target
+    for module in (decoders_overlay, decoders_security, decoders_wire, machines_overlay)
+    for target in module.TARGETS
+}
