@@ -98,7 +98,9 @@ class SignedGenerations(KeyMaterial):
             raise AuthenticationError
         number, count = _HEAD.unpack_from(said) if len(said) >= _HEAD.size else (0, 0)
         values = [said[start : start + SECRET_BYTES] for start in range(_HEAD.size, len(said), SECRET_BYTES)]
-        if not number or not 1 <= count <= GENERATIONS_MAX or len(set(values)) != count or len(values[-1]) != SECRET_BYTES:
+        if not number or not 1 <= count <= GENERATIONS_MAX or not len(values) == len(set(values)) == count:
+            raise AuthenticationError
+        if len(values[-1]) != SECRET_BYTES:
             raise AuthenticationError
         return cls(encoded, number, tuple(map(Secret, values)))
 
