@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.fuzz import decoders_overlay, decoders_security, decoders_wire, machines_overlay
+from tests.fuzz import decoders_overlay, decoders_security, decoders_wire, machine_node, machines_overlay
 
 if TYPE_CHECKING:
     from tests.fuzz.target import Target
 
 TARGETS: Final[dict[str, Target]] = {
     target.name: target
-    for module in (decoders_overlay, decoders_security, decoders_wire, machines_overlay)
+    for module in (decoders_overlay, decoders_security, decoders_wire, machines_overlay, machine_node)
     for target in module.TARGETS
 }
