@@ -80,8 +80,9 @@ class Receiver:
         peer: Any = SimpleNamespace(id=b"")
         self.inbound._receive_body(self.inbound.receivers, group, peer, body, 0.0)
 
-    def _note(self, *args: object) -> None:
+    def _note(self, *args: object) -> bool:
         self.given += [each for each in args if isinstance(each, Headers)]
+        return True  # it has taken what it was given: a pause, a cancellation
 
     def _count_drop(self, reason: str, times: int = 1) -> int:
         self.drops[reason] = self.drops.get(reason, 0) + times
