@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from iris_py.errors import ConfigurationError
-from iris_py.files.secrets import SECRET_FILE_BYTES_MAX, _secrets_of, parse_secrets
+from iris_py.files.secrets import SECRET_FILE_BYTES_MAX, parse_content, parse_secrets
 from iris_security import (
     AuthenticationError,
     DatagramOpener,
@@ -66,7 +66,7 @@ def run_text(data: bytes) -> None:
 def run_secret_file(data: bytes) -> None:
     """Read a file of secrets, and a setting; no error shows what was given."""
     try:
-        secrets = _secrets_of(data, "the file", "Make one")
+        secrets = parse_content(data, "the file", "Make one")
     except ConfigurationError as error:
         told = str(error)
         secrets = ()

@@ -141,7 +141,7 @@ TARGETS = (
         Kind.DECODER,
         (
             packets.encode_failure(ValueError("text")),
-            packets.encode_routed(5, b"g" * 16, b"n" * 12, b"sealed"),
+            packets.encode_routed(5, b"g" * 16, b"n" * 12, b"sealed", 7),
             b"".join(packets.encode_run(b"", [b"one", b"two"], 1, 1)[2:]),
         ),
         400,

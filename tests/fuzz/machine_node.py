@@ -78,6 +78,7 @@ class World:
 
     def __init__(self) -> None:
         self.now = 1.0
+        self.turn = Turn()
         rng = random.Random(1)
         info = NodeInfo(NodeId(HONEST.node_id), ("198.51.100.100:7000",))
         self.core = NodeCore(info, HONEST, KEYRING, rng=rng, entropy=rng.randbytes)
@@ -129,7 +130,7 @@ class World:
     def exchange(self) -> None:
         """Carry bytes until nobody has anything to say; each turn of the node is measured."""
         for _ in range(EXCHANGES_MAX):
-            with Turn():
+            with self.turn:
                 self.core.flush(self.now)
             links = dict.fromkeys(self.core.links_to_flush())
             moved = False
@@ -150,7 +151,7 @@ class World:
         if out:
             moved = True
             self.told += len(out)
-            with Turn():
+            with self.turn:
                 end.receive(out, self.now)
                 self.core.link_received(end.link, self.now)
         data = b"".join(end.link.data_to_send(BUDGET_BYTES)) if is_touched or moved else b""
@@ -186,7 +187,7 @@ class World:
                 self.now = until
                 return
             self.now = max(self.now, due)
-            with Turn():
+            with self.turn:
                 self.core.handle_timeout(self.now)
             self.exchange()
         raise AssertionError("timers come due for ever")
@@ -249,7 +250,9 @@ class World:
             insider.send_body(group, body, self.now, is_multicast=bool(way & 8))
             return
         kind, nonce, sealed = insider.seal(group, body, is_multicast=bool(way & 8))
-        self.send_control(insider, Direct(insider.info, PACKET + packets.encode_routed(kind, group, nonce, sealed)))
+        sent_at = int(self.now * 1000) if source.flag() else source.number(0, U64)
+        routed = packets.encode_routed(kind, group, nonce, sealed, sent_at)
+        self.send_control(insider, Direct(insider.info, PACKET + routed))
 
     def message(self, insider: Insider, group: GroupId, source: Source) -> bytes:
         """Return a message of some kind, with an id that the node may know."""

@@ -37,12 +37,12 @@ ADDRESSES = [
 def run_overlay(data: bytes) -> None:
     """Tell an overlay with some neighbours anything that insiders can say."""
     source = Source(data)
-    listener = overlay_lies.Listener()
+    listener, turn = overlay_lies.Listener(), Turn()
     for _ in range(STEPS_MAX):
         if source.is_empty:
             break
         step = overlay_step(source)
-        with Turn():
+        with turn:
             listener.take(step)
         listener.check()
     if is_weighed(data):
@@ -69,7 +69,7 @@ def overlay_step(source: Source) -> tuple[str, Any, Any, Any]:
 def run_detector(data: bytes) -> None:
     """Tell a failure detector anything that peers can say."""
     source = Source(data)
-    listener = detector_lies.Listener()
+    listener, turn = detector_lies.Listener(), Turn()
     for _ in range(4 * STEPS_MAX):
         if source.is_empty:
             break
@@ -78,7 +78,7 @@ def run_detector(data: bytes) -> None:
         accused = None if source.flag() else source.number(0, INCARNATION_MAX)
         incarnation = source.number(0, INCARNATION_MAX)
         step = kind, source.choose(IDS), source.choose(IDS), sequence, incarnation, accused, source.choose(ADDRESSES)
-        with Turn():
+        with turn:
             listener.take(step)
         listener.check()
     if is_weighed(data):

@@ -40,7 +40,7 @@ def is_weighed(data: bytes) -> bool:
 
 
 class Turn:
-    """Measures one turn of a machine: ``with Turn(): machine.receive(...)``."""
+    """Measures turns of a machine: ``with turn: machine.receive(...)``."""
 
     __slots__ = ("_began",)
 

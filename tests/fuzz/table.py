@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.fuzz import decoders_overlay, decoders_security, decoders_wire, machine_node, machines_overlay
+from tests.fuzz import (
+    decoders_overlay,
+    decoders_security,
+    decoders_wire,
+    machine_link,
+    machine_node,
+    machines_overlay,
+    properties,
+)
 
 if TYPE_CHECKING:
     from tests.fuzz.target import Target
 
 TARGETS: Final[dict[str, Target]] = {
     target.name: target
-    for module in (decoders_overlay, decoders_security, decoders_wire, machines_overlay, machine_node)
+    for module in (decoders_overlay, decoders_security, decoders_wire, machines_overlay, machine_link, machine_node, properties)
     for target in module.TARGETS
 }

@@ -59,6 +59,7 @@ class Receiver:
         for name in ("open", "accept", "pause", "resume", "cancel"):
             setattr(pattern, f"receive_{name}", self._note)
         pattern.receive_requests = lambda _group, _peer, requests, _now: self._note(*chain(*requests))
+        pattern.receive_replies = lambda _peer, _replies, _now: None
         pattern.receive = lambda message, _now: self._note(message.headers)
         pattern.publisher = pattern
         pattern.deliveries = SimpleNamespace(receive=lambda *args: None)
