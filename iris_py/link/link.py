@@ -41,7 +41,6 @@ from iris_py.link.lanes import (
     CLOCK,
     CLOSE,
     CONTROL,
-    FRAGMENT,
     FRAGMENT_END,
     FRAGMENT_KINDS,
     FRAME,
@@ -61,7 +60,7 @@ from iris_py.link.lanes import (
 )
 from iris_py.link.lateness import CLOCK_BYTES, Lateness
 from iris_py.link.pacing import Pace
-from iris_py.wire.packets import BODY_BYTES_LIMIT
+from iris_py.link.reassembly import Reassembler
 from iris_security import AuthenticationError, RecordOpener, RecordSealer
 from iris_security.administration import RANK_BYTES, Rank
 from iris_security.aead import TAG_BYTES
@@ -74,7 +73,6 @@ if TYPE_CHECKING:
 __all__ = [
     "LINK_ID_BYTES",
     "NO_LINK",
-    "PACKET_BYTES_MAX",
     "RECORD_BYTES_MAX",
     "TAKEN_BYTES",
     "TUNNEL_ID_BYTES",
@@ -92,8 +90,6 @@ _LENGTH = struct.Struct(">I")
 
 #: Largest sealed record that is read: a full record, one frame that closed it, and the control frames before it.
 RECORD_BYTES_MAX = 4 * RECORD_BYTES
-#: Largest packet that is put together from fragments.
-PACKET_BYTES_MAX = BODY_BYTES_LIMIT
 #: Bytes of the id of a tunnel, in front of its chunk.
 TUNNEL_ID_BYTES = 8
 #: Chunks of tunnels are acknowledged when as much was read. Too small: frames for nothing; too large: the sender may have less
@@ -111,8 +107,6 @@ WORK_MAX = 64
 #: A message of the overlay may hold a signature in each 100 bytes.
 CONTROL_WORK_BYTES = 128
 PACKET_WORK_BYTES = 4096
-#: Every fragment but the last has at least as much, or a packet could be millions of pieces, which cost more than their bytes.
-FRAGMENT_BYTES_MIN = 4096
 _TOTAL = struct.Struct(">Q")
 
 _CLAIM = struct.Struct(f">?{KEY_ID_BYTES}s{PROOF_BYTES}s")  # of a generation: whether it answers one, key id, proof
@@ -232,8 +226,7 @@ class Link:
         self._stops = 0  # how often this side has stood still
         self._work = 0  # that the current call of `receive_data` may still do
         self._unread: tuple[bytes, int] | None = None  # a record, and where it was left
-        self._pieces: list[bytes | memoryview] = []  # of the one large frame that is arriving
-        self._pieces_bytes = 0
+        self._fragments = Reassembler()
         self._last_received = now
         self._deadline: float | None = now + config.handshake_timeout_s
 
@@ -616,17 +609,8 @@ class Link:
     def _receive_fragment(self, kind: int, record: bytes, start: int, stop: int) -> None:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
             raise ProtocolError("a fragment before the link was open")
-        size = stop - start
-        if kind == FRAGMENT and size < FRAGMENT_BYTES_MIN:
-            raise ProtocolError("a fragment under the limit")
-        self._pieces_bytes += size
-        if self._pieces_bytes > PACKET_BYTES_MAX:
-            raise ProtocolError("a packet over the limit")
-        # A piece that is referred to keeps all of its record.
-        self._pieces.append(memoryview(record)[start:stop] if 2 * size >= len(record) else record[start:stop])
-        if kind == FRAGMENT_END:
-            whole = b"".join(self._pieces)
-            self._pieces, self._pieces_bytes = [], 0
+        whole = self._fragments.add(record, start, stop, is_last=kind == FRAGMENT_END)
+        if whole is not None:
             if whole and whole[0] in PACKET_KINDS:
                 self._receive_packet(whole[0], whole, 1, len(whole))
             elif whole and whole[0] == CONTROL:
@@ -750,7 +734,13 @@ class Link:
 
     def is_unused_since(self, moment: float) -> bool:
         """Tell whether no packet has moved since some time, nor is under way as far as this side knows."""
-        return self.is_open and self.is_quiet and not self._lanes.has_frames() and not self._pieces and self.active_at <= moment
+        return (
+            self.is_open
+            and self.is_quiet
+            and not self._lanes.has_frames()
+            and not self._fragments.pieces
+            and self.active_at <= moment
+        )
 
     # -- what happened
 
@@ -803,6 +793,7 @@ class Link:
         self.is_open = self.is_quiet = False
         self._deadline = None
         self._lanes.clear()
-        self._raw, self._pieces, self._pieces_bytes = [], [], 0
+        self._raw = []
+        self._fragments.clear()
         self.congested = self.is_busy = False
         self._events.append(LinkClosed(clean, reason, refused, duplicate, broken, self._is_released))

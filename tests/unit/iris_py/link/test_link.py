@@ -35,10 +35,8 @@ from iris_py.link.lanes import (
 )
 from iris_py.link.link import (
     CONTROL_WORK_BYTES,
-    FRAGMENT_BYTES_MIN,
     LINK_ID_BYTES,
     NO_LINK,
-    PACKET_BYTES_MAX,
     PACKET_WORK_BYTES,
     RECORD_BYTES_MAX,
     WORK_MAX,
@@ -46,6 +44,7 @@ from iris_py.link.link import (
     LinkState,
     Packet,
 )
+from iris_py.link.reassembly import FRAGMENT_BYTES_MIN, PACKET_BYTES_MAX
 from iris_py.testing.cores.pair import End, LinkPair
 from iris_security import SIGNATURE_BYTES, Identity, Keyring, RecordOpener, RecordSealer, Secret, Suite
 
