@@ -91,7 +91,8 @@ def run_all(names: list[str], runs: int, seed: int, console: Console) -> list[Re
                 return results
             finally:
                 progress.remove_task(bar)
-            console.print(f"{number}/{len(names)} {name}: {result.executions:,} executions, {shown(result)}")
+            said = f"{number}/{len(names)} {name}: {result.executions:,} executions, {shown(result)}"
+            console.print(said, soft_wrap=True)
     return results
 
 
@@ -147,7 +148,7 @@ def report(results: list[Result], console: Console) -> int:
     """Print what became of all, and how to run again what was found."""
     table = Table()
     for title in ("target", "executions", "per second", "coverage", "found"):
-        table.add_column(title, justify="left" if title in ("target", "found") else "right")
+        table.add_column(title, justify="left" if title in ("target", "found") else "right", overflow="fold")
     for result in results:
         rate = result.executions / result.seconds if result.seconds else 0.0
         coverage = f"{result.coverage:,}" if result.coverage else "-"
