@@ -63,19 +63,19 @@ class Lanes:
         self._is_chunks_turn = False
         self._bulk_kinds = [0] * 9  # large frames in the bulk lane by kind
         self._interactive_since_bulk = 0
-        self._pong: bytes | None = None  # what the one that waits says
-        self._taken: bytes | None = None  # likewise
+        self._answers: dict[int, bytes] = {}  # PONG and TAKEN that wait, and what they say
 
     def has_frames(self) -> bool:
         """Tell whether something is queued."""
-        return bool(self.queued_bytes or self._control or self._chunks) or self._has_answer
+        return bool(self.queued_bytes or self._control or self._chunks or self._answers)
 
     def clear(self) -> None:
         """Forget everything."""
         self._full.clear()
         self._bulk.clear()
         self._chunks.clear()
-        self._parts, self._control, self._pong, self._taken = [], [], None, None
+        self._answers.clear()
+        self._parts, self._control = [], []
         self._parts_bytes = self.queued_bytes = self.bulk_bytes = self.tunnel_bytes = 0
 
     def add_signal(self, kind: int, body: bytes = b"") -> None:
@@ -87,11 +87,11 @@ class Lanes:
 
         A peer that only asks and never reads must not fill the lane; and who asks again wants to know of the last time.
         """
-        self._pong = body
+        self._answers[PONG] = body
 
     def add_taken(self, body: bytes) -> None:
         """Tell how much of tunnels was read in all, in place of what waits to say so: a peer may send them and never read."""
-        self._taken = body
+        self._answers[TAKEN] = body
 
     def add_control(self, message: bytes) -> None:
         """Queue an overlay message, ahead of all packets. Overlay messages keep their order."""
@@ -127,7 +127,7 @@ class Lanes:
 
     def take_record(self) -> Parts:
         """Take the frames of one record; empty when there is nothing."""
-        if not (self._control or self._full or self._bulk or self._chunks or self._has_answer):
+        if not (self._control or self._full or self._bulk or self._chunks or self._answers):
             # The usual case: packets that fit one record.
             frames, self._parts = self._parts, []
             if frames:
@@ -139,7 +139,7 @@ class Lanes:
             return frames
         frames = []
         size = 0
-        if self._control or self._has_answer:
+        if self._control or self._answers:
             frames, size = self._take_control()
         bulk, chunks = self._bulk, self._chunks
         bulk_turn = self._interactive_since_bulk >= BULK_EVERY and (
@@ -160,10 +160,6 @@ class Lanes:
         if (bulk or chunks) and size < BULK_BYTES:
             return self._take_bulk(frames, size)
         return frames
-
-    @property
-    def _has_answer(self) -> bool:
-        return self._pong is not None or self._taken is not None
 
     def _take_bulk(self, frames: Parts, size: int) -> Parts:
         """Add large frames and chunks to a record, in turns. Small chunks share one."""
@@ -193,12 +189,9 @@ class Lanes:
 
     def _take_control(self) -> tuple[Parts, int]:
         """Take control frames for one record: (frames, size). To join a thousand groups fills several records."""
-        if self._pong is not None:
-            self.add_signal(PONG, self._pong)
-            self._pong = None
-        if self._taken is not None:
-            self.add_signal(TAKEN, self._taken)
-            self._taken = None
+        for kind, body in self._answers.items():
+            self.add_signal(kind, body)
+        self._answers.clear()
         control = self._control
         size = at = 0
         while at < len(control) and size < RECORD_BYTES:
