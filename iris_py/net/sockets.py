@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import encodings.idna  # noqa: F401 - the resolver loads it at the first address: a millisecond within the first connect
 import errno
 import logging
 import socket
