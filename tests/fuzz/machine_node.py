@@ -63,7 +63,7 @@ KEYS = [*map(KEYRING.cluster, CLUSTERS), *(KEYRING.topic(group_name(prefix)) for
 GROUPS = [GroupId(keys.group_id) for keys in KEYS]
 HONEST = Identity(b"\x64" * 32)
 HEADERS = (b"", encode_headers({"name": "value"}).encoded)
-U64, U32 = (1 << 64) - 1, (1 << 32) - 1
+U64, U32, U16 = (1 << 64) - 1, (1 << 32) - 1, (1 << 16) - 1
 TUNNEL_FRAME = struct.Struct(">BI")
 GROUP_MESSAGES, RING_MESSAGES = get_args(GroupMessage), get_args(RingMessage)
 
@@ -285,7 +285,7 @@ class World:
         if flags & packets.RUN:
             count = source.number(0, 65535) % 3000
             payload = packets.RUN_COUNT.pack(count) + struct.pack(f">{count}I", *([len(payload)] * count)) + payload * count
-        return flags, head, payload[: packets.SHARED_BODY_BYTES_MAX]
+        return flags, head[:U16], payload[: packets.SHARED_BODY_BYTES_MAX]
 
     def permitted(self, insider: Insider, message: Any) -> Any:
         """Return a message as an insider makes it, who speaks for itself and has the keys of the groups."""
