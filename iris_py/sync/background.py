@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from iris_py.api.runner import loop_factory
 from iris_py.api.threads import DaemonThreads
 from iris_py.errors import ConfigurationError, NodeClosed
+from iris_py.sync.locks import acquire
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -240,7 +241,7 @@ class Background:
         try:
             # The context of this thread goes along: it holds, for example, the trace that this call is a part of.
             self.loop.call_soon_threadsafe(self._begin, call)
-            call.ended.acquire()
+            acquire(call.ended)
         except BaseException:
             self.soon(call.give_up)
             raise

@@ -17,6 +17,7 @@ from iris_py.api import stopping
 from iris_py.api.stopping import REPEATED_S, SIGNALS, check_main_thread, end_at_once
 from iris_py.sync.background import refuse_event_loops
 from iris_py.sync.documented import documented_as
+from iris_py.sync.locks import acquire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +42,7 @@ def until_stopped(*, signals: Sequence[signal.Signals] = SIGNALS) -> signal.Sign
             if before[number] is not signal.SIG_IGN:
                 signal.signal(number, _handle)
         while _number is None:
-            waiter.acquire()
+            acquire(waiter)
     finally:
         _waiter = None
         if _number is None:

@@ -90,6 +90,10 @@ match NAME:
         serve_sync()
     case "sync_until_stopped":
         serve_sync_until_stopped()
+    case "elsewhere_sync_until_stopped":
+        with iris_py.sync.connect():  # its threads take the signals
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            serve_sync_until_stopped()
     case "sync_opted_out":
         serve_sync(leave_on_sigterm=False)
     case "run_own_handler" | "sync_own_handler":

@@ -140,6 +140,16 @@ def interrupt_request() -> None:
             say(other.request("echo", b"goes on").decode())
 
 
+def interrupt_elsewhere() -> None:
+    """The system gives the signal to another thread, and does not wake the one that waits."""
+    with iris.connect() as node, iris.connect() as other, node.join("stuck", Stuck()):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            other.request("stuck", b"", timeout=1000)
+        except KeyboardInterrupt:
+            say("interrupted")
+
+
 def interrupt_iteration() -> None:
     with iris.connect() as node, node.subscribe("news") as news:
         node.publish("news", b"one")

@@ -89,6 +89,7 @@ def on_both_loops(*names: str) -> list[tuple[str, str]]:
     [
         *((each, 143, "") for each in on_both_loops("run", "run_and_leave_open", "sync")),
         *((each, 0, "stopped by SIGTERM\n") for each in on_both_loops("run_until_stopped", "sync_until_stopped")),
+        *((each, 0, "stopped by SIGTERM\n") for each in on_both_loops("elsewhere_sync_until_stopped")),
         (("any_loop_until_stopped", "asyncio"), 0, "stopped by SIGTERM\n"),
     ],
     indirect=["service"],

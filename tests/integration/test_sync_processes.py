@@ -108,6 +108,7 @@ def test_an_error_ends_the_program_with_its_nodes(start: Callable[[str], Program
     ("name", "first", "rest"),
     [
         ("interrupt_request", "begun", ["cancelled", "goes on", "interrupted"]),
+        ("interrupt_elsewhere", "begun", ["cancelled", "interrupted"]),
         ("interrupt_iteration", "one", ["interrupted", "two"]),
         ("interrupt_survey", "begun", ["cancelled", "interrupted"]),
         ("interrupt_connect", "begun", ["interrupted"]),
