@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from iris_py.net.busy_poll import BusyPoll
     from iris_py.net.driver import Driver
     from iris_py.node.core import NodeCore
+    from iris_py.peers.group import Run
     from iris_py.tracing import Tracing
     from iris_py.wire.headers import Headers
 
@@ -44,6 +45,7 @@ class NodeBase(Closable):
         self._room_waiters: list[asyncio.Future[None]] = []
         self._tracing: Tracing | None = None  # looked at once for everything that is sent: it must cost no more than that
         self._busy_poll: BusyPoll | None = None
+        self._runs: dict[str, Run] = {}  # by topic, what a publication may be appended to; none when nothing may be published
         self._unrested = 0  # what was sent and subscribed to since the event loop had a turn
 
     def _check_open(self) -> None:
@@ -59,6 +61,7 @@ class NodeBase(Closable):
     def _disown(self) -> None:
         """In the child of a fork: be of no use, and let go of the sockets, which are the parent's (docs/design.md 10.5)."""
         self._is_inherited = True
+        self._runs = {}
         self._closing = self._loop.create_future()
         self._closing.set_result(None)
         if hasattr(self, "_driver"):

@@ -42,6 +42,7 @@ from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.patterns.topic.events import RoomMade, SubscriptionReady, SubscriptionTold
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
+from iris_py.peers.group import BODY_BYTES
 from iris_py.peers.member import WEIGHT_MAX, WEIGHT_MIN
 from iris_py.peers.rotation import GenerationsSigned, RotationHeard, RotationMissed
 from iris_py.tracing import find_tracing
@@ -261,6 +262,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
             timeout: Seconds after which handlers that still run are cancelled, and what has not left is dropped.
         """
         if self._closing is None:
+            self._runs = {}
             self._closing = self._loop.create_task(self._close(timeout))
         await asyncio.shield(self._closing)
 
@@ -291,6 +293,8 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
             link_config=None if self._is_simulated else LinkConfig(offer=Offer(preferred=fastest_suite())),
             max_message_bytes=max_message_bytes,
         )
+        if self._tracing is None and max_message_bytes >= BODY_BYTES:
+            self._runs = self._core.pubsub.publisher.runs
         self._core.peers.handshakes_max = descriptors.handshakes_max(allowed)
         self._core.peers.links_max = descriptors.links_max(allowed)
         self._core.peers.rotation.signed = self._signed
@@ -347,6 +351,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
         self._core.tunnels.close()
         self.handle_outcomes(self._core.outcomes_received())
         self.handle_events([*self._core.surveyor.events_received(), *self._core.tunnels.events_received()])
+        self._runs = {}
         self._closing = self._loop.create_task(self._driver.close(0.0))
         self._close_subscriptions()
         for membership in self._memberships.values():

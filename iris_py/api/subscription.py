@@ -6,16 +6,18 @@ import asyncio
 import inspect
 import logging
 import math
+from copy import copy
+from operator import length_hint
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.api.failures import FailureLog, is_cancelled, is_interrupt
 from iris_py.api.opening import Closable
 from iris_py.defaults import DRAIN_TIMEOUT_S
 from iris_py.errors import NodeClosed, SlowSubscriber
+from iris_py.patterns.topic.queue import size_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-    from typing import Self
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.queue import SubscriptionQueue
@@ -37,7 +39,11 @@ class Subscription(Closable):
 
     ``async for message in subscription`` takes one message after the other; ``async for batch in subscription.batches()`` all
     that are there at once, which is faster. Both end when it is closed, and raise :exc:`SlowSubscriber` once it was cut off,
-    after what it still held, and :exc:`NodeClosed` when the node was closed. The underscored attributes are for the node.
+    after what it still held, and :exc:`NodeClosed` when the node was closed. The first takes up to a quarter of what the queue
+    may hold, or 1 MiB, out of it at once; several tasks may share it, and a loop that is left or cancelled leaves the rest to
+    the next one.
+
+    The underscored attributes are for the node.
     """
 
     def __init__(
@@ -50,6 +56,7 @@ class Subscription(Closable):
     ) -> None:
         self._queue = queue
         self._waiting = queue.waiting
+        self._taken: Iterator[Message] = iter(())  # out of the queue, for whoever iterates next
         self._callback = callback
         self._leave = leave
         self._drained = drained
@@ -85,43 +92,36 @@ class Subscription(Closable):
     @property
     def queued_messages(self) -> int:
         """How many messages wait to be taken."""
-        return len(self._waiting)
+        return len(self._waiting) + length_hint(self._taken)
 
     @property
     def queued_bytes(self) -> int:
         """The size of their payloads and headers."""
-        return self._queue.bytes
+        return self._queue.bytes + sum(map(size_of, copy(self._taken)))
 
     def __repr__(self) -> str:
         return f"<Subscription to {self.pattern!r}: {self.queued_messages} messages wait>"
 
     # -- taking
 
-    def __aiter__(self) -> Self:
-        return self
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        while True:
+            for message in self._taken:
+                yield message
+            if not await self._fill():
+                return
 
     async def __anext__(self) -> Message:
-        waiting = self._waiting
-        if not waiting and not await self._wait():
-            raise StopAsyncIteration
-        queue = self._queue
-        if queue.lost or queue.headed_bytes:
-            message = queue.pop()
-        else:  # the same, without the call
-            message = waiting.popleft()
-            queue.bytes -= len(message.payload)
-        if queue.blocked and queue.is_low:
-            self._drained(queue)
-        return message
+        while True:
+            for message in self._taken:
+                return message
+            if not await self._fill():
+                raise StopAsyncIteration
 
     async def batches(self) -> AsyncIterator[list[Message]]:
         """Take all that is there, again and again; no batch is empty."""
-        queue = self._queue
-        while self._waiting or await self._wait():
-            batch = queue.take()
-            if queue.blocked:
-                self._drained(queue)
-            yield batch
+        while await self._wait():
+            yield [*self._taken, *self._take()]
 
     async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         """End it. What was not taken is dropped, what waits for a callback is given to it. Harmless if it was closed before.
@@ -174,9 +174,25 @@ class Subscription(Closable):
 
     # --
 
+    async def _fill(self) -> bool:
+        """Wait until there is something to iterate over; returns False when there will never be anything."""
+        if not await self._wait():
+            return False
+        if not length_hint(self._taken):
+            self._taken = iter(self._take(is_some=True))
+        return True
+
+    def _take(self, *, is_some: bool = False) -> list[Message]:
+        """Take what is in the queue; of much only as much as an iteration may hold, if that ``is_some``."""
+        queue = self._queue
+        batch = queue.take_some() if is_some else queue.take()
+        if queue.blocked and queue.is_low:
+            self._drained(queue)
+        return batch
+
     async def _wait(self) -> bool:
         """Wait until there is something to take; returns False when nothing will ever be."""
-        while not self._waiting:
+        while not self._waiting and not length_hint(self._taken):
             queue = self._queue
             if self._is_closed:
                 return False
@@ -231,4 +247,4 @@ class Subscription(Closable):
             if running:
                 logger.warning("the callback of %r still runs after %g s; cancelling it", self.pattern, timeout)
                 consumer.cancel()
-        self._queue.clear("closed")
+        self._queue.clear("closed", sum(1 for _ in self._taken))

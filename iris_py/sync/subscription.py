@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
     from iris_py.patterns.messages import Message
     from iris_py.sync.background import Background
 
-#: What a loop over a subscription takes from its queue at once. One message each time would cost a change of threads for every
-#: message; much more would wait outside the bounds of the queue, and be old when it is looked at.
-TAKEN_MESSAGES_MAX = 256
-TAKEN_BYTES_MAX = 1024 * 1024
-
 
 class Subscription(Closable):
     """The messages of the topics that match a pattern, as :meth:`Node.subscribe` returns it.
@@ -35,8 +29,8 @@ class Subscription(Closable):
     ``for message in subscription`` gives one message after the other, ``for batch in subscription.batches()`` all that are
     there at once, and :meth:`take` the same without waiting for ever. Both loops end when it is closed, in whatever thread,
     and raise :exc:`SlowSubscriber` once it was cut off, after what it still held, and :exc:`NodeClosed` when the node was
-    closed. The first takes up to ``TAKEN_MESSAGES_MAX`` messages, or 1 MiB, out of the queue at once; several threads may
-    share it, and each message comes to one of them.
+    closed. The first takes up to a quarter of what the queue may hold, or 1 MiB, out of it at once; several threads may share
+    it, and each message comes to one of them.
     """
 
     def __init__(self, inner: AsyncSubscription, callback: Callback | None, loop: Background) -> None:
@@ -82,7 +76,7 @@ class Subscription(Closable):
             try:
                 return self._taken.popleft()
             except IndexError:
-                if not self._background.wait(self._fill, TAKEN_MESSAGES_MAX, TAKEN_BYTES_MAX):
+                if not self._background.wait(self._fill, is_some=True):
                     raise StopIteration from None
 
     @documented_as(AsyncSubscription.batches)
@@ -135,14 +129,12 @@ class Subscription(Closable):
 
     # -- in the event loop
 
-    async def _fill(self, messages_max: float = math.inf, bytes_max: float = math.inf) -> bool:
+    async def _fill(self, *, is_some: bool = False) -> bool:
         """Take messages, at least one; returns False when there will never be one."""
-        async for message in self._inner:
-            self._taken.append(message)
-            bytes_max -= size_of(message)
-            if bytes_max <= 0 or len(self._taken) >= messages_max or not self._inner.queued_messages:
-                return True
-        return False
+        if not await self._inner._wait():
+            return False
+        self._taken.extend(self._inner._take(is_some=is_some))
+        return True
 
     async def _fill_within(self, timeout: float | None) -> None:
         with contextlib.suppress(TimeoutError):

@@ -7,6 +7,7 @@ A message is ``MESSAGE`` (20 bytes), then its headers, then its payload. The for
 from __future__ import annotations
 
 import enum
+import functools
 import struct
 
 import msgspec
@@ -76,6 +77,9 @@ RUN_MESSAGE_BYTES = 4
 #: What each message of a run counts beside its payload when room is reckoned: more than on the wire, so that a run of empty
 #: messages never is more than a subscription holds (10,000 by default).
 RUN_MESSAGE_COST = 8
+#: Payloads of one length that are cut from a run by one call. Too small: the call is paid more often; too large: most runs of
+#: 1 KiB have not as many to each call, and the rest is cut one by one.
+CUT_AT_ONCE = 16
 #: number of a publication among all of its node
 NUMBER = struct.Struct(">Q")
 #: The argument of a PUBLICATION stops here: further ones of a group are counted as this.
@@ -226,10 +230,30 @@ def decode_run(body: bytes, start: int, stop: int) -> list[bytes] | None:
     lengths_at, at = at, at + count * RUN_MESSAGE_BYTES
     if not count or at > stop:
         return None
-    lengths = struct.unpack_from(f">{count}I", body, lengths_at)
-    if at + sum(lengths) != stop:
+    lengths = body[lengths_at:at]
+    if lengths == lengths[:RUN_MESSAGE_BYTES] * count:  # the usual case: all are as long
+        (length,) = struct.unpack(">I", lengths[:RUN_MESSAGE_BYTES])
+        return _cut_alike(body, at, length, count) if at + count * length == stop else None
+    sizes = struct.unpack(f">{count}I", lengths)
+    if at + sum(sizes) != stop:
         return None
-    return [body[at : (at := at + length)] for length in lengths]
+    return [body[at : (at := at + size)] for size in sizes]
+
+
+def _cut_alike(body: bytes, at: int, length: int, count: int) -> list[bytes]:
+    """Return payloads of one length that follow one another. To cut many with one call takes less than half as long."""
+    payloads: list[bytes] = []
+    if count >= CUT_AT_ONCE:
+        block = _block(length)
+        for _ in range(count // CUT_AT_ONCE):
+            payloads += block.unpack_from(body, at)
+            at += block.size
+    return payloads + [body[at : (at := at + length)] for _ in range(count % CUT_AT_ONCE)]
+
+
+@functools.lru_cache(maxsize=256)
+def _block(length: int) -> struct.Struct:
+    return struct.Struct(f"{length}s" * CUT_AT_ONCE)
 
 
 def encode_answer(registrations: int, reason: int = 0) -> int:

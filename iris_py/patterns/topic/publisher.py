@@ -90,6 +90,7 @@ class Publisher:
 
     Attributes:
         max_message_bytes: The largest payload that is published; the owner sets it.
+        runs: By topic, the last run of some topics, which may have ended; see :meth:`add`.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class Publisher:
         self._version = 0
         self._last_number = 0  # of those that may arrive twice
         self._routes: dict[str, _Route] = {}
-        self._runs: dict[str, Run] = {}  # of some topics the last one, which may have ended
+        self.runs: dict[str, Run] = {}  # of some topics the last one, which may have ended
         self._watched: set[Group] = set()
         # Who is to be waited for. Those that asked before the view that they are in are not waited for until it is here.
         self._paused: dict[Group, dict[NodeId, None]] = {}
@@ -127,7 +128,7 @@ class Publisher:
         The hot path, for messages without headers. Returns None, and sends nothing, if there is no such run, or no room in it,
         or the payload is too large: then :meth:`publish`.
         """
-        run = self._runs.get(topic)
+        run = self.runs.get(topic)
         if run is None:
             return None
         room = run.room - RUN_MESSAGE_COST - len(payload)
@@ -161,7 +162,7 @@ class Publisher:
         if len(route.sends) == 1 and not (route.local or route.casts or headers.encoded):
             run = self._outbound.begin_run(route.sends[0], route.head, payload, route.count, now)
             run.counted = route.counted
-            self._runs[topic] = run
+            self.runs[topic] = run
         else:
             self._publish_alone(route, payload, now, headers)
         return route.count
@@ -169,7 +170,7 @@ class Publisher:
     def routes_changed(self) -> None:
         """Views, memberships or subscriptions are others."""
         self._version += 1
-        self._runs.clear()
+        self.runs.clear()
 
     def groups_changed(self) -> None:
         """Prefixes have other groups than they had."""
@@ -200,7 +201,7 @@ class Publisher:
         if key not in self._pauses and len(self._pauses) >= PAUSES_MAX:
             return False
         if self._may_pause(group, peer.id):
-            self._runs.clear()
+            self.runs.clear()
             self._paused.setdefault(group, {})[peer.id] = None
         else:
             self._asked_early.setdefault(group, {})[peer.id] = None
@@ -252,7 +253,7 @@ class Publisher:
     def _make_route(self, topic: str, now: float) -> _Route:
         if len(self._routes) >= TOPICS_MAX:
             self._routes.clear()
-            self._runs.clear()
+            self.runs.clear()
         route = _Route(topic, parse_topic(topic))
         for prefix in prefixes(route.tokens):
             group = self._group_of(prefix, now)

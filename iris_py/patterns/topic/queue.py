@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from iris_py.patterns.messages import Message
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 BLOCK_SLACK_BYTES: Final = 64 * 1024 * 1024
 #: Counted for each message beyond the bounds, besides its bytes: what it costs to hold an empty one.
 BLOCK_MESSAGE_BYTES: Final = 256
+
+#: What who iterates over a subscription takes out of the queue at once. Too small: looking at the queue is paid more often; too
+#: large: so much more than the queue may hold, and old when it is looked at.
+TAKEN_BYTES_MAX: Final = 1024 * 1024
 
 POLICIES: Final = ("drop_oldest", "drop_newest", "block", "disconnect")
 
@@ -124,6 +130,15 @@ class SubscriptionQueue:
             waiting += messages
             self.bytes += size
             return 0
+        if messages[0].headers is NO_HEADERS:
+            if self.policy == "drop_oldest" and not self.headed_bytes:
+                return self._put_over_oldest(messages, size)
+            if self.policy == "drop_newest" and self._has_no_room(messages):
+                return self._drop_newest(messages)
+            if self.policy == "block" and not self.lost and self._has_slack(messages, size):
+                waiting += messages
+                self.bytes += size
+                return 0
         dropped = 0
         for message in messages:
             if self.is_cut:
@@ -151,9 +166,31 @@ class SubscriptionQueue:
                     break
         return messages
 
-    def clear(self, reason: str) -> int:
-        """Drop everything; returns how many messages that were."""
-        count = len(self.waiting)
+    def take_some(self) -> list[Message]:
+        """Take the oldest messages, at least one: up to a quarter of what the queue may hold, and about ``TAKEN_BYTES_MAX``."""
+        waiting = self.waiting
+        messages_max, bytes_max = self.messages_max // 4, min(self.bytes_max // 4, TAKEN_BYTES_MAX)
+        if len(waiting) <= messages_max and self.bytes <= bytes_max:
+            return self.take()
+        batch = [self.pop()]
+        if self.headed_bytes or self.lost:
+            return batch
+        first = size = size_of(batch[0])
+        while waiting and len(batch) < messages_max and size < bytes_max:
+            message = waiting.popleft()
+            size += len(message.payload)
+            batch.append(message)
+        self.bytes -= size - first
+        return batch
+
+    def clear(self, reason: str, taken: int = 0) -> int:
+        """Drop everything; returns how many messages that were.
+
+        Args:
+            reason: Why.
+            taken: Messages that were taken before and are dropped as well.
+        """
+        count = len(self.waiting) + taken
         self.waiting.clear()
         self.bytes = self.headed_bytes = 0
         self.lost.clear()
@@ -171,7 +208,7 @@ class SubscriptionQueue:
                 oldest = waiting.popleft()
                 self.bytes -= len(oldest.payload)
                 self._forget_headers(oldest)
-                self._lose(oldest)
+                self._lose(oldest.source, 1 + oldest.gap)
                 count += 1
             self._append(message, size)
             self._count("oldest", count)
@@ -187,9 +224,45 @@ class SubscriptionQueue:
             reason = "cut_off"
         else:
             reason = "newest"
-        self._lose(message)
+        self._lose(message.source, 1 + message.gap)
         self._count(reason, 1)
         return 1
+
+    def _put_over_oldest(self, messages: list[Message], size: int) -> int:
+        """Take messages, and drop what is too much in the end, the oldest first; nothing that waits has headers."""
+        waiting = self.waiting
+        waiting += messages
+        self.bytes += size
+        dropped = [waiting.popleft() for _ in range(len(waiting) - self.messages_max)]
+        left = self.bytes - sum([len(message.payload) for message in dropped])
+        while left > self.bytes_max and len(waiting) > 1:
+            oldest = waiting.popleft()
+            left -= len(oldest.payload)
+            dropped.append(oldest)
+        self.bytes = left
+        for source, of_source in groupby(dropped, attrgetter("source")):
+            self._lose(source, sum([1 + message.gap for message in of_source]))
+        if dropped:
+            self._count("oldest", len(dropped))
+        return len(dropped)
+
+    def _has_no_room(self, messages: list[Message]) -> bool:
+        """Tell whether none of some messages without headers fits."""
+        waiting = self.waiting
+        if not waiting:
+            return False
+        smallest = min([len(message.payload) for message in messages])
+        return len(waiting) >= self.messages_max or self.bytes + smallest > self.bytes_max
+
+    def _drop_newest(self, messages: list[Message]) -> int:
+        self._lose(messages[0].source, sum([1 + message.gap for message in messages]))
+        self._count("newest", len(messages))
+        return len(messages)
+
+    def _has_slack(self, messages: list[Message], size: int) -> bool:
+        """Tell whether a queue that blocks takes some more messages beyond its bounds."""
+        over = max(0, len(self.waiting) + len(messages) - self.messages_max)
+        return max(0, self.bytes + size - self.bytes_max) + over * BLOCK_MESSAGE_BYTES <= BLOCK_SLACK_BYTES
 
     def _append(self, message: Message, size: int) -> None:
         self.waiting.append(message)
@@ -202,11 +275,11 @@ class SubscriptionQueue:
         self.bytes -= size
         self.headed_bytes -= size
 
-    def _lose(self, message: Message) -> None:
+    def _lose(self, source: str, count: int) -> None:
         lost = self.lost
-        if message.source not in lost and len(lost) >= SENDERS_MAX:
+        if source not in lost and len(lost) >= SENDERS_MAX:
             del lost[next(iter(lost))]
-        lost[message.source] = lost.get(message.source, 0) + 1 + message.gap
+        lost[source] = lost.get(source, 0) + count
 
     def _with_lost(self, message: Message) -> Message:
         lost = self.lost.pop(message.source, 0)

@@ -99,9 +99,9 @@ class Blocked:
 def test_a_publisher_that_waits_is_told_when_a_quarter_is_left() -> None:
     async def main() -> None:
         blocked = Blocked()
-        for left in reversed(range(8)):
-            assert (await anext(blocked.subscription)).payload == b"x"
-            assert blocked.told == ([2] if left <= 2 else [])
+        for number in range(8):
+            assert (await anext(blocked.subscription)).sequence == number
+            assert blocked.told == ([2] if len(blocked.queue.waiting) <= 2 else [])
         assert blocked.subscription.queued_bytes == 0
 
     asyncio.run(main())
@@ -170,5 +170,101 @@ def test_what_was_not_taken_when_it_is_closed_is_counted() -> None:
         await blocked.subscription.close()
         assert blocked.subscription.dropped == {"closed": 8}
         assert [each async for each in blocked.subscription] == []
+
+    asyncio.run(main())
+
+
+class Filled:
+    """A subscription that is iterated over."""
+
+    def __init__(self, count: int, messages_max: int = 40) -> None:
+        self.queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", messages_max, 1000)
+        self.subscription = Subscription(self.queue, None, self.leave, lambda _queue: None, None)
+        self.put(*range(count))
+
+    async def leave(self, _subscription: Subscription) -> None:
+        """Nobody has to be told."""
+
+    def put(self, *sequences: int) -> None:
+        for sequence in sequences:
+            self.queue.put(message(sequence))
+        self.subscription._handle_ready()
+
+    async def take(self, count: int) -> list[int]:
+        seen = []
+        async for each in self.subscription:
+            seen.append(each.sequence)
+            if len(seen) == count:
+                break
+        return seen
+
+
+def test_a_loop_that_is_left_leaves_the_rest_to_the_next_in_order() -> None:
+    async def main() -> None:
+        filled = Filled(30)
+        assert await filled.take(3) == [0, 1, 2]
+        assert (filled.subscription.queued_messages, filled.subscription.queued_bytes) == (27, 27)
+        assert (await anext(filled.subscription)).sequence == 3
+        assert await filled.take(10) == list(range(4, 14))
+        assert [each.sequence for each in await anext(filled.subscription.batches())] == list(range(14, 30))
+        assert filled.subscription.queued_messages == 0
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_is_cancelled_while_it_waits_loses_nothing() -> None:
+    async def main() -> None:
+        filled = Filled(1)
+        task = asyncio.create_task(filled.take(3))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        task.cancel()
+        filled.put(1, 2)
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert await filled.take(2) == [1, 2]
+
+    asyncio.run(main())
+
+
+def test_several_tasks_share_what_one_of_them_has_taken() -> None:
+    """Each message comes to one of them, though one is busy with what it was given."""
+
+    async def main() -> None:
+        filled = Filled(0)
+        first, second = aiter(filled.subscription), aiter(filled.subscription)
+        waiting = [asyncio.ensure_future(anext(each)) for each in (first, second)]
+        await asyncio.sleep(0)
+        filled.put(0, 1, 2)
+        assert [each.sequence for each in await asyncio.gather(*waiting)] == [0, 1]
+        assert (await anext(first)).sequence == 2
+        last = asyncio.ensure_future(anext(second))
+        await asyncio.sleep(0)
+        filled.put(3)
+        assert (await last).sequence == 3
+
+    asyncio.run(main())
+
+
+def test_an_iteration_holds_a_quarter_of_the_queue_and_the_newest_still_come() -> None:
+    async def main() -> None:
+        filled = Filled(40)
+        assert await filled.take(1) == [0]
+        assert len(filled.queue.waiting) == 30
+        filled.put(*range(40, 100))
+        assert await filled.take(11) == [*range(1, 10), 60, 61]
+        assert filled.subscription.dropped == {"oldest": 50}
+
+    asyncio.run(main())
+
+
+def test_what_was_taken_and_not_given_is_dropped_when_it_is_closed() -> None:
+    async def main() -> None:
+        filled = Filled(40)
+        assert await filled.take(1) == [0]
+        await filled.subscription.close()
+        assert filled.subscription.queued_messages == 0
+        assert filled.subscription.dropped == {"closed": 39}
+        assert await filled.take(1) == []
 
     asyncio.run(main())

@@ -9,13 +9,16 @@ import pytest
 
 from iris_py.api.subscription import Subscription as AsyncSubscription
 from iris_py.patterns.messages import Message
-from iris_py.patterns.topic.queue import SubscriptionQueue
-from iris_py.sync.subscription import TAKEN_BYTES_MAX, TAKEN_MESSAGES_MAX, Subscription
+from iris_py.patterns.topic.queue import TAKEN_BYTES_MAX, SubscriptionQueue
+from iris_py.sync.subscription import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
     from iris_py.sync.background import Background
+
+
+QUEUE_MESSAGES = 400
 
 
 class Here:
@@ -40,7 +43,7 @@ class World:
 
     def __init__(self, runner: asyncio.Runner) -> None:
         self.here = Here(runner)
-        self.queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", 10_000, 1 << 30)
+        self.queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", QUEUE_MESSAGES, 1 << 30)
         self.inner = AsyncSubscription(self.queue, None, self.leave, lambda _queue: None)
         self.subscription = Subscription(self.inner, None, cast("Background", self.here))
 
@@ -89,10 +92,11 @@ def test_what_a_loop_has_taken_out_comes_first(world: World) -> None:
 
 
 def test_a_loop_takes_out_so_many_at_once(world: World) -> None:
-    world.put(*range(TAKEN_MESSAGES_MAX + 1))
-    assert [next(world.subscription).sequence for _ in range(TAKEN_MESSAGES_MAX)] == list(range(TAKEN_MESSAGES_MAX))
+    count = QUEUE_MESSAGES // 4
+    world.put(*range(count + 1))
+    assert [next(world.subscription).sequence for _ in range(count)] == list(range(count))
     assert world.here.waits == 1
-    assert next(world.subscription).sequence == TAKEN_MESSAGES_MAX
+    assert next(world.subscription).sequence == count
     assert world.here.waits == 2
 
 
@@ -106,8 +110,8 @@ def test_a_loop_takes_out_so_much_at_once(world: World) -> None:
 
 def test_batches_are_all_that_is_there_until_it_is_closed(world: World) -> None:
     batches = world.subscription.batches()
-    world.put(*range(TAKEN_MESSAGES_MAX + 1))
-    assert len(next(batches)) == TAKEN_MESSAGES_MAX + 1
+    world.put(*range(QUEUE_MESSAGES))
+    assert len(next(batches)) == QUEUE_MESSAGES
     world.put_later(1)
     assert [message.sequence for message in next(batches)] == [1]
     world.subscription.close()

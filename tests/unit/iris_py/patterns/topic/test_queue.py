@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from iris_py.patterns.messages import Message
 from iris_py.patterns.topic import queue as queue_module
-from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
+from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue, size_of
 from iris_py.wire.headers import NO_HEADERS, Headers, encode_headers
 from tests.profiles import examples
 
@@ -182,6 +182,17 @@ class Queueing(RuleBasedStateMachine):
         for each in self.queue.take():
             self.check(each)
 
+    @precondition(lambda self: self.queue.waiting)
+    @rule()
+    def take_some(self) -> None:
+        before = self.queue.bytes
+        batch = self.queue.take_some()
+        assert 1 <= len(batch) <= max(1, self.queue.messages_max // 4)
+        assert len(batch) == 1 or sum(map(size_of, batch[:-1])) < self.queue.bytes_max // 4
+        assert self.queue.bytes == before - sum(map(size_of, batch))
+        for each in batch:
+            self.check(each)
+
     @invariant()
     def it_is_within_its_bounds(self) -> None:
         queue = self.queue
@@ -194,6 +205,28 @@ class Queueing(RuleBasedStateMachine):
     def nothing_vanishes(self) -> None:
         queue = self.queue
         assert sum(self.sent.values()) == self.took + len(queue.waiting) + sum(queue.dropped.values())
+
+
+SIZES = st.lists(st.integers(0, 12), min_size=1, max_size=8)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(policy=st.sampled_from(POLICIES), messages_max=st.integers(1, 9), bytes_max=st.integers(1, 40), data=st.data())
+def test_a_run_does_what_its_messages_do_one_by_one(
+    policy: str, messages_max: int, bytes_max: int, data: st.DataObject
+) -> None:
+    whole, single = make(policy, messages_max, bytes_max), make(policy, messages_max, bytes_max)
+    sequence = 0
+    for _ in range(data.draw(st.integers(1, 6))):
+        source = data.draw(st.sampled_from("xy"))
+        run = [message(sequence + at, size, source) for at, size in enumerate(data.draw(SIZES), 1)]
+        sequence += len(run)
+        count = whole.put_all(run, sum(len(each.payload) for each in run))
+        assert count == sum(single.put(each) for each in run if not single.is_cut)
+        for _ in range(data.draw(st.integers(0, len(single.waiting)))):
+            assert whole.pop() == single.pop()
+        assert (whole.bytes, whole.lost, whole.dropped) == (single.bytes, single.lost, single.dropped)
+        assert list(whole.waiting) == list(single.waiting)
 
 
 TestQueueing = Queueing.TestCase
