@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_right
 from collections import deque
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final
 
 from iris_py.api.base import SENT_PER_TURN_MAX, NodeBase
@@ -20,7 +22,7 @@ from iris_py.wire.headers import NO_HEADERS, encode_headers
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from iris_py.api.subscription import Callback
     from iris_py.wire.headers import Headers, HeaderValue
@@ -30,6 +32,9 @@ logger = logging.getLogger("iris_py")
 #: What the begin of a run of publications counts among ``SENT_PER_TURN_MAX``; what is appended to it counts nothing. Too small:
 #: megabytes are made before any of it is sent; too large: runs of small messages are sent before they are full.
 RUN_COST: Final = 32
+#: Payloads that are taken at a time from what :meth:`Publishing.publish_many` is given. Too small: runs of small ones are cut;
+#: too large: whoever makes them one by one makes many before the first is sent.
+MANY_AT_ONCE: Final = 1024
 
 
 class Publishing(NodeBase):
@@ -76,6 +81,53 @@ class Publishing(NodeBase):
         if count is None:
             self._unrested += RUN_COST
             return await self._send_to_all(self._core.publish, topic, payload, NO_HEADERS)
+        return count
+
+    async def publish_many(
+        self, topic: str, payloads: Iterable[bytes], *, headers: Mapping[str, HeaderValue] | None = None
+    ) -> int:
+        """Send messages to every subscriber of a topic, in their order: as so many :meth:`publish`, and several times as fast.
+
+        An error ends it: what comes before is sent, and what comes behind is not. Only of what iterating over ``payloads``
+        itself raises, up to 1,024 messages before it may be lost, as they are taken so many at a time.
+
+        Args:
+            topic: The name.
+            payloads: The messages.
+            headers: Those of each of them.
+
+        Returns:
+            To how many nodes the last one was sent; 0 if there is none.
+
+        Raises:
+            MessageTooLarge: A payload is too large.
+            ConfigurationError: The topic or a header is not valid.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        count, rest = 0, iter(payloads)
+        while some := list(islice(rest, MANY_AT_ONCE)):
+            if headers is None and set(map(type, some)) == {bytes}:
+                count = await self._publish_alike(topic, some)
+            else:
+                for payload in some:
+                    count = await self.publish(topic, payload, headers=headers)
+        return count
+
+    async def _publish_alike(self, topic: str, payloads: list[bytes]) -> int:
+        """Publish messages without headers: as many at once as the run of the topic has room for."""
+        count = begin = used = 0
+        ends = list(accumulate(map(RUN_MESSAGE_COST.__add__, map(len, payloads))))
+        while begin < len(payloads):
+            run = self._runs.get(topic)
+            end = begin if run is None else bisect_right(ends, used + run.room, begin)
+            if run is None or end == begin:
+                count, end = await self.publish(topic, payloads[begin]), begin + 1
+            else:
+                run.room -= ends[end - 1] - used
+                run.payloads += payloads[begin:end]
+                count = run.count
+            begin, used = end, ends[end - 1]
         return count
 
     def try_publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from iris_py.api.connect import connect as async_connect
 from iris_py.api.node import Node as AsyncNode
+from iris_py.api.topic import MANY_AT_ONCE
 from iris_py.defaults import (
     DRAIN_TIMEOUT_S,
     HANDLER_QUEUE_BYTES,
@@ -33,7 +35,7 @@ from iris_py.sync.survey import Survey
 from iris_py.sync.tunnel import Tunnel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -249,6 +251,16 @@ class Node(Closable):
     @documented_as(AsyncNode.publish)
     def publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
         return self._background.wait(self._inner.publish, topic, payload, headers=headers)
+
+    @documented_as(AsyncNode.publish_many)
+    def publish_many(self, topic: str, payloads: Iterable[bytes], *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+        rest = iter(payloads)  # goes on in this thread
+        some = list(islice(rest, MANY_AT_ONCE))
+        while True:
+            count = self._background.wait(self._inner.publish_many, topic, some, headers=headers)
+            some = list(islice(rest, MANY_AT_ONCE))
+            if not some:
+                return count
 
     @documented_as(AsyncNode.try_publish)
     def try_publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:

@@ -15,6 +15,7 @@ import pytest
 
 import iris_py
 import iris_py.sync as iris
+from iris_py.api.topic import MANY_AT_ONCE
 from iris_py.sync.background import Background, Call, background
 
 if TYPE_CHECKING:
@@ -314,6 +315,22 @@ def test_subscriptions_one_by_one_in_batches_and_without_waiting_for_ever(pair: 
     assert list(news) == []
     assert list(news.batches()) == []
     assert news.take() == []
+
+
+def test_many_are_published_in_order_and_made_in_the_thread_that_publishes(pair: Pair) -> None:
+    with pair.first.subscribe("news") as news:
+        count = MANY_AT_ONCE + 100
+        threads = set()
+
+        def make() -> Iterator[bytes]:
+            for number in range(count):
+                threads.add(threading.current_thread())
+                yield b"%d" % number
+
+        assert pair.second.publish_many("news", make()) == 1
+        assert threads == {threading.current_thread()}
+        assert [next(news).payload for _ in range(count)] == [b"%d" % number for number in range(count)]
+        assert pair.second.publish_many("news", []) == 0
 
 
 def test_what_a_loop_has_taken_counts_as_waiting(pair: Pair) -> None:

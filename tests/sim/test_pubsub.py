@@ -11,6 +11,8 @@ import pytest
 import iris_py as iris
 from iris_py.api.node import CLOSE_TIMEOUT_S
 from iris_py.api.subscription import BURST_S
+from iris_py.api.topic import MANY_AT_ONCE
+from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.patterns.topic.coverage import TOPIC_GROUPS_MAX
 from iris_py.testing import NodeSimulation, run
 
@@ -410,6 +412,62 @@ def test_what_is_published_in_one_turn_arrives_whole_and_in_order(is_local: bool
             wanted = [payload for topic, payload in published if topic == "m.a"]
             assert [message.payload for message in await take(local, 1 + len(wanted))][1:] == wanted
         assert not subscriber.statistics().drops
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("max_message_bytes", [MAX_MESSAGE_BYTES, 1000])
+def test_many_are_published_as_if_one_by_one(max_message_bytes: int) -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher = await simulation.start_node(max_message_bytes=max_message_bytes)
+        subscriber = await simulation.start_node()
+        subscription = await subscriber.subscribe("m")
+        assert await publisher.publish_many("m", []) == 0
+        rng = Random(5)
+        sizes = [size for size in (0, 1, 100, 1000, 70_000, 31 * 1024, 61 * 1024) if size <= max_message_bytes]
+        for count in (1, 3, MANY_AT_ONCE, MANY_AT_ONCE + 1, 2500):
+            few = [1 if count > 100 and rng.random() < 0.98 else rng.choice(sizes) for _ in range(count)]
+            payloads = [rng.randbytes(size) for size in few]
+            assert await publisher.publish_many("m", iter(payloads)) == 1
+            assert [message.payload for message in await take(subscription, count)] == payloads
+        headed = await publisher.publish_many("m", [b"1", b"2"], headers={"a": 1})
+        assert headed == 1
+        assert [(message.payload, message.headers["a"]) for message in await take(subscription, 2)] == [(b"1", 1), (b"2", 1)]
+        assert not subscriber.statistics().drops
+
+    simulate(scenario)
+
+
+def test_an_error_among_many_ends_them_and_what_comes_before_is_sent() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher = await simulation.start_node(max_message_bytes=100_000)
+        subscriber = await simulation.start_node()
+        subscription = await subscriber.subscribe("m")
+        await publisher.publish("m", b"0")
+        with pytest.raises(iris.MessageTooLarge):
+            await publisher.publish_many("m", [b"1", b"2", bytes(100_001), b"3"])
+        with pytest.raises(TypeError, match="not str"):
+            await publisher.publish_many("m", [b"4", "text", b"5"])  # type: ignore[list-item]
+        assert await publisher.publish_many("m", [bytearray(b"6")]) == 1  # type: ignore[list-item]
+        assert [message.payload for message in await take(subscription, 5)] == [b"0", b"1", b"2", b"4", b"6"]
+        await publisher.close()
+        for payloads in ([], [b"7"]):
+            with pytest.raises(iris.NodeClosed):
+                await publisher.publish_many("m", payloads)
+
+    simulate(scenario)
+
+
+def test_many_wait_for_a_subscriber_that_blocks_and_none_is_lost() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher, subscriber = await simulation.start_nodes(2)
+        subscription = await subscriber.subscribe("m", policy="block", queue_messages=100)
+        payloads = [number.to_bytes(4, "big") + bytes(5000) for number in range(3000)]
+        publishing = asyncio.ensure_future(publisher.publish_many("m", payloads))
+        await asyncio.sleep(5.0)
+        assert not publishing.done()
+        assert [message.payload for message in await take(subscription, len(payloads))] == payloads
+        assert await publishing == 1
 
     simulate(scenario)
 
