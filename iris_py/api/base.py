@@ -44,7 +44,8 @@ class NodeBase(Closable):
         self._closing: asyncio.Future[None] | None = None
         self._room_waiters: list[asyncio.Future[None]] = []
         self._tracing: Tracing | None = None  # looked at once for everything that is sent: it must cost no more than that
-        self._busy_poll: BusyPoll | None = None
+        self._busy_poll: BusyPoll | None = None  # for replies
+        self._next_poll: BusyPoll | None = None  # for the next request
         self._runs: dict[str, Run] = {}  # by topic, what a publication may be appended to; none when nothing may be published
         self._unrested = 0  # what was sent and subscribed to since the event loop had a turn
 

@@ -67,9 +67,10 @@ def connect(
             at most 64 MiB. Of others it takes up to 64 MiB.
         tracing: Whether to make spans of OpenTelemetry: by default if the program has set it up before this call, True also if
             it does so later, False never. Or the provider of tracers to make them with.
-        busy_poll: Whether the event loop turns for up to 250 us after a request, when no other is under way, rather than sleep
-            at once. By default it does: a quick reply comes some 60 us sooner, for hardly more processor time, as sleeping and
-            waking take as much. False where processors are scarce. Without effect where there is only one.
+        busy_poll: Whether the event loop turns for up to 250 us after a request, when no other is under way, and for up to 100
+            us after the reply to one, rather than sleep at once. By default it does: a round trip takes half as long, for
+            hardly more processor time, as sleeping and waking take as much. False where processors are scarce. Without effect
+            where there is only one.
         config: A TOML file, or a :class:`~iris_py.config.Config`.
 
     Raises:

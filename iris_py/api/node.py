@@ -88,7 +88,8 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
         self._tracing = find_tracing(config.tracing, lambda reason: self._core.count_drop(reason))
         self._driver = Driver(network or SocketNetwork(), self)
         if config.busy_poll and network is None and busy_poll.is_useful():  # where time is virtual none passes while one looks
-            self._busy_poll = busy_poll.BusyPoll(self._loop)
+            self._busy_poll = busy_poll.BusyPoll(self._loop, busy_poll.BUSY_POLL_S)
+            self._next_poll = busy_poll.BusyPoll(self._loop, busy_poll.NEXT_POLL_S)
         self._memberships: dict[Registration, Membership] = {}
         self._settled: asyncio.Future[None] = self._loop.create_future()
         self._departed: asyncio.Future[None] = self._loop.create_future()
@@ -373,6 +374,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
             inline=inline,
             wait_for_room=self._wait_for_room,
             tracing=self._tracing,
+            next_poll=self._next_poll,
         )
         membership = self._memberships[registration] = Membership(registration, server, self._leave)
         registration.server = server

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from iris_py.api.handler import RequestFunction
+    from iris_py.net.busy_poll import BusyPoll
     from iris_py.net.driver import Driver
     from iris_py.node.core import NodeCore
     from iris_py.patterns.request.events import BroadcastReceived
@@ -56,6 +57,7 @@ class Server:
         inline: Whether a plain function runs in the event loop, and not in threads.
         wait_for_room: Waits until some congested link has room.
         tracing: The spans of the node, if it has some.
+        next_poll: Looks for the next request after one that was alone; None to sleep until it comes.
 
     Attributes:
         drained: Done once the closed registration has answered everything.
@@ -71,6 +73,7 @@ class Server:
         inline: bool,
         wait_for_room: Callable[[], Awaitable[None]],
         tracing: Tracing | None,
+        next_poll: BusyPoll | None,
     ) -> None:
         self._core = core
         self._driver = driver
@@ -93,10 +96,17 @@ class Server:
         self._on_requests = handler.on_requests if isinstance(handler, Handler) and answers_together(handler) else None
         self._together: dict[asyncio.Task[None], set[Execution]] = {}  # of a call with several: those somebody waits for
         self._in_threads: dict[Execution, asyncio.Future[object]] = {}
+        self._next_poll = next_poll
+        self._next: asyncio.Future[None] | None = None  # the next request, while it is looked for
+        self._is_alone = False  # the last request came alone, when nothing ran
         self.drained: asyncio.Future[None] = self._loop.create_future()
 
     def start(self, executions: Sequence[Execution]) -> None:
         """Run the handler for each of these."""
+        self._is_alone = len(executions) == 1 and not self._tasks
+        if self._next is not None:
+            self._next.set_result(None)
+            self._next = None
         if self._is_inline:
             for execution in executions:
                 self._run_inline(execution)
@@ -339,6 +349,14 @@ class Server:
             self._driver.wake()
         else:
             self._driver.transmit_now()
+            if self._next_poll is not None and self._is_alone:
+                self._look_for_next(self._next_poll)
+
+    def _look_for_next(self, next_poll: BusyPoll) -> None:
+        """See that a caller that asks again at once finds this member awake."""
+        if self._next is None:
+            self._next = self._loop.create_future()
+        next_poll.look_for(self._next)
 
     def _handle_ended(self, execution: Execution, task: asyncio.Task[None]) -> None:
         """A task that was cancelled has ended; it may have answered all the same, and the answer be waiting for room."""

@@ -17,7 +17,7 @@ import pytest
 
 import iris_py as iris
 from iris_py.defaults import MAX_MESSAGE_BYTES
-from iris_py.net.busy_poll import BusyPoll
+from iris_py.net.busy_poll import BUSY_POLL_S, NEXT_POLL_S, BusyPoll
 from iris_py.net.sockets import SocketNetwork
 from iris_security import Secret
 
@@ -584,17 +584,25 @@ def test_a_thousand_requests_at_once(loops: Loops) -> None:
 def test_a_reply_is_looked_for_only_if_it_is_the_only_one(
     loops: Loops, monkeypatch: pytest.MonkeyPatch, setting: bool | None, processors: int
 ) -> None:
-    looked_for: list[asyncio.Future[bytes]] = []
-    monkeypatch.setattr(BusyPoll, "look_for", lambda _self, reply: looked_for.append(reply))
+    looked_for: list[float] = []
+    monkeypatch.setattr(BusyPoll, "look_for", lambda self, _awaited: looked_for.append(self._look_s))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(processors)))
 
     async def main() -> None:
-        async with iris.connect() as member, iris.connect(busy_poll=setting) as node, member.join("echo", echo):
-            assert await node.request("echo", b"alone") == b"alone"
-            assert len(looked_for) == (1 if setting is None and processors > 1 else 0)
-            looked_for.clear()
-            await asyncio.gather(*(node.request("echo", b"one of many") for _ in range(10)))
-            assert len(looked_for) <= 1, "only the first one was alone"
+        async with (
+            iris.connect(busy_poll=setting) as member,
+            iris.connect(busy_poll=setting) as node,
+            member.join("echo", echo),
+            member.join("inline", lambda request: request.payload, inline=True),
+        ):
+            for name in ("echo", "inline"):
+                assert await node.request(name, b"alone") == b"alone"
+                assert looked_for == ([BUSY_POLL_S, NEXT_POLL_S] if setting is None and processors > 1 else [])
+                looked_for.clear()
+                await asyncio.gather(*(node.request(name, b"one of many") for _ in range(10)))
+                assert looked_for.count(BUSY_POLL_S) <= 1, "only the first one was alone"
+                assert looked_for.count(NEXT_POLL_S) <= 1, "likewise"
+                looked_for.clear()
 
     loops.run(main())
 

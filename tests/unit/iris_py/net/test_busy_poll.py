@@ -1,4 +1,4 @@
-"""Looking for the reply to a lone request."""
+"""Looking for what is about to come, such as the reply to a lone request."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def loop() -> Loop:
 
 @pytest.fixture
 def poll(loop: Loop) -> BusyPoll:
-    return BusyPoll(cast("Any", loop), lambda: loop.time)
+    return BusyPoll(cast("Any", loop), BUSY_POLL_S, lambda: loop.time)
 
 
 class Reply:
