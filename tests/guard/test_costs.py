@@ -1,0 +1,134 @@
+"""What a message costs, counted and not timed: calls, passes of a cipher, and system calls stay within recorded bounds.
+
+Two nodes in one process, on real sockets of asyncio's own event loop, whose system calls a profiler sees. Each bound is what a
+workload takes now and a tenth more: whoever makes it dearer shall see that, and say why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import iris_py
+from iris_security import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from iris_py.api.node import Node
+
+#: Messages before any is counted: links, views and caches are there then.
+WARM_UP = 640
+SECRET = Secret(bytes(range(32)))
+#: The names of what is counted apart.
+CIPHERS = ("encrypt", "decrypt")
+SYSTEM_CALLS = ("send", "sendmsg", "recv_into", "recv", "poll", "sendto", "recvfrom")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one message took, both nodes together."""
+
+    python: float
+    """Calls of functions of Python, and coroutines and generators that go on."""
+    built_in: float
+    """Calls of functions of C."""
+    ciphers: float
+    """Passes of a cipher over some bytes."""
+    system: float
+    """Reads and writes of sockets."""
+
+
+class Counter:
+    """A profiler that counts calls, anew each time."""
+
+    def __enter__(self) -> None:
+        self._python = self._built_in = self._ciphers = self._system = 0
+        sys.setprofile(self._note)
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _note(self, _frame: object, event: str, argument: Any) -> None:
+        if event == "call":
+            self._python += 1
+        elif event == "c_call":
+            self._built_in += 1
+            name = argument.__name__
+            if name in CIPHERS:
+                self._ciphers += 1
+            elif name in SYSTEM_CALLS:
+                self._system += 1
+
+    def each(self, count: int) -> Cost:
+        """Return the cost of each of so many messages."""
+        return Cost(self._python / count, self._built_in / count, self._ciphers / count, self._system / count)
+
+
+async def lone(node: Node, count: int) -> None:
+    for _ in range(count):
+        await node.request("echo", bytes(1024))
+
+
+async def callers(node: Node, count: int) -> None:
+    async def caller() -> None:
+        await lone(node, count // 64)
+
+    await asyncio.gather(*(caller() for _ in range(64)))
+
+
+async def publish(node: Node, count: int, size: int) -> None:
+    payload = bytes(size)
+    for _ in range(count):
+        await node.publish("news", payload)
+
+
+#: By name: what is done, how often, and what each may cost.
+WORKLOADS: dict[str, tuple[Callable[[Node, int], Awaitable[None]], int, Cost]] = {
+    "a request that is alone": (lone, 400, Cost(237, 209, 8.1, 8.1)),
+    "requests of 64 callers": (callers, 6_400, Cost(58, 64, 0.35, 0.18)),
+    "publications of 64 bytes": (partial(publish, size=64), 20_000, Cost(2.4, 4.6, 0.006, 0.002)),
+    "publications of 1 KiB": (partial(publish, size=1024), 10_000, Cost(3.8, 5.9, 0.08, 0.015)),
+    "publications of 16 KiB": (partial(publish, size=16 * 1024), 1_000, Cost(30, 31, 1.6, 0.26)),
+}
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_message_costs_no_more_than_it_did(name: str) -> None:
+    work, count, most = WORKLOADS[name]
+
+    async def echo(request: iris_py.Request) -> bytes:
+        return request.payload
+
+    async def read(subscription: iris_py.Subscription, wanted: int) -> None:
+        async for _ in subscription:
+            wanted -= 1
+            if not wanted:
+                return
+
+    async def main() -> Cost:
+        async with (
+            iris_py.connect(secret=SECRET, discovery=False, busy_poll=False) as member,
+            iris_py.connect(secret=SECRET, seeds=[member.address], discovery=False, busy_poll=False) as node,
+            member.join("echo", echo),
+            member.subscribe("news", policy="block") as news,
+        ):
+            is_published = name.startswith("publications")
+            counter = Counter()
+            for times in (WARM_UP, count):
+                with counter:
+                    reading = asyncio.create_task(read(news, times)) if is_published else None
+                    await work(node, times)
+                    if reading is not None:
+                        await reading
+            return counter.each(count)
+
+    cost = asyncio.run(main())
+    for field in fields(Cost):
+        found, bound = getattr(cost, field.name), getattr(most, field.name)
+        assert bound / 2 < found <= bound, f"{field.name}: each message of {name!r} costs {cost}"
