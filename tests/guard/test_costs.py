@@ -1,4 +1,4 @@
-"""What a message costs, counted and not timed: calls, passes of a cipher, and system calls stay within recorded bounds.
+"""The costs of a message, counted and not timed: calls, passes of a cipher, and system calls stay within recorded bounds.
 
 Two nodes in one process, on real sockets of asyncio's own event loop, whose system calls a profiler sees. Each bound is what a
 workload takes now and a tenth more: whoever makes it dearer shall see that, and say why.
@@ -32,7 +32,7 @@ SYSTEM_CALLS = ("send", "sendmsg", "recv_into", "recv", "poll", "sendto", "recvf
 
 @dataclass(frozen=True)
 class Cost:
-    """What one message took, both nodes together."""
+    """The calls for one message, of both nodes together."""
 
     python: float
     """Calls of functions of Python, and coroutines and generators that go on."""
