@@ -23,7 +23,7 @@ from spark_connector.local.private_directory import SOCKET_NAME
 from spark_connector.local.streams import GRACE_S, LocalMembers, LocalSubscription, LocalSurvey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from concurrent.futures import Future
     from pathlib import Path
     from types import TracebackType
@@ -228,6 +228,13 @@ class LocalAgent:
     def publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
         """Send a message to every subscriber of a topic, waiting for room. See :meth:`iris_py.Node.publish`."""
         return _count(self._call(frames.Publish(topic, _plain(headers), True), payload, None)[0])
+
+    def publish_many(self, topic: str, payloads: Iterable[bytes], *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+        """Send messages to every subscriber of a topic, in their order. See :meth:`iris_py.Node.publish_many`."""
+        count = 0
+        for payload in payloads:
+            count = self.publish(topic, payload, headers=headers)
+        return count
 
     def try_publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
         """Send a message to every subscriber of a topic at once, or not at all. See :meth:`iris_py.Node.try_publish`."""

@@ -420,7 +420,7 @@ def test_survey_says_who_did_not_answer(shell: Shell) -> None:
     assert "no" in error
     shell.serve("join", "names", "--exec", "sleep 100")
     code, out, error = shell.run("survey", "names", "hello", "--timeout", "4")
-    assert (code, out) == (4, b"")
+    assert (code, out) == (4, b""), error
     assert "1 of 2 members of 'names' did not answer: " in error
     code, out, _ = shell.run("survey", "names", "hello", "--timeout", "4", "--json")
     document = json.loads(out)

@@ -116,7 +116,10 @@ def test_it_tells_clusters_and_topics(agent: Agent, task: LocalAgent) -> None:
     with task.subscribe("news") as subscription:
         assert task.publish("news", b"one", headers={"n": 1}) == 1
         assert task.try_publish("news", b"two") == 1
-        one, two = next(subscription), next(subscription)
+        assert task.publish_many("news", iter([b"three", b"four"])) == 1
+        one, two, three, four = (next(subscription) for _ in range(4))
+    assert (three.payload, four.payload) == (b"three", b"four")
+    assert task.publish_many("news", []) == 0
     assert (one.payload, one.topic, one.source, dict(one.headers)) == (b"one", "news", agent.node.id, {"n": 1})
     assert (two.payload, two.sequence) == (b"two", one.sequence + 1)
 
