@@ -16,6 +16,7 @@ from iris_py.link.link import RECORD_BYTES_MAX, Link, LinkState
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire.packets import BROADCAST, MESSAGE, MESSAGE_BYTES
 from iris_security import GroupOpener, GroupSealer, Identity, Keyring, Secret, multicast_associated
+from iris_security.aead import NONCE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +157,8 @@ class LinkStream(asyncio.BufferedProtocol):
                 link.confirm(now)
             elif isinstance(event, LinkOpened):
                 self.opened.set_result(None)
-        for _kind, _group, nonce, sealed in link.packets_received():
+        for _kind, _group, data, start, stop in link.packets_received():
+            nonce, sealed = data[start : start + NONCE_BYTES], memoryview(data)[start + NONCE_BYTES : stop]
             self._receive_body(self._opener.open(_SENDER, nonce, sealed, self._associated))
 
     def _receive_body(self, body: bytes) -> None:

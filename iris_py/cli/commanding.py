@@ -27,6 +27,7 @@ __all__ = ["CommandFailed", "CommandHandler", "parse_command"]
 
 ERROR_TAIL_BYTES: Final = 1000  # the end of standard error says what went wrong; it travels to the caller
 READ_BYTES: Final = 1 << 16
+OVERTIME_S: Final = 1.0  # at the end of its time a caller cancels; a failure of the command must not overtake that
 BROADCAST_TIMEOUT_S: Final = 60.0  # broadcasts have no deadline of their own, and a stuck one would hold up all that follow
 
 
@@ -75,8 +76,8 @@ class CommandHandler(Handler):
         self._output_bytes_max = output_bytes_max
 
     async def on_request(self, request: Request) -> bytes:
-        """Reply with what the command prints. A caller who gave up, or whose time is over, ends the command."""
-        async with asyncio.timeout(max(0.0, request.time_left_s)):
+        """Reply with what the command prints. A caller who gives up, as at the end of its time, ends the command."""
+        async with asyncio.timeout(max(0.0, request.time_left_s) + OVERTIME_S):
             return await run_command(self._command, request.payload, self._output_bytes_max, request.headers)
 
     async def on_tunnel(self, tunnel: Tunnel) -> None:

@@ -1,4 +1,4 @@
-"""The events of a link, for its owner, and the reasons to close one."""
+"""The outputs of a link for its owner: its state, packets, and events with the reasons for them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,23 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from iris_security.administration import Rank
+
+
+#: The type of a frame, what it is for, and where its contents are: in some bytes, from one place to another. UNICAST and
+#: MULTICAST: group id, then a nonce and a sealed body; BODY: group id, then messages; SHARE: group id, then the frame; TUNNEL:
+#: tunnel id, then a sealed chunk; CONTROL: the message itself, then nothing.
+Packet = tuple[int, bytes, bytes, int, int]
+
+
+class LinkState(enum.Enum):
+    """The states of a link; see the theory of operation of :mod:`iris_py.link.link`."""
+
+    HANDSHAKE = enum.auto()
+    IDENTIFIED = enum.auto()
+    CONFIRMING = enum.auto()
+    OPEN = enum.auto()
+    CLOSING = enum.auto()
+    CLOSED = enum.auto()
 
 
 class CloseReason(enum.IntEnum):

@@ -8,21 +8,30 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST, FRAGMENT, FRAGMENT_END, TUNNEL, TAKEN = range(11)
-GENERATION, RANK, SIGNED, CLOCK = range(11, 15)
-LAST_KIND = CLOCK  # frames above are those of a newer version
-PACKET_KINDS = frozenset((UNICAST, MULTICAST))
+GENERATION, RANK, SIGNED, CLOCK, SHARE, BODY = range(11, 17)
+LAST_KIND = BODY  # frames above are those of a newer version
+SEALED_KINDS = frozenset((UNICAST, MULTICAST))  # under the key of their group
+PACKET_KINDS = SEALED_KINDS | {BODY}
 FRAGMENT_KINDS = frozenset((FRAGMENT, FRAGMENT_END))
 
 FRAME = struct.Struct(">BI")
 PACKET = struct.Struct(">BI16s12s")
 PACKET_HEADER_BYTES = 28  # group and nonce
+_BODY = struct.Struct(">BI16s")
+BODY_HEADER_BYTES = 16  # group
 
 #: Records are filled to about this size. Too small: what each record costs, some 50 us of both sides, is paid more often; too
 #: large: a message waits for longer behind others, and the buffers of a link no longer stay in the cache.
 RECORD_BYTES = 64 * 1024
+#: A record with one body of many small messages has up to so much: whoever has a backlog is not hurried. So it stays below what
+#: is read of one (``RECORD_BYTES_MAX``), with its seal and the frames of the link.
+LARGE_RECORD_BYTES = 241 * 1024
 #: A packet over ``RECORD_BYTES`` goes to the bulk lane, in pieces of this size, as does an overlay message over it. Too small:
 #: of a megabyte each piece of 32 KiB costs both sides a tenth more than one of 64; too large: as for records.
 FRAGMENT_BYTES = 64 * 1024
@@ -57,7 +66,7 @@ class Lanes:
         self._parts_bytes = 0
         # An entry is one record's worth of interactive frames.
         self._full: deque[tuple[Parts, int]] = deque()
-        # (FRAGMENT or FRAGMENT_END, piece, kind of the whole, how many interactive records go before it)
+        # (FRAGMENT or FRAGMENT_END, piece, kind among which the whole is in order, how many interactive records go before it)
         self._bulk: deque[tuple[int, bytes | memoryview, int, int]] = deque()
         self._chunks: deque[tuple[bytes, bytes]] = deque()  # of tunnels; they share the bulk lane with large frames
         self._is_chunks_turn = False
@@ -96,7 +105,7 @@ class Lanes:
     def add_control(self, message: bytes) -> None:
         """Queue an overlay message, ahead of all packets. Overlay messages keep their order."""
         if len(message) > FRAGMENT_BYTES or self._bulk_kinds[CONTROL]:
-            self._add_bulk(CONTROL, b"", memoryview(message))
+            self._add_bulk(CONTROL, CONTROL, b"", memoryview(message))
         else:
             self.queued_bytes += len(message)
             self.add_signal(CONTROL, message)
@@ -109,14 +118,30 @@ class Lanes:
         """Queue a packet. A MULTICAST follows one that is in the bulk lane, for the order of broadcasts is promised."""
         size = PACKET_HEADER_BYTES + len(sealed)
         if size > RECORD_BYTES or (kind == MULTICAST and self._bulk_kinds[MULTICAST]):
-            self._add_bulk(kind, group + nonce, memoryview(sealed))
+            self._add_bulk(kind, kind, group + nonce, memoryview(sealed))
             return
+        self._make_room(size)
+        self._parts += (PACKET.pack(kind, size, group, nonce), sealed)
+
+    def add_body(
+        self, group: bytes, messages: Sequence[bytes], size: int, *, is_ordered: bool, passes_large: bool = False
+    ) -> None:
+        """Queue messages that only the record seals; see :meth:`iris_py.link.link.Link.send_body`."""
+        size += BODY_HEADER_BYTES
+        if size > (LARGE_RECORD_BYTES if passes_large else RECORD_BYTES) or (is_ordered and self._bulk_kinds[MULTICAST]):
+            self._add_bulk(BODY, MULTICAST if is_ordered else UNICAST, group, memoryview(b"".join(messages)))
+            return
+        self._make_room(size)
+        self._parts.append(_BODY.pack(BODY, size, group))
+        self._parts += messages
+
+    def _make_room(self, size: int) -> None:
+        """Begin the next record, if the one that is being filled has no room for a packet; then count it there."""
         self.queued_bytes += size
         parts_bytes = self._parts_bytes + size
         if parts_bytes > RECORD_BYTES and self._parts:
             self._full.append((self._parts, self._parts_bytes))
             self._parts, parts_bytes = [], size
-        self._parts += (PACKET.pack(kind, size, group, nonce), sealed)
         self._parts_bytes = parts_bytes
 
     def add_tunnel(self, tunnel_id: bytes, sealed: bytes) -> None:
@@ -134,7 +159,7 @@ class Lanes:
                 self.queued_bytes -= self._parts_bytes
                 self._parts_bytes = 0
                 self.interactive_sent += 1
-                self._interactive_since_bulk += 1
+                self._interactive_since_bulk += 1  # nothing is in the bulk lane that could wait
                 self.is_unanswered = True
             return frames
         frames = []
@@ -146,14 +171,16 @@ class Lanes:
             bool(chunks) or (bool(bulk) and bulk[0][3] <= self.interactive_sent)
         )
         if size < RECORD_BYTES and not bulk_turn and (self._full or self._parts):
+            parts, parts_bytes = self._full[0] if self._full else (self._parts, self._parts_bytes)
+            if frames and parts_bytes > RECORD_BYTES:
+                return frames  # both are too large for one record
             if self._full:
-                parts, parts_bytes = self._full.popleft()
+                self._full.popleft()
             else:
-                parts, parts_bytes = self._parts, self._parts_bytes
                 self._parts, self._parts_bytes = [], 0
             self.interactive_sent += 1
             self.is_unanswered = True
-            self._interactive_since_bulk += 1
+            self._interactive_since_bulk += -(-parts_bytes // RECORD_BYTES)
             frames = frames + parts if frames else parts
             size += parts_bytes
             self.queued_bytes -= parts_bytes
@@ -202,9 +229,16 @@ class Lanes:
         self._control = control[at:]
         return control[:at], size
 
-    def _add_bulk(self, kind: int, head: bytes, rest: memoryview) -> None:
-        """Cut a large frame into fragments; the first carries the kind and the head."""
-        first: bytes | memoryview = b"".join((bytes((kind,)), head, rest[:FRAGMENT_BYTES]))
+    def _add_bulk(self, frame: int, kind: int, head: bytes, rest: memoryview) -> None:
+        """Cut a large frame into fragments.
+
+        Args:
+            frame: Its type, which goes into the first fragment.
+            kind: The type among which it keeps its order.
+            head: How its body begins.
+            rest: The rest of it.
+        """
+        first: bytes | memoryview = b"".join((bytes((frame,)), head, rest[:FRAGMENT_BYTES]))
         pieces = [first, *(rest[at : at + FRAGMENT_BYTES] for at in range(FRAGMENT_BYTES, len(rest), FRAGMENT_BYTES))]
         # The order of multicasts: a large one does not pass the smaller ones that were queued before it.
         after = self.interactive_sent + len(self._full) + bool(self._parts) if kind == MULTICAST else 0

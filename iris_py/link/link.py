@@ -20,7 +20,6 @@ A link never raises because of its peer: it ends, with a :class:`~iris_py.link.e
 
 from __future__ import annotations
 
-import enum
 import struct
 from typing import TYPE_CHECKING
 
@@ -32,12 +31,16 @@ from iris_py.link.events import (
     LinkDrained,
     LinkEvent,
     LinkOpened,
+    LinkState,
     LinkVerified,
+    Packet,
     PeerIdentified,
     RankTold,
 )
 from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, LinkHandshake, ProtocolError, introduce, read_introduction
 from iris_py.link.lanes import (
+    BODY,
+    BODY_HEADER_BYTES,
     CLOCK,
     CLOSE,
     CONTROL,
@@ -53,6 +56,7 @@ from iris_py.link.lanes import (
     PONG,
     RANK,
     RECORD_BYTES,
+    SHARE,
     SIGNED,
     TAKEN,
     TUNNEL,
@@ -60,13 +64,15 @@ from iris_py.link.lanes import (
 )
 from iris_py.link.lateness import CLOCK_BYTES, Lateness
 from iris_py.link.pacing import Pace
+from iris_py.link.proofs import CLAIM, SHARED, Proofs
 from iris_py.link.reassembly import Reassembler
 from iris_security import AuthenticationError, RecordOpener, RecordSealer
 from iris_security.administration import RANK_BYTES, Rank
 from iris_security.aead import TAG_BYTES
-from iris_security.keyring import KEY_ID_BYTES, PROOF_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from iris_py.link.config import LinkConfig
     from iris_security import Identity, Keyring, NetworkKeys, SignedGenerations
 
@@ -109,26 +115,6 @@ CONTROL_WORK_BYTES = 128
 PACKET_WORK_BYTES = 4096
 _TOTAL = struct.Struct(">Q")
 
-_CLAIM = struct.Struct(f">?{KEY_ID_BYTES}s{PROOF_BYTES}s")  # of a generation: whether it answers one, key id, proof
-#: Up to this size the body of a packet is copied out of its record: for a few KiB that costs less than to refer to it.
-COPIED_BYTES_MAX = 4096
-
-
-class LinkState(enum.Enum):
-    """The states of a link; see the module's theory of operation."""
-
-    HANDSHAKE = enum.auto()
-    IDENTIFIED = enum.auto()
-    CONFIRMING = enum.auto()
-    OPEN = enum.auto()
-    CLOSING = enum.auto()
-    CLOSED = enum.auto()
-
-
-#: (frame type, group id, nonce, sealed body) of UNICAST and MULTICAST; (CONTROL, message, b"", b"") of an overlay message;
-#: (TUNNEL, tunnel id, b"", sealed chunk).
-Packet = tuple[int, bytes, bytes, bytes | memoryview]
-
 
 class Link:
     """The protocol of one connection.
@@ -145,7 +131,8 @@ class Link:
         has_more: Whether the last :meth:`data_to_send` may have left something for the next.
         has_unread: Whether the last :meth:`receive_data` has left something that is complete, for the next.
         version: The version that both sides speak; 0 during the handshake.
-        generations: The key ids of the generations of the secret that the peer has proved to hold.
+        proofs: What both ends have proved to each other.
+        shared: The ids of the groups whose key both have proved to hold: :meth:`send_body` is for them.
         late_s: The age, at most, of what has come over a link that is unsure because of the line; 0 if this side stood still.
         clock_due: From when on :meth:`tell_clock` has to come before the next packet.
         active_at: When packets last moved; the owner sets it when some arrive. Of a link that is not quiet: some time ago.
@@ -184,7 +171,6 @@ class Link:
         self.is_busy = False
         self.has_more = False
         self.has_unread = False
-        self.generations: set[bytes] = set()
         self.clock_due = 0.0
         self.late_s = 0.0
         self.version = 0
@@ -208,6 +194,8 @@ class Link:
         self._opener: RecordOpener | None = None
         self._raw: list[bytes] = self._handshake.data_to_send()
         self._lanes = Lanes()
+        self.proofs = Proofs(self._lanes, initiator=initiator)
+        self.shared = self.proofs.shared  # one look-up less in the hot path
         self._pace = Pace()
         self._lateness = Lateness()
         self._late_s = 0.0  # of what the current call of `receive_data` has read
@@ -339,19 +327,6 @@ class Link:
         elif self.state is not LinkState.CLOSING:
             self._end("closed before it was open")
 
-    def claim(self, keys: NetworkKeys, *, is_answer: bool = False) -> None:
-        """Prove to the peer that this side holds a generation of the secret, if the link is open."""
-        if self.state is LinkState.OPEN:
-            proof = keys.prove(self._handshake_hash, initiator=self.initiator)
-            self._lanes.add_signal(GENERATION, _CLAIM.pack(is_answer, keys.key_id, proof))
-
-    def accept_claim(self, keys: NetworkKeys, proof: bytes) -> bool:
-        """Tell whether the peer has proved that it holds a generation of the secret; if it has, that is remembered."""
-        if not keys.verify(self._handshake_hash, proof, initiator=not self.initiator):
-            return False
-        self.generations.add(keys.key_id)
-        return True
-
     def tell_rank(self, rank: Rank) -> None:
         """Tell the peer which signed generations count here, if the link is open."""
         if self.state is LinkState.OPEN:
@@ -378,6 +353,25 @@ class Link:
         if not self.is_open:
             return
         self._lanes.add_packet(kind, group, nonce, sealed)
+        if self._lanes.queued_bytes > self._config.queue_bytes_high:
+            self._handle_full()
+
+    def send_body(
+        self, group: bytes, messages: Sequence[bytes], size: int, *, is_ordered: bool, passes_large: bool = False
+    ) -> None:
+        """Queue messages for a group that is ``shared``; else as :meth:`send_packet`.
+
+        Args:
+            group: The group.
+            messages: The body, in parts.
+            size: Their bytes.
+            is_ordered: Whether it keeps its order among MULTICAST.
+            passes_large: Whether it takes the interactive lane though it is large: many small messages do, up to
+                ``LARGE_RECORD_BYTES``.
+        """
+        if not self.is_open:
+            return
+        self._lanes.add_body(group, messages, size, is_ordered=is_ordered, passes_large=passes_large)
         if self._lanes.queued_bytes > self._config.queue_bytes_high:
             self._handle_full()
 
@@ -466,7 +460,7 @@ class Link:
         self._raw += handshake.data_to_send()
         if handshake.keys is not None:
             self._handshake_hash = handshake.link_id
-            self.generations.add(handshake.key_id)
+            self.proofs.begin(self._handshake_hash, handshake.key_id)
             self.id = handshake.link_id[:LINK_ID_BYTES]
             self.version = handshake.version
             self._lateness.expect(self._last_received)  # a responder's answer has not left yet
@@ -495,7 +489,7 @@ class Link:
             if kind in PACKET_KINDS:
                 self._receive_packet(kind, record, offset, stop)
             elif kind == TUNNEL:
-                self._receive_tunnel(memoryview(record)[offset:stop])
+                self._receive_tunnel(record, offset, stop)
             elif kind in FRAGMENT_KINDS:
                 self._receive_fragment(kind, record, offset, stop)
             else:
@@ -508,19 +502,19 @@ class Link:
     def _receive_packet(self, kind: int, record: bytes, start: int, stop: int) -> None:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
             raise ProtocolError("a packet before the link was open")
-        body = start + PACKET_HEADER_BYTES
-        if stop - body < TAG_BYTES:
+        body = start + BODY_HEADER_BYTES
+        if stop - start < (BODY_HEADER_BYTES if kind == BODY else PACKET_HEADER_BYTES + TAG_BYTES):
             raise ProtocolError("a truncated packet")
-        sealed = record[body:stop] if stop - body <= COPIED_BYTES_MAX else memoryview(record)[body:stop]
-        self._packets.append((kind, record[start : start + 16], record[start + 16 : body], sealed))
+        self._packets.append((kind, record[start:body], record, body, stop))
 
-    def _receive_tunnel(self, body: memoryview) -> None:
+    def _receive_tunnel(self, record: bytes, start: int, stop: int) -> None:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
             raise ProtocolError("a chunk of a tunnel before the link was open")
-        if len(body) < TUNNEL_ID_BYTES + TAG_BYTES:
+        chunk = start + TUNNEL_ID_BYTES
+        if stop < chunk + TAG_BYTES:
             raise ProtocolError("a truncated chunk of a tunnel")
-        self._tunnel_read += len(body)
-        self._packets.append((TUNNEL, bytes(body[:TUNNEL_ID_BYTES]), b"", body[TUNNEL_ID_BYTES:]))
+        self._tunnel_read += stop - start
+        self._packets.append((TUNNEL, record[start:chunk], record, chunk, stop))
 
     def _receive_frame(self, kind: int, body: bytes, now: float) -> None:
         """Receive any frame but a packet."""
@@ -544,15 +538,19 @@ class Link:
             self._last_ping = body
             self._add_pong(now)
         elif kind == CONTROL:
-            self._packets.append((CONTROL, body, b"", b""))
+            self._packets.append((CONTROL, body, b"", 0, 0))
         elif kind == TAKEN:
             if len(body) != _TOTAL.size or not self._pace.acknowledge(int.from_bytes(body, "big"), now):
                 raise ProtocolError("chunks acknowledged that were never sent")
         elif kind == GENERATION:
-            if len(body) != _CLAIM.size:
+            if len(body) != CLAIM.size:
                 raise ProtocolError("a malformed claim")
-            is_answer, key_id, proof = _CLAIM.unpack(body)
+            is_answer, key_id, proof = CLAIM.unpack(body)
             self._events.append(GenerationClaimed(key_id, proof, is_answer))
+        elif kind == SHARE:
+            if len(body) != SHARED.size:
+                raise ProtocolError("a malformed proof")
+            self._packets.append((SHARE, body[1 : 1 + BODY_HEADER_BYTES], body, 0, len(body)))
         elif kind == RANK:
             if len(body) != RANK_BYTES:
                 raise ProtocolError("a malformed rank")
@@ -604,7 +602,7 @@ class Link:
 
     def _receive_unknown(self, kind: int) -> None:
         """Pass on that there was a frame of a newer version: the owner counts it, and nothing else comes of it."""
-        self._packets.append((kind, b"", b"", b""))
+        self._packets.append((kind, b"", b"", 0, 0))
 
     def _receive_fragment(self, kind: int, record: bytes, start: int, stop: int) -> None:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
@@ -614,7 +612,7 @@ class Link:
             if whole and whole[0] in PACKET_KINDS:
                 self._receive_packet(whole[0], whole, 1, len(whole))
             elif whole and whole[0] == CONTROL:
-                self._packets.append((CONTROL, whole[1:], b"", b""))
+                self._packets.append((CONTROL, whole[1:], b"", 0, 0))
             elif whole and whole[0] > LAST_KIND:
                 self._receive_unknown(whole[0])
             else:

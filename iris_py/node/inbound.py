@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from iris_py.link.lanes import CONTROL, MULTICAST, PACKET_KINDS, TUNNEL, UNICAST
+from iris_py.link.lanes import BODY, CONTROL, MULTICAST, SHARE, TUNNEL, UNICAST
 from iris_py.link.link import LinkState
 from iris_py.patterns.request.routed import RoutedRequests
 from iris_py.patterns.request.standing import StandingRequests
@@ -14,6 +14,7 @@ from iris_py.wire import packets
 from iris_py.wire.cast_pieces import CastAssembler
 from iris_py.wire.headers import NO_HEADERS, decode_headers
 from iris_security import AuthenticationError, ReplayError
+from iris_security.aead import NONCE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -128,31 +129,28 @@ class Inbound:
             receivers = self._receivers_released
         elif link.is_unsure and not self._standing.is_full:
             receivers, self._unsure_link = self._receivers_unsure, link
-        for kind, group_id, nonce, sealed in received:
+        shared, groups = link.shared, self._groups
+        for kind, key, data, start, stop in received:
             if kind == CONTROL:
-                self._receive_control(peer.id, group_id, now)
+                self._receive_control(peer.id, key, now)
                 if link.state is LinkState.CLOSED:
                     return  # that broke the rules: what came with it does not count, nor cost any more
                 continue
             link.active_at = now
-            group = self._groups.get(group_id)
-            if group is None:
-                if kind == TUNNEL:
-                    self._tunnels.receive_chunk(peer, group_id, sealed)
-                else:
-                    self._count_drop("unknown_group" if kind in PACKET_KINDS else "unknown_frame")
-                continue
-            try:
-                if kind == UNICAST:
-                    body = group.open_unicast(peer.id, nonce, sealed)
-                else:
-                    body = group.open_multicast(peer.id, nonce, sealed)
-            except ReplayError:
-                self._count_drop("replayed")
-            except AuthenticationError:
-                self._count_drop("unauthentic")
+            group = groups.get(key)
+            if kind == BODY and group is not None and key in shared:
+                self._receive_body(receivers, group, peer, data, start, stop, now)
+            elif kind == TUNNEL:
+                self._tunnels.receive_chunk(peer, key, memoryview(data)[start:stop])
+            elif kind == SHARE:
+                if not link.proofs.receive_share(data, None if group is None else group.keys) and group is not None:
+                    self._count_drop("unproven")
+            elif group is None or kind == BODY:
+                self._count_drop("unproven" if group is not None else "unknown_group" if kind <= BODY else "unknown_frame")
             else:
-                self._receive_body(receivers, group, peer, body, now)
+                open_packet = group.open_unicast if kind == UNICAST else group.open_multicast
+                at = start + NONCE_BYTES
+                self._receive_sealed(receivers, open_packet, group, peer, data[start:at], memoryview(data)[at:stop], now)
 
     def link_verified(self, link: Link, now: float) -> None:
         """The peer still waits: begin what stood, with the time that is left now."""
@@ -211,11 +209,11 @@ class Inbound:
     def _receive_sealed(
         self,
         receivers: list[Receiver],
-        open_packet: Callable[[NodeId, bytes, bytes], bytes],
+        open_packet: Callable[[NodeId, bytes, bytes | memoryview], bytes],
         group: Group,
         peer: Peer,
         nonce: bytes,
-        sealed: bytes,
+        sealed: bytes | memoryview,
         now: float,
     ) -> bool:
         try:
@@ -225,13 +223,16 @@ class Inbound:
         except AuthenticationError:
             self._count_drop("unauthentic")
         else:
-            self._receive_body(receivers, group, peer, body, now)
+            self._receive_body(receivers, group, peer, body, 0, len(body), now)
             return True
         return False
 
-    def _receive_body(self, receivers: list[Receiver], group: Group, peer: Peer, body: bytes, now: float) -> None:
-        offset, end, unpack = 0, len(body), packets.MESSAGE.unpack_from
-        if end > packets.SHARED_BODY_BYTES_MAX and not packets.is_body_sane(body):
+    def _receive_body(
+        self, receivers: list[Receiver], group: Group, peer: Peer, body: bytes, offset: int, end: int, now: float
+    ) -> None:
+        """Give each message between two places of some bytes to its receiver. The hot path."""
+        unpack = packets.MESSAGE.unpack_from
+        if end - offset > packets.SHARED_BODY_BYTES_MAX and not packets.is_body_sane(body, offset, end):
             self._count_drop("malformed")
             return
         is_usual = receivers is self.receivers

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 SUBJECT_BYTES = 16
 #: A body is sealed when it has grown to this, so that packet and frame headers still fit one record of 64 KiB.
 BODY_BYTES = 62 * 1024
+#: A run of more messages is not lengthened: it may be of empty ones, and then gets so many more as ``BODY_BYTES`` hold.
+LENGTHENED_MESSAGES_MAX = packets.RUN_MESSAGES_MAX - BODY_BYTES // packets.RUN_MESSAGE_COST
 #: What a run of publications has besides their topic, sizes and payloads.
 RUN_BYTES = packets.MESSAGE_BYTES + packets.RUN_COUNT.size
 #: Members of a group that a broadcast is sent to one by one; a larger group is cast to, down its tree. As many as a view shows,
@@ -64,6 +66,12 @@ class Channel:
         self.parts: list[bytes] = []
         self.parts_bytes = 0
 
+    def take(self) -> tuple[list[bytes], int]:
+        """Take what was gathered: a body, in parts, and its size."""
+        taken = self.parts, self.parts_bytes
+        self.parts, self.parts_bytes = [], 0
+        return taken
+
 
 class Run:
     """Publications to one topic that follow one another: they go to the same nodes, with one header for all.
@@ -73,17 +81,19 @@ class Run:
     Attributes:
         head: The topic.
         payloads: What was published.
-        room: How many bytes it takes still; none when it has ended.
+        room: How many bytes it takes still; none when it has ended, and less than none if it began with something large.
+        limit: How many bytes the body with it may have.
         count: How many nodes it goes to.
         counted: Groups that they are not sent under, and have a number in.
     """
 
-    __slots__ = ("count", "counted", "head", "payloads", "room")
+    __slots__ = ("count", "counted", "head", "limit", "payloads", "room")
 
     def __init__(self, head: bytes, payload: bytes, room: int, count: int) -> None:
         self.head = head
         self.payloads = [payload]
         self.room = room
+        self.limit = BODY_BYTES
         self.count = count
         self.counted: list[Group] = []
 
@@ -138,6 +148,7 @@ class Group:
         self.broadcast_bytes = 0
         self.run: Run | None = None
         self.last_used = 0.0
+        self._is_long = False  # the run that is gathered
         self._members: list[Member] | None = None
         self._placed: dict[Placement, list[list[Member]]] = {}
         self._local = local
@@ -260,18 +271,10 @@ class Group:
 
     def seal(self, channel: Channel) -> tuple[bytes, bytes]:
         """Take what a channel gathered and seal it for its peer: (nonce, sealed body)."""
-        parts, channel.parts, channel.parts_bytes = channel.parts, [], 0
+        parts, _size = channel.take()
         return self._sealer.seal(b"".join(parts), channel.associated)
 
-    def seal_broadcasts(self) -> tuple[bytes, bytes]:
-        """Take the gathered broadcasts and seal them for every member: (nonce, sealed body)."""
-        return self._sealer.seal(self._take_broadcasts(), self._multicast)
-
-    def seal_cast(self) -> tuple[bytes, bytes]:
-        """Take the gathered broadcasts and seal them for the tree: (nonce, sealed body)."""
-        return self._cast_sealer.seal(self._take_broadcasts(), self._multicast + CAST_LABEL)
-
-    def seal_multicast(self, body: bytes, *, is_cast: bool) -> tuple[bytes, bytes]:
+    def seal_multicast(self, body: bytes, *, is_cast: bool = False) -> tuple[bytes, bytes]:
         """Seal a body for every member, over links or for the tree: (nonce, sealed body)."""
         if is_cast:
             return self._cast_sealer.seal(body, self._multicast + CAST_LABEL)
@@ -289,6 +292,27 @@ class Group:
         run = self.run = Run(head, payload, BODY_BYTES - self.broadcast_bytes, count)
         return run
 
+    def append_to_run(self, payload: bytes) -> bool:
+        """Append a publication to the run, if there is one, and lengthen that if it is full; returns whether it was appended.
+
+        A full run in the turn in which it began is a backlog: the fewer bodies it goes in the better. So it is lengthened while
+        nothing else is gathered, and nothing in it is large, for what is large waits behind what is small.
+        """
+        run = self.run
+        if run is None or run.room < 0 or len(payload) > BODY_BYTES:
+            return False
+        room = run.room - packets.RUN_MESSAGE_COST - len(payload)
+        if room < 0 and not self.broadcast_parts and len(run.payloads) <= LENGTHENED_MESSAGES_MAX:
+            more = min(BODY_BYTES, packets.RUN_BODY_BYTES_MAX - run.limit)
+            if room + more >= 0:
+                room += more
+                run.limit += more
+        if room < 0:
+            return False
+        run.room = room
+        run.payloads.append(payload)
+        return True
+
     def end_run(self) -> None:
         """Put the run, if there is one, behind what is gathered: nothing is appended to it any more."""
         run = self.run
@@ -301,12 +325,23 @@ class Group:
             group.sequence += len(run.payloads)
         ordinal = min(packets.ORDINAL_MAX, first - self.first_sequence)
         self.broadcast_parts += packets.encode_run(run.head, run.payloads, first, ordinal)
-        self.broadcast_bytes = BODY_BYTES - run.room
+        # What was reckoned, without what is not on the wire.
+        count = len(run.payloads)
+        self.broadcast_bytes = run.limit - run.room - count * (packets.RUN_MESSAGE_COST - packets.RUN_MESSAGE_BYTES)
+        if count == 1:
+            self.broadcast_bytes -= packets.RUN_COUNT.size + packets.RUN_MESSAGE_BYTES
+        self._is_long = run.limit > BODY_BYTES
         run.room = 0
 
-    def _take_broadcasts(self) -> bytes:
-        parts, self.broadcast_parts, self.broadcast_bytes = self.broadcast_parts, [], 0
-        return b"".join(parts)
+    def take_broadcasts(self) -> tuple[list[bytes], int, bool]:
+        """Take the gathered broadcasts, with no run among them that may grow.
+
+        Returns:
+            A body, in parts; its size; and whether it is a run that was lengthened.
+        """
+        taken = self.broadcast_parts, self.broadcast_bytes, self._is_long
+        self.broadcast_parts, self.broadcast_bytes, self._is_long = [], 0, False
+        return taken
 
     def open_unicast(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
         """Open a body that was sealed for this node.

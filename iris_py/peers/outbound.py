@@ -1,7 +1,8 @@
 """The sending side of a node: it gathers messages, seals them, and puts them on links, into the queue for one, or on the ring.
 
-Theory of operation. Messages to a peer with an open link are gathered until the flush and sealed together: the hot path. To a
-peer without one they are held (:mod:`iris_py.peers.waiting`), and a link is asked for. Then exactly one of these happens to
+Theory of operation. Messages to a peer with an open link are gathered until the flush, and leave together: the hot path. Where
+both ends of the link have proved to hold the key of the group, the record of the link seals them, otherwise that key does. To a
+peer without a link they are held (:mod:`iris_py.peers.waiting`), and a link is asked for. Then exactly one of these happens to
 each:
 
 * the link opens: they leave, in order;
@@ -28,7 +29,7 @@ from iris_py.wire import cast_pieces, packets
 from iris_py.wire.headers import NO_HEADERS, Headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
@@ -168,10 +169,14 @@ class Outbound:
         if link is None or not link.is_open:
             self._hold_gathered(channel, now)
             return
-        nonce, sealed = group.seal(channel)
         if now >= link.clock_due:
             link.tell_clock(now)
-        link.send_packet(UNICAST, group.id, nonce, sealed)
+        if group.id in link.shared:
+            messages, size = channel.take()
+            link.send_body(group.id, messages, size, is_ordered=False)
+        else:
+            link.proofs.offer(group.keys)
+            link.send_packet(UNICAST, group.id, *group.seal(channel))
         self.touched[link] = None
         if link.is_quiet:
             self._wake(link, now)
@@ -221,44 +226,58 @@ class Outbound:
         group.end_run()
         if not group.broadcast_parts:
             return
+        body, size, is_long_run = group.take_broadcasts()
         if group.is_cast(now):
-            nonce, sealed = group.seal_cast()
-            self._casts += [(group.id, piece) for piece in cast_pieces.cut(nonce, sealed)]
-            self.has_events = True
+            self._cast(group, b"".join(body))
             return
-        nonce, sealed = group.seal_broadcasts()
-        for member in group.targets:
-            peer = member.peer
-            link = peer.link
-            if link is not None and link.is_open:
-                if now >= link.clock_due:
-                    link.tell_clock(now)
-                link.send_packet(MULTICAST, group.id, nonce, sealed)
-                self.touch(link, now)
-            elif peer is not self._local:
+        peers = [member.peer for member in group.targets if member.peer is not self._local]
+        unlinked = self._send_to_all(group, peers, body, size, now, passes_large=is_long_run)
+        if unlinked:
+            nonce, sealed = group.seal_multicast(b"".join(body))
+            for peer in unlinked:
                 self._send_without_link(peer, Waiting(now, MULTICAST, group, payload=sealed, nonce=nonce), now)
 
     # -- surveys
 
     def send_multicast(self, multicast: Multicast, now: float) -> None:
-        """Send a message to several peers, sealed once; to one without a link as :meth:`gather` does."""
+        """Send a message to several peers; to one without a link as :meth:`gather` does."""
         group, peers, head, payload = multicast.group, multicast.peers, multicast.headers.encoded, multicast.payload
         self.seal_broadcasts(group, now)  # in the order in which they were sent
         start = packets.MESSAGE.pack(multicast.kind, 0, len(head), len(payload), multicast.id, multicast.argument) + head
-        nonce, sealed = group.seal_multicast(start + payload, is_cast=peers is None)
         if peers is None:
-            self._casts += [(group.id, piece) for piece in cast_pieces.cut(nonce, sealed)]
-            self.has_events = True
+            self._cast(group, start + payload)
             return
+        for peer in self._send_to_all(group, peers, [start, payload], len(start) + len(payload), now):
+            self._send_without_link(peer, _let_wait(multicast.to(peer), now), now)
+
+    def _send_to_all(
+        self, group: Group, peers: Sequence[Peer], body: list[bytes], size: int, now: float, *, passes_large: bool = False
+    ) -> list[Peer]:
+        """Send a body to each of some peers that has a link; returns the others. It is joined, and sealed, at most once."""
+        if len(peers) > 1:
+            body = [b"".join(body)]
+        packet: tuple[bytes, bytes] | None = None
+        unlinked: list[Peer] = []
         for peer in peers:
             link = peer.link
-            if link is not None and link.is_open:
-                if now >= link.clock_due:
-                    link.tell_clock(now)
-                link.send_packet(MULTICAST, group.id, nonce, sealed)
-                self.touch(link, now)
+            if link is None or not link.is_open:
+                unlinked.append(peer)
+                continue
+            if now >= link.clock_due:
+                link.tell_clock(now)
+            if group.id in link.shared:
+                link.send_body(group.id, body, size, is_ordered=True, passes_large=passes_large)
             else:
-                self._send_without_link(peer, _let_wait(multicast.to(peer), now), now)
+                link.proofs.offer(group.keys)
+                packet = packet or group.seal_multicast(b"".join(body))
+                link.send_packet(MULTICAST, group.id, *packet)
+            self.touch(link, now)
+        return unlinked
+
+    def _cast(self, group: Group, body: bytes) -> None:
+        nonce, sealed = group.seal_multicast(body, is_cast=True)
+        self._casts += [(group.id, piece) for piece in cast_pieces.cut(nonce, sealed)]
+        self.has_events = True
 
     def touch(self, link: Link, now: float) -> None:
         """Note that something was put on a link."""
@@ -316,7 +335,7 @@ class Outbound:
 
     def _hold_gathered(self, channel: Channel, now: float) -> None:
         """The link ended between gathering and sealing."""
-        parts, channel.parts, channel.parts_bytes = channel.parts, [], 0
+        parts, _size = channel.take()
         for start, payload in zip(parts[::2], parts[1::2], strict=True):
             kind, _flags, size, _length, message_id, argument = packets.MESSAGE.unpack_from(start)
             headers = Headers(start[packets.MESSAGE_BYTES :]) if size else NO_HEADERS

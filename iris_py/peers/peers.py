@@ -235,26 +235,26 @@ class Peers:
             if peer is None:
                 if retires and link.state is LinkState.HANDSHAKE:
                     link.abort("other secrets are used now")
-            elif accepted.isdisjoint(link.generations):
+            elif accepted.isdisjoint(link.proofs.generations):
                 link.close(CloseReason.IDLE, now)
-            else:
+            elif link.is_open:
                 self._claim_all(link)
         return list(self._links)
 
     def _claim_all(self, link: Link) -> None:
         for keys in self._keyring.generations:
-            if keys.key_id not in link.generations:
-                link.claim(keys)
+            if keys.key_id not in link.proofs.generations:
+                link.proofs.claim(keys)
 
     def _handle_claim(self, link: Link, claim: GenerationClaimed) -> None:
         keys = self._keyring.find(claim.key_id)
         if keys is None:
             return  # one that this node will hear of later, or has retired
-        is_known = keys.key_id in link.generations
-        if not link.accept_claim(keys, claim.proof):
+        is_known = keys.key_id in link.proofs.generations
+        if not link.proofs.accept_claim(keys, claim.proof):
             link.abort("a forged proof of a secret")
-        elif not is_known and not claim.is_answer:
-            link.claim(keys, is_answer=True)
+        elif not is_known and not claim.is_answer and link.is_open:
+            link.proofs.claim(keys, is_answer=True)
 
     # -- the bound on links
 
@@ -384,7 +384,7 @@ class Peers:
         self._claim_all(link)
         self.rotation.link_opened(link)
         self._events.append(PeerOpened(peer))
-        if all(self._keyring.find(key_id) is None for key_id in link.generations):
+        if all(self._keyring.find(key_id) is None for key_id in link.proofs.generations):
             link.close(CloseReason.IDLE, now)  # what it began under was retired meanwhile
 
     def _handle_closed(self, link: Link, event: LinkClosed) -> None:

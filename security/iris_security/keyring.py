@@ -160,6 +160,16 @@ class GroupKeys(KeyMaterial):
         """Tell in constant time whether a proof, as it came from a peer, is the one of that node for that statement."""
         return len(node_id) == NODE_ID_BYTES and hmac.compare_digest(self.proof(node_id, statement), proof)
 
+    def prove(self, handshake_hash: bytes, *, initiator: bool) -> bytes:
+        """Return the proof that one side of a link holds the key of this group (docs/design.md 4.7).
+
+        Args:
+            handshake_hash: Of the link (docs/design.md 3.1): no other link has the same, so the proof is none there.
+            initiator: Which side proves it: the proof of the one is none of the other.
+        """
+        label = b"iris group i" if initiator else b"iris group r"
+        return hmac.digest(hkdf(self.key, info=b"iris group link"), label + handshake_hash, "sha256")[:PROOF_BYTES]
+
     def tunnel_psk(self) -> bytes:
         """Return the pre-shared key of the handshakes of this group's tunnels (docs/design.md 11.2)."""
         return hkdf(self.key, info=b"iris tunnel")

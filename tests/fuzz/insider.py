@@ -16,7 +16,7 @@ from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.dial_back import DIAL_BACK, PACKET
 from iris_overlay.ring.messages import Direct, Returned, Routed, RoutedKind, decode_ring_message, signed_part
 from iris_py.link.config import LinkConfig
-from iris_py.link.lanes import CONTROL, MULTICAST, TUNNEL, UNICAST
+from iris_py.link.lanes import BODY, CONTROL, MULTICAST, SHARE, TUNNEL, UNICAST
 from iris_py.link.link import NO_LINK, Link, LinkState
 from iris_py.patterns.tunnel.offer import FROM_MEMBER, OPEN, prologue_of
 from iris_py.testing.cores.pair import End
@@ -37,7 +37,6 @@ from iris_security import (
 )
 
 if TYPE_CHECKING:
-    from iris_py.link.link import Packet
     from iris_security import GroupKeys, Keyring
 
 ACCEPT: Final = struct.Struct(">Q8s")
@@ -117,7 +116,7 @@ class Insider:
         for packet in packets_received:
             self._read(packet)
 
-    def _read(self, packet: Packet) -> None:
+    def _read(self, packet: tuple[int, bytes, bytes, bytes]) -> None:
         kind, group, nonce, sealed = packet
         if kind == CONTROL:
             self.read_ring(group)
@@ -125,6 +124,11 @@ class Insider:
             tunnel = self.tunnels.get(int.from_bytes(group, "big"))
             if tunnel is not None:
                 tunnel.opener.open(sealed)
+        elif kind == SHARE:
+            self.end.link.proofs.receive_share(sealed, self._keys.get(group))
+        elif kind == BODY:
+            assert group in self.end.link.shared, "a body that only the record seals, and nobody has proved anything"
+            self.read_body(group, sealed)
         elif kind in (UNICAST, MULTICAST) and group in self._openers:
             if kind == UNICAST:
                 associated = unicast_associated(group, self._honest, self.info.id)
@@ -188,7 +192,12 @@ class Insider:
         return self._cast_sealers[group].seal(body, multicast_associated(group, self.info.id) + b"cast")
 
     def send_body(self, group: bytes, body: bytes, now: float, *, is_multicast: bool = False) -> None:
-        """Send messages over the link."""
+        """Send messages over the link; where both have proved to hold the key of the group, in either form."""
+        self.end.link.proofs.offer(self._keys[group])
+        if group in self.end.link.shared and len(body) % 2:
+            self.end.link.wake(now)
+            self.end.link.send_body(group, [body], len(body), is_ordered=is_multicast)
+            return
         kind, nonce, sealed = self.seal(group, body, is_multicast=is_multicast)
         self.end.link.wake(now)
         self.end.link.send_packet(kind, group, nonce, sealed)

@@ -119,8 +119,9 @@ def command(pair: LinkPair, choice: int, source: Source) -> None:
         link.verify(pair.now)
     elif what == 5:
         link.ask_for_sign()
-    elif what == 6:
-        link.claim(KEYRING.primary)
+    elif what == 6 and link.is_open:
+        link.proofs.claim(KEYRING.primary)
+        link.proofs.offer(KEYRING.cluster("cluster"))
     elif choice > 250:
         link.close(source.choose(list(CloseReason)), pair.now)
 

@@ -280,11 +280,11 @@ def test_the_wire_has_them_in_the_head_of_the_message() -> None:
         await other.members("noting")
         receive = member._core._inbound._receive_body
 
-        def note(receivers: Any, group: Any, peer: Any, body: bytes, now: float) -> None:
-            sealed.append(body)
-            receive(receivers, group, peer, body, now)
+        def note(receivers: Any, group: Any, peer: Any, body: bytes, start: int, stop: int, now: float) -> None:
+            sealed.append(body[start:stop])
+            receive(receivers, group, peer, body, start, stop, now)
 
-        member._core._inbound._receive_body = note  # type: ignore[method-assign] # to see what was sealed
+        member._core._inbound._receive_body = note  # type: ignore[method-assign, assignment] # to see what was sealed
         await other.request("noting", b"question", headers={"a": 1})
         await other.publish("t", b"told", headers={"a": "b"})
         await simulation.until(lambda: len(sealed) == 2)

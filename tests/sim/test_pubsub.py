@@ -127,7 +127,7 @@ def test_what_was_lost_on_the_way_shows_as_a_gap() -> None:
             await publisher.publish("a.y", b"%d" % number)
         for group in publisher._core.groups.by_id.values():  # as if a link had ended with them
             group.end_run()
-            group.seal_broadcasts()
+            group.take_broadcasts()
         await publisher.publish("a.y", b"12")
         await publisher.publish("a.x", b"13")
         messages = await take(wide, 3)

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from noise.connection import NoiseConnection
 
 HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST = range(7)
+SHARE, BODY = 15, 16
 REQUEST, REPLY, PUBLICATION = 1, 2, 9
 LEAF_PROBE, LEAF_ACK, DIRECT = 16, 17, 20
 REGISTER, APPLIED, WATCH, VIEW, TOLD = 0, 2, 8, 10, 12
@@ -60,6 +61,9 @@ class Group:
 
     def proof(self, node_id: bytes, statement: bytes = b"") -> bytes:
         return hmac.digest(hkdf(self.key, b"", b"iris member"), node_id + statement, "sha256")[:16]
+
+    def link_proof(self, handshake_hash: bytes, side: bytes) -> bytes:
+        return hmac.digest(hkdf(self.key, b"", b"iris group link"), b"iris group " + side + handshake_hash, "sha256")[:16]
 
     def body_key(self, sender: bytes, epoch: int) -> AESGCM:
         return AESGCM(hkdf(self.key, sender, b"iris sender" + struct.pack(">I", epoch)))
@@ -135,9 +139,13 @@ class WireClient:
         secret: The 32 bytes of the network.
         network: Its name.
         suites: The ciphers that it offers, by number.
+        proves: Whether it proves the keys of groups, so that the records alone seal what is for them.
     """
 
-    def __init__(self, secret: bytes, network: str = "default", suites: tuple[int, ...] = (1, 2)) -> None:
+    def __init__(
+        self, secret: bytes, network: str = "default", suites: tuple[int, ...] = (1, 2), *, proves: bool = False
+    ) -> None:
+        self.proves = proves
         self.secret = secret
         self.network = network
         self.suites = suites
@@ -147,9 +155,13 @@ class WireClient:
         self.hello: list[Any] = [self.id, [], ""]  # nobody can dial it
         self.peer: list[Any] = []
         self.groups: dict[bytes, Group] = {}
+        self.handshake_hash = b""
+        self.offered: set[bytes] = set()  # groups whose key this side has proved
+        self.shared: set[bytes] = set()  # those whose key the peer has proved, too
         self._sent = self._received = 0
         self._bodies = 0
         self._frames: list[tuple[int, bytes]] = []
+        self._messages: list[tuple[Any, ...]] = []
         self._seal: Any = None
         self._open: Any = None
         self.ephemeral = b""  # the private key of the link, for tests of what it protects
@@ -182,7 +194,7 @@ class WireClient:
         assert self.suite in self.suites
         self.peer = unpack(payload[98:])
         check_signature(self.peer[0], b"link responder", transcript, payload[2:98])
-        final = bytes(noise.get_handshake_hash())
+        final = self.handshake_hash = bytes(noise.get_handshake_hash())
         cipher = {1: AESGCM, 2: ChaCha20Poly1305}[self.suite]
         state = noise.noise_protocol
         self._seal, self._open = (cipher(bytes(each.k)) for each in (state.cipher_state_encrypt, state.cipher_state_decrypt))
@@ -282,9 +294,26 @@ class WireClient:
 
     # -- messages between members
 
+    def offer(self, group: Group) -> None:
+        """Prove the key of a group, so that the peer proves it, too."""
+        self.offered.add(group.id)
+        self.send_frame(SHARE, b"\0" + group.id + group.link_proof(self.handshake_hash, b"i"))
+
+    def receive_share(self, body: bytes) -> None:
+        """Check the proof of the peer, and answer it if it is an offer."""
+        is_answer, group = body[0], self.groups[body[1:17]]
+        assert body[17:] == group.link_proof(self.handshake_hash, b"r")
+        assert not is_answer or group.id in self.offered
+        if not is_answer and group.id not in self.shared:
+            self.send_frame(SHARE, b"\1" + group.id + group.link_proof(self.handshake_hash, b"i"))
+        self.shared.add(group.id)
+
     def send(self, group: Group, kind: int, id_: int, argument: int, payload: bytes) -> None:
         """Send a message to the peer."""
-        self.send_frame(UNICAST, self.seal_message(group, kind, id_, argument, payload))
+        if group.id in self.shared:
+            self.send_frame(BODY, group.id + struct.pack(">BBHIQI", kind, 0, 0, len(payload), id_, argument) + payload)
+        else:
+            self.send_frame(UNICAST, self.seal_message(group, kind, id_, argument, payload))
 
     def seal_message(self, group: Group, kind: int, id_: int, argument: int, payload: bytes) -> bytes:
         """Return the body of a UNICAST frame with a message for the peer."""
@@ -296,7 +325,7 @@ class WireClient:
 
     async def next_message(self) -> tuple[Any, ...]:
         """Return ("control", message about groups) or (kind, group, id, argument, head, payload, flags)."""
-        while True:
+        while not self._messages:
             kind, body = await self.next_frame()
             if kind == PING:
                 self.send_frame(PONG, body)
@@ -306,15 +335,26 @@ class WireClient:
                     self.send_frame(CONTROL, pack([LEAF_ACK, self.hello, [], False, False]))
                 elif message[0] == DIRECT:
                     return "control", unpack(message[2])
+            elif kind == SHARE and self.proves:
+                self.receive_share(body)
+            elif kind == BODY:
+                assert body[:16] in self.shared
+                self._read_body(self.groups[body[:16]], body[16:])
             elif kind in (UNICAST, MULTICAST):
                 group, nonce, sealed = self.groups[body[:16]], body[16:28], body[28:]
                 sender = self.peer[0]
                 associated = group.id + sender + (self.id if kind == UNICAST else b"")
                 (epoch,) = struct.unpack(">I", nonce[:4])
-                opened = group.body_key(sender, epoch).decrypt(nonce, sealed, associated)
-                kind, flags, head, length, id_, argument = struct.unpack_from(">BBHIQI", opened)
-                assert len(opened) == 20 + head + length, "the tests send one message at a time"
-                return kind, group, id_, argument, opened[20 : 20 + head], opened[20 + head :], flags
+                self._read_body(group, group.body_key(sender, epoch).decrypt(nonce, sealed, associated))
+        return self._messages.pop(0)
+
+    def _read_body(self, group: Group, body: bytes) -> None:
+        while body:
+            kind, flags, head, length, id_, argument = struct.unpack_from(">BBHIQI", body)
+            end = 20 + head + length
+            assert end <= len(body), "a message longer than its body"
+            self._messages.append((kind, group, id_, argument, body[20 : 20 + head], body[20 + head : end], flags))
+            body = body[end:]
 
 
 def pack_permit(value: Any) -> bytes:

@@ -26,11 +26,14 @@ def connect() -> Opening[iris.Node]:
     return iris.connect(secret=SECRET, discovery=False, listen="127.0.0.1:0")
 
 
+@pytest.mark.parametrize("proves", [False, True], ids=["sealed", "proves"])
 @pytest.mark.parametrize(("suites", "chosen"), [((1,), 1), ((2,), 2), ((1, 2), 2)])
-def test_it_registers_is_asked_asks_and_reads_a_publication(loop: Loops, suites: tuple[int, ...], chosen: int) -> None:
+def test_it_registers_is_asked_asks_and_reads_a_publication(
+    loop: Loops, suites: tuple[int, ...], chosen: int, proves: bool
+) -> None:
     async def main() -> None:
         async with connect() as node, node.join("echo", echo):
-            client = WireClient(SECRET, suites=suites)
+            client = WireClient(SECRET, suites=suites, proves=proves)
             host, port = node.address.split(":")
             await client.connect(host, int(port))
             assert client.suite == chosen
@@ -55,6 +58,10 @@ def test_it_registers_is_asked_asks_and_reads_a_publication(loop: Loops, suites:
             kind, _group, id_, ordinal, head, payload, flags = await client.next_message()
             assert (kind, head, ordinal) == (PUBLICATION, b"numbers.one", 1)
             assert payload == (struct.pack(">HI", 1, 1) if flags & 2 else b"") + b"1"
+            # By now both have proved the keys of all three groups, if the stranger does that: the node began each time.
+            assert await node.publish("numbers.one", b"2") == 1
+            assert (await client.next_message())[0] == PUBLICATION
+            assert len(client.shared) == (3 if proves else 0)
             await client.close()
 
     loop.run(main())

@@ -99,6 +99,7 @@ def vectors() -> dict[str, bytes]:
         "the first record of A, a HELLO": RecordSealer(one.keys.send, one.suite).seal(frame),
         "the same under suite 2": RecordSealer(one.keys.send, Suite.CHACHA20_POLY1305).seal(frame),
         "A's proof of the same generation": KEYS.prove(one.link_id, initiator=True),
+        "A's proof of the group `echo` on that link": ECHO.prove(one.link_id, initiator=True),
         "nonce of the first body of A in `echo`, epoch 1": unicast[0],
         "that body for B: REQUEST 1, 1000 ms, `hello`": unicast[1],
         "the head of the first one, sent through the ring when A's clock shows 2 s": packets.encode_routed(
@@ -123,6 +124,7 @@ def test_the_stranger_computes_the_same() -> None:
     assert (group.key, group.id) == (said["group key of the cluster `echo`"], said["group id of the cluster `echo`"])
     assert hkdf(SECRET.value, b"default", b"iris key id", 8) == said["key id"]
     assert group.proof(A.node_id) == said["proof of A in `echo`"]
+    assert group.link_proof(said["handshake hash"], b"i") == said["A's proof of the group `echo` on that link"]
     statement = pack_permit([1, A.node_id, 1 << 32, SINCE, group.proof(A.node_id)])
     assert statement == said["what the permit of A in `echo` with the stamp 2^32 at 1,700,000,000,000 ms is for"]
     assert group.permits.sign(b"permit", statement) == said["that permit"]

@@ -160,6 +160,9 @@ class Publisher:
         for group in route.groups:
             group.last_used = now
         if len(route.sends) == 1 and not (route.local or route.casts or headers.encoded):
+            run = self.runs.get(topic)
+            if run is not None and run is route.sends[0].run and route.sends[0].append_to_run(payload):
+                return route.count
             run = self._outbound.begin_run(route.sends[0], route.head, payload, route.count, now)
             run.counted = route.counted
             self.runs[topic] = run

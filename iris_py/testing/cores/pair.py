@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 
 from iris_overlay.events import DialRequested
 from iris_py.link.config import LinkConfig
+from iris_py.link.lanes import SEALED_KINDS
 from iris_py.link.link import Link, LinkState
 from iris_security import Identity
+from iris_security.aead import NONCE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_py.errors import IrisError
     from iris_py.link.events import LinkEvent
-    from iris_py.link.link import Packet
     from iris_py.node.core import NodeCore
     from iris_py.node.events import NodeEvent
     from iris_security import Keyring
@@ -36,7 +37,7 @@ class End:
     Attributes:
         link: The protocol.
         events: Everything that the link reported, if its owner takes events here.
-        packets: Everything that arrived.
+        packets: Everything that arrived: (type of the frame, what it is for, nonce if it has one, the rest).
         written: Every chunk that the link wrote, for tests that look at the wire.
         is_held: Whether what is on its way to it is kept back: a black hole.
         is_ended: Whether its connection has ended, so that nothing more goes out.
@@ -45,7 +46,7 @@ class End:
     def __init__(self, link: Link) -> None:
         self.link = link
         self.events: list[LinkEvent] = []
-        self.packets: list[Packet] = []
+        self.packets: list[tuple[int, bytes, bytes, bytes]] = []
         self.written: list[bytes] = []
         self.is_held = False
         self.is_ended = False
@@ -67,7 +68,12 @@ class End:
 
     def take(self) -> None:
         """Take what the link has to say into ``events`` and ``packets``; copies the packets, as a node would open them."""
-        self.packets += [(kind, group, nonce, bytes(body)) for kind, group, nonce, body in self.link.packets_received()]
+        self.packets += [
+            (kind, key, data[start : start + NONCE_BYTES], data[start + NONCE_BYTES : stop])
+            if kind in SEALED_KINDS
+            else (kind, key, b"", data[start:stop])
+            for kind, key, data, start, stop in self.link.packets_received()
+        ]
         self.events += self.link.events_received()
 
     def arrives_at(self) -> float | None:

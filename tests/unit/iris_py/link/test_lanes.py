@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
 from iris_py.link.lanes import (
+    BODY,
     BULK_BYTES,
     BULK_EVERY,
     CONTROL,
@@ -12,6 +15,7 @@ from iris_py.link.lanes import (
     FRAGMENT_BYTES,
     FRAGMENT_END,
     FRAME,
+    LARGE_RECORD_BYTES,
     MULTICAST,
     PACKET_HEADER_BYTES,
     PONG,
@@ -198,3 +202,53 @@ def test_small_chunks_share_a_record_with_small_packets() -> None:
     for _ in range(3):
         lanes.add_tunnel(bytes(8), bytes(BULK_BYTES // 3))
     assert kinds(lanes) == [UNICAST, TUNNEL, TUNNEL, TUNNEL]
+
+
+def add_body(lanes: Lanes, size: int, *, is_ordered: bool = True, passes_large: bool = False) -> None:
+    lanes.add_body(GROUP, [bytes(size // 2), bytes(size - size // 2)], size, is_ordered=is_ordered, passes_large=passes_large)
+
+
+def test_a_large_body_of_small_messages_is_one_record_and_passes_what_is_large() -> None:
+    lanes = Lanes()
+    add_body(lanes, 100)
+    add(lanes, LARGE, UNICAST)
+    add_body(lanes, 240 * 1024, passes_large=True)
+    add_body(lanes, 100)
+    taken = [kinds(lanes) for _ in range(4)]
+    assert taken == [[BODY, FRAGMENT], [BODY], [FRAGMENT], [BODY, FRAGMENT_END]]  # it counts as four, then it is others' turn
+    assert counts(lanes) == (0, 0, 0)
+
+
+def test_a_large_record_stays_below_what_is_read_of_one() -> None:
+    """Overlay messages may fill a record, too: then they have their own."""
+    lanes = Lanes()
+    lanes.add_control(bytes(60_000))
+    add_body(lanes, LARGE_RECORD_BYTES - 16, passes_large=True)
+    sizes = [len(b"".join(lanes.take_record())) for _ in range(3)]
+    assert sizes[0] < RECORD_BYTES
+    assert LARGE_RECORD_BYTES < sizes[1] < 4 * RECORD_BYTES - 16
+    assert sizes[2] == 0
+    add_body(lanes, LARGE_RECORD_BYTES - 15, passes_large=True)
+    assert kinds(lanes) == [FRAGMENT]
+
+
+def test_a_body_keeps_its_order_among_multicasts() -> None:
+    lanes = Lanes()
+    add(lanes, LARGE, MULTICAST)
+    add_body(lanes, 100)
+    add_body(lanes, 100, is_ordered=False)
+    add_body(lanes, 1000, passes_large=True)
+    taken = [kinds(lanes) for _ in range(4)]
+    assert taken[0] == [BODY, FRAGMENT]  # the one that has no order
+    assert [*chain.from_iterable(taken)] == [BODY, FRAGMENT, FRAGMENT, FRAGMENT_END, FRAGMENT_END, FRAGMENT_END]
+    assert counts(lanes) == (0, 0, 0)
+
+
+def test_large_records_leave_as_much_to_the_bulk_lane_as_small_ones() -> None:
+    lanes = Lanes()
+    add(lanes, 40 * FRAGMENT_BYTES)
+    for _ in range(20):
+        add_body(lanes, 240 * 1024, passes_large=True)
+    taken = [kinds(lanes) for _ in range(20)]
+    assert [each for each in taken if each == [FRAGMENT]]
+    assert abs(taken.count([FRAGMENT]) - taken.count([BODY])) <= 1

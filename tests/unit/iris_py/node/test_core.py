@@ -51,8 +51,7 @@ def inject(net: Net, sender: NodeCore, receiver: NodeCore, cluster: str, body: b
         channel.parts.append(body)
         nonce, sealed = group.seal(channel)
     else:
-        group.broadcast_parts.append(body)
-        nonce, sealed = group.seal_broadcasts()
+        nonce, sealed = group.seal_multicast(body)
     peer.link.send_packet(kind, group.id, nonce, sealed)
     sender._outbound.touched[peer.link] = None
     net.cores.drive()
@@ -228,6 +227,11 @@ def test_a_hundred_requests_of_one_turn_travel_in_a_few_records() -> None:
     one, other = net.cores.nodes.values()
     net.join(one)
     net.watch(other)
+    net.request(other)  # both prove the key of the cluster
+    net.cores.drive()
+    assert net.serve(one) == 1
+    net.cores.drive()
+    assert net.outcome(other) == b"re:question"
     net.cores.records.update({"node:1": 0, "node:2": 0})
     for number in range(100):
         net.request(other, bytes(500), token=number)
@@ -825,8 +829,7 @@ def test_a_replayed_packet_is_dropped(kind: int) -> None:
         channel.parts.append(body)
         nonce, sealed = group.seal(channel)
     else:
-        group.broadcast_parts.append(body)
-        nonce, sealed = group.seal_broadcasts()
+        nonce, sealed = group.seal_multicast(body)
     for _ in range(3):
         peer.link.send_packet(kind, group.id, nonce, sealed)
     peer.link.send_packet(UNICAST if kind == MULTICAST else MULTICAST, group.id, nonce, sealed)
@@ -851,8 +854,8 @@ def test_a_packet_of_somebody_else_is_not_authentic() -> None:
     assert onward is not None
     assert onward.link is not None
     onward.link.send_packet(UNICAST, group.id, *group.seal(channel))
-    group.broadcast_parts.append(MESSAGE.pack(packets.BROADCAST, 0, 0, 0, 1, 0))
-    onward.link.send_packet(MULTICAST, group.id, *group.seal_broadcasts())
+    broadcast = MESSAGE.pack(packets.BROADCAST, 0, 0, 0, 1, 0)
+    onward.link.send_packet(MULTICAST, group.id, *group.seal_multicast(broadcast))
     middle._outbound.touched[onward.link] = None
     net.cores.drive()
     assert receiver.drops == {"unauthentic": 2}
@@ -945,16 +948,40 @@ def test_what_comes_with_a_violation_does_not_count() -> None:
     assert link.state is LinkState.CLOSED
 
 
+def is_sane(body: bytes) -> bool:
+    """Tell whether a node takes a body, wherever it is."""
+    assert packets.is_body_sane(body, 0, len(body)) is packets.is_body_sane(b"before" + body + b"behind", 6, 6 + len(body))
+    return packets.is_body_sane(body, 0, len(body))
+
+
 def test_a_large_body_is_one_message_and_no_run() -> None:
     size = packets.SHARED_BODY_BYTES_MAX
     alone = MESSAGE.pack(packets.REQUEST, 0, 0, size, 1, 1000) + bytes(size)
-    assert packets.is_body_sane(alone)
-    assert not packets.is_body_sane(alone + MESSAGE.pack(packets.CANCEL, 0, 0, 0, 1, 0))
+    assert is_sane(alone)
+    assert not is_sane(alone + MESSAGE.pack(packets.CANCEL, 0, 0, 0, 1, 0))
     publication = MESSAGE.pack(packets.PUBLICATION, 0, 1, size, 1, 0) + b"t" + bytes(size)
-    assert packets.is_body_sane(publication)
-    assert not packets.is_body_sane(MESSAGE.pack(packets.PUBLICATION, packets.RUN, 1, size, 1, 0) + b"t" + bytes(size))
+    assert is_sane(publication)
+    # A run of which nobody can tell how many messages it has.
+    for length in (0, 1):
+        assert not is_sane(MESSAGE.pack(packets.PUBLICATION, packets.RUN, 65_530, length, 1, 0) + bytes(65_530 + length))
     run = b"".join(packets.encode_run(b"t", [bytes(1000)] * 60, 1, 1))
-    assert packets.is_body_sane(run)
+    assert is_sane(run)
+    assert is_sane(b"".join(packets.encode_run(b"t", [bytes(1000)] * 240, 1, 1)))
+
+
+@pytest.mark.parametrize("count", [packets.RUN_MESSAGES_MAX, packets.RUN_MESSAGES_MAX + 1])
+def test_a_large_run_has_at_most_so_many_messages(count: int) -> None:
+    run = b"".join(packets.encode_run(b"t", [bytes(4)] * count, 1, 1))
+    assert len(run) > packets.SHARED_BODY_BYTES_MAX
+    assert is_sane(run) is (count <= packets.RUN_MESSAGES_MAX)
+
+
+@pytest.mark.parametrize("size", [packets.RUN_BODY_BYTES_MAX, packets.RUN_BODY_BYTES_MAX + 1])
+def test_a_large_run_has_at_most_so_many_bytes(size: int) -> None:
+    overhead = len(b"".join(packets.encode_run(b"t", [b"", b""], 1, 1)))
+    run = b"".join(packets.encode_run(b"t", [b"x", bytes(size - overhead - 1)], 1, 1))
+    assert len(run) == size
+    assert is_sane(run) is (size <= packets.RUN_BODY_BYTES_MAX)
 
 
 @pytest.mark.parametrize(
@@ -1030,7 +1057,7 @@ def test_idle_groups_are_forgotten_and_no_nonce_is_repeated(monkeypatch: pytest.
         net.cores.now += 0.001
         group = other.group(f"name {number % 8}", net.now)
         for _ in range(3):
-            nonce, _sealed = group.seal_broadcasts()
+            nonce, _sealed = group.seal_multicast(b"")
             assert (group.id, nonce) not in nonces
             nonces.add((group.id, nonce))
         assert len(other.groups.by_id) == len(other.groups._by_name) <= 5
@@ -1047,15 +1074,15 @@ def test_a_group_that_began_many_epochs_and_was_forgotten_repeats_no_nonce(monke
     (core,) = net.cores.nodes.values()
     group = core.group("busy", net.now)
     group._sealer._epoch_messages = 2
-    seen = {group.seal_broadcasts()[0] for _ in range(10)}
+    seen = {group.seal_multicast(b"")[0] for _ in range(10)}
     assert group.epoch > 1
     core.group("other", net.now)
     again = core.group("busy", net.now)
     assert again is not group
     again._sealer._epoch_messages = 2
-    seen |= {group.seal_broadcasts()[0]}  # the answer of a handler that still ran may begin an epoch
+    seen |= {group.seal_multicast(b"")[0]}  # the answer of a handler that still ran may begin an epoch
     assert len(seen) == 11
-    assert not seen & {again.seal_broadcasts()[0] for _ in range(10)}
+    assert not seen & {again.seal_multicast(b"")[0] for _ in range(10)}
 
 
 def test_groups_in_use_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

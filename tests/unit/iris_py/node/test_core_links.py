@@ -494,10 +494,8 @@ def test_what_is_cast_does_not_open_as_what_came_over_a_link_nor_the_other_way()
     net.join(member)
     group = net.watch(sender)
     theirs = member.group("cluster", net.now)
-    group.broadcast_parts = [b"x"]
-    direct = group.seal_broadcasts()
-    group.broadcast_parts = [b"x"]
-    cast = group.seal_cast()
+    direct = group.seal_multicast(b"x")
+    cast = group.seal_multicast(b"x", is_cast=True)
     for piece in cast_pieces.cut(*direct):
         member._handle_overlay_event(Cast(group.id, sender.info.id, piece), net.now)
     assert member.drops == {"unauthentic": 1}

@@ -11,7 +11,7 @@ import pytest
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.link.lanes import MULTICAST, UNICAST
+from iris_py.link.lanes import BODY, MULTICAST, UNICAST
 from iris_py.peers import waiting as held_module
 from iris_py.peers.group import BODY_BYTES, Group
 from iris_py.peers.member import Member
@@ -26,6 +26,7 @@ from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from iris_py.link.link import Link
+    from iris_security import GroupKeys
 
 KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")
 LOCAL, REMOTE = NodeId(bytes(16)), NodeId(b"r" * 16)
@@ -45,6 +46,9 @@ class FakeLink:
         self.congested = False
         self.clock_due = math.inf
         self.queued_bytes = 0
+        self.shared: set[bytes] = set()
+        self.offered: list[bytes] = []
+        self.proofs = self
         self.woken_at: list[float] = []
         self.sent: list[tuple[Any, ...]] = []
 
@@ -52,6 +56,17 @@ class FakeLink:
         assert self.is_open
         self.queued_bytes += len(sealed)
         self.sent.append((kind, nonce, sealed))
+
+    def send_body(
+        self, group: bytes, messages: list[bytes], size: int, *, is_ordered: bool, passes_large: bool = False
+    ) -> None:
+        assert self.is_open
+        assert size == sum(map(len, messages))
+        self.queued_bytes += size
+        self.sent.append((BODY, is_ordered, b"".join(messages)))
+
+    def offer(self, keys: GroupKeys) -> None:
+        self.offered.append(keys.group_id)
 
     def send_control(self, message: bytes) -> None:
         assert self.is_open

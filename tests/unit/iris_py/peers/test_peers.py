@@ -399,7 +399,7 @@ def old_and_new() -> tuple[Table, Table, Wire]:
 
 def generations(table: Table) -> set[bytes]:
     (link,) = table.open_links()
-    return link.generations
+    return link.proofs.generations
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -456,7 +456,7 @@ def test_a_forged_claim_ends_the_link() -> None:
         table.peers.rekey(STEPS[1], 0.0)
     drive(wire)
     (link,) = one.open_links()
-    link.claim(NetworkKeys("default", STEPS[-1].primary.key_id, b"x" * 32, b"y" * 32))
+    link.proofs.claim(NetworkKeys("default", STEPS[-1].primary.key_id, b"x" * 32, b"y" * 32))
     drive(wire)
     check_empty(one, other)
     assert any(isinstance(event, PeerClosed) and event.reason == "a forged proof of a secret" for event in other.events)
@@ -471,7 +471,7 @@ def test_claims_are_answered_once() -> None:
     (link,) = one.open_links()
     (there,) = other.open_links()
     for _ in range(1000):
-        link.claim(STEPS[-1].primary)
+        link.proofs.claim(STEPS[-1].primary)
     for data in link.data_to_send(1 << 20):
         wire.buffers[1] += data
     there.receive_data(memoryview(wire.buffers[1]), 0.0)

@@ -8,7 +8,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import MessageTooLarge
-from iris_py.link.lanes import RECORD_BYTES
+from iris_py.link.lanes import LARGE_RECORD_BYTES, RECORD_BYTES
 from iris_py.patterns.topic import publisher
 from iris_py.patterns.topic.names import group_name
 from iris_py.patterns.topic.publisher import PAUSE_S
@@ -16,7 +16,7 @@ from iris_py.patterns.topic.queue import SubscriptionQueue
 from iris_py.peers.group import BODY_BYTES
 from iris_py.peers.peer import Peer
 from iris_py.wire.headers import encode_headers
-from iris_py.wire.packets import MESSAGE
+from iris_py.wire.packets import MESSAGE, RUN_MESSAGES_MAX
 from tests.unit.iris_py.nodes import Net
 
 
@@ -84,6 +84,53 @@ def test_a_run_fits_its_body(size: int) -> None:
     pair.group.end_run()
     assert sum(map(len, pair.group.broadcast_parts)) <= BODY_BYTES
     assert len(pair.arrived()) == count + 1
+
+
+@pytest.mark.parametrize(("size", "least"), [(0, 0), (1, 0), (64, 150 * 1024), (1000, 235 * 1024), (16 * 1024, 220 * 1024)])
+def test_a_full_run_is_lengthened_in_the_turn_in_which_it_began(size: int, least: int) -> None:
+    """A backlog leaves in few bodies; but no run has more messages than a subscription holds."""
+    pair = Pair()
+    pair.arrived()
+    total, first = 0, None
+    while first is None or pair.group.run is first:
+        # The public node does the first where there is room, and otherwise the second.
+        assert (pair.publisher.add("c", bytes(size)) if total % 2 else None) or pair.publish(bytes(size)) == 1
+        total += 1
+        first = first or pair.group.run
+    (link,) = pair.core.peers.links()
+    if first.limit > BODY_BYTES:
+        assert least <= link._lanes.queued_bytes <= LARGE_RECORD_BYTES
+        assert not link._lanes._bulk  # it passes what is large
+    assert len(first.payloads) == total - 1 <= RUN_MESSAGES_MAX
+    assert pair.arrived() == [(bytes(size), 0)] * total
+
+
+def test_what_is_large_is_not_put_into_a_run_that_was_lengthened() -> None:
+    """It would hold up what is small: it takes the bulk lane, and keeps its order."""
+    pair = Pair()
+    pair.arrived()
+    small, large = bytes(1000), bytes(RECORD_BYTES)
+    sent = []
+    for payload in [small] * 100 + [large] + [small] * 10:
+        assert pair.publish(payload) == 1
+        sent.append((payload, 0))
+    (link,) = pair.core.peers.links()
+    assert link._lanes._bulk
+    assert pair.arrived() == sent
+
+
+def test_a_run_behind_something_else_is_not_lengthened() -> None:
+    """Only a body that is one run may be so large."""
+    pair = Pair()
+    pair.arrived()
+    assert pair.core.publish("c", b"first", pair.net.now, encode_headers({"a": 1})) == 1
+    count = 0
+    while pair.group.run is None or pair.group.broadcast_parts:
+        assert pair.publish(bytes(1000)) == 1
+        count += 1
+    (link,) = pair.core.peers.links()
+    assert BODY_BYTES - 1100 < link._lanes.queued_bytes <= RECORD_BYTES
+    assert pair.arrived() == [(b"first", 0)] + [(bytes(1000), 0)] * count
 
 
 def test_a_body_of_many_runs_is_sealed_before_it_outgrows_a_record() -> None:
