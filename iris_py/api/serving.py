@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import sys
 from contextlib import ExitStack, nullcontext
 from contextvars import copy_context
 from functools import partial
@@ -22,7 +23,7 @@ from iris_py.patterns.request.registration import Execution, Registration
 from iris_py.wire.packets import check_size
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from iris_py.api.handler import RequestFunction
     from iris_py.net.busy_poll import BusyPoll
@@ -44,6 +45,21 @@ _NO_SPAN = nullcontext()
 
 _FunctionOfMany: TypeAlias = "Callable[[Sequence[Request]], Awaitable[Sequence[bytes | Exception]]]"
 _Function: TypeAlias = "Callable[[Request], bytes | Awaitable[bytes | None]]"
+
+
+if sys.version_info >= (3, 12):
+
+    def _start_at_once(coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+        """Return a task that has run to its first pause, unless the program makes its tasks itself."""
+        if loop.get_task_factory() is not None:
+            return loop.create_task(coroutine)
+        return asyncio.Task(coroutine, loop=loop, eager_start=True)
+
+else:
+
+    def _start_at_once(coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+        """Return a task that runs in the next turn of the event loop: before Python 3.12 there is no other."""
+        return loop.create_task(coroutine)
 
 
 class Server:
@@ -127,6 +143,11 @@ class Server:
                 task.add_done_callback(self._together.pop)
                 tasks.update(dict.fromkeys(together, task))
             executions = [execution for execution in executions if execution.surveyed]
+        if self._is_alone and executions:
+            task = _start_at_once(run(executions[0]), self._loop)
+            if not task.done():
+                tasks[executions[0]] = task
+            return
         for execution in executions:
             tasks[execution] = create_task(run(execution))
 

@@ -430,11 +430,9 @@ class Driver:
     def transmit_now(self) -> None:
         """Run :meth:`transmit` at once, not later in this turn: for what nothing else could share a record with.
 
-        It saves a turn of the event loop.
+        It saves a turn of the event loop. Within :meth:`transmit`, as when a handler that runs there answers, that takes it.
         """
-        if self._is_transmitting or self._is_awake:
-            self.wake()
-        else:
+        if not (self._is_transmitting or self._is_awake):
             self.transmit()
 
     def transmit(self) -> None:
