@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from importlib.metadata import PackageNotFoundError, requires
 from typing import Final
 
 __all__ = ["DISTRIBUTION", "install_command"]
@@ -29,6 +28,8 @@ def install_command(extra: str) -> str:
 
 def _packages(extra: str) -> list[str]:
     """Return the requirements of an extra, with those of the extras that it is made of."""
+    from importlib.metadata import PackageNotFoundError, requires  # 3 MiB of memory, for an error that hardly anybody sees
+
     try:
         lines = requires(DISTRIBUTION) or []
     except PackageNotFoundError:

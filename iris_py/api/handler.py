@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from contextvars import ContextVar
-from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from iris_py.defaults import CONCURRENCY, THREADS
@@ -94,6 +93,8 @@ def check_handler(handler: object) -> None:
         )
     if not any(hasattr(type(handler), hook) for hook in HOOKS):
         return
+    from difflib import SequenceMatcher  # only a program that serves needs it
+
     for name in dir(type(handler)):
         plain = name.lower().replace("_", "")
         if name in HOOKS or name.startswith("_") or not plain.startswith("on"):

@@ -13,9 +13,9 @@ import hashlib
 import logging
 import os
 import stat
-import tempfile
 from typing import TYPE_CHECKING
 
+from iris_py.files.replacing import replace_file
 from iris_security import AuthenticationError, SignedGenerations
 
 if TYPE_CHECKING:
@@ -79,16 +79,7 @@ class GenerationsFile:
             return
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            made, name = tempfile.mkstemp(prefix=f".{self._path.name}.", dir=self._path.parent)
-            try:
-                with os.fdopen(made, "wb") as file:
-                    file.write(signed.encoded)
-                    file.flush()
-                    os.fsync(made)
-                os.replace(name, self._path)
-            except BaseException:
-                os.unlink(name)
-                raise
+            replace_file(self._path, signed.encoded)
         except OSError as exc:
             self._warn("written", exc.strerror)
 

@@ -16,12 +16,12 @@ import os
 import re
 import secrets
 import stat
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iris_py.errors import ConfigurationError
+from iris_py.files.replacing import replace_file
 from iris_security import AdministrationKey, Secret
 from iris_security.administration import ADMINISTRATION_PREFIX
 from iris_security.secret import TEXT_PREFIX
@@ -248,19 +248,7 @@ def rewrite_secret_file(path: Path, secrets: Sequence[Secret]) -> None:
         content, status, _ = _read(path, SECRET_FILE_BYTES_MAX)
         comments = [line for line in content.decode("latin-1").splitlines() if line.strip().startswith("#")]
         lines = [*comments, *(secret.text for secret in secrets)]
-        made, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(made, "w", encoding="latin-1") as file:
-                file.writelines(line + "\n" for line in lines)
-                file.flush()
-                os.fchmod(made, stat.S_IMODE(status.st_mode))
-                if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
-                    os.fchown(made, status.st_uid, status.st_gid)
-                os.fsync(made)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+        replace_file(path, "".join(line + "\n" for line in lines).encode("latin-1"), like=status)
     except OSError as exc:
         raise ConfigurationError(f"{path} cannot be rewritten: {exc.strerror}. Change it where it comes from.") from exc
 

@@ -194,8 +194,9 @@ async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> lis
         raise OSError(errno.EINVAL, f"{port} is not a port")
     try:
         try:
-            # A numeric address needs no thread for the resolver.
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+            # A numeric address needs no thread for the resolver; and bytes need no tables of Unicode, which take memory.
+            literal = host.encode() if host.isascii() else host
+            found = socket.getaddrinfo(literal, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except ValueError as exc:

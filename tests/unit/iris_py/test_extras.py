@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from importlib.metadata import PackageNotFoundError
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 from iris_py import extras
@@ -30,14 +30,14 @@ def test_an_extra_brings_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> 
         'pack>=1 ; extra == "b"',
         'other; extra == "c"',
     ]
-    monkeypatch.setattr(extras, "requires", lambda _distribution: lines)
+    monkeypatch.setattr(metadata, "requires", lambda _distribution: lines)
     assert extras.install_command("a") == "pip install 'pack>=1' 'x[y]<2,>=1'"
     assert extras.install_command("b") == "pip install 'pack>=1'"
 
 
 def test_where_iris_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(distribution: str) -> list[str]:
-        raise PackageNotFoundError(distribution)
+        raise metadata.PackageNotFoundError(distribution)
 
-    monkeypatch.setattr(extras, "requires", missing)
+    monkeypatch.setattr(metadata, "requires", missing)
     assert extras.install_command("spark") == "pip install '.[spark]' in a clone of Iris"

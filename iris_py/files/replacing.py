@@ -1,0 +1,41 @@
+"""Replace a file at once: whoever reads it sees all of the old contents or all of the new ones."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["replace_file"]
+
+
+def replace_file(path: Path, content: bytes, like: os.stat_result | None = None) -> None:
+    """Write the contents to a file beside it, and give that its name.
+
+    Args:
+        path: The file.
+        content: The new contents.
+        like: Whose mode and owner it gets; by default only this user can read and write it.
+
+    Raises:
+        OSError: It cannot be replaced; nothing has changed then.
+    """
+    import tempfile  # a megabyte of memory, and most nodes replace nothing
+
+    made, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(made, "wb") as file:
+            file.write(content)
+            file.flush()
+            if like is not None:
+                os.fchmod(made, stat.S_IMODE(like.st_mode))
+                if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
+                    os.fchown(made, like.st_uid, like.st_gid)
+            os.fsync(made)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
