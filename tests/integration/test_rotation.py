@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import select
 import signal
 import subprocess
@@ -67,8 +66,12 @@ class Rotating:
 
 @pytest.fixture
 def processes(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Rotating]]:
+    """They serve the clusters `work`, which has a secret of its own, and `tunnels`, which has none."""
     monkeypatch.setenv("IRIS_SECRET_FILE", str(home / "network.secret"))
+    monkeypatch.setenv("IRIS_CLUSTERS_DIRECTORY", str(home / "clusters"))
     keys("new", "-o", str(home / "network.secret"))
+    (home / "clusters").mkdir()
+    keys("new", "-o", str(home / "clusters" / "work"))
     monkeypatch.setenv(
         "IRIS_ADMINISTRATOR", str(keys("administrator", "-o", str(home / "administration.key"))["administrator"])
     )
@@ -94,6 +97,17 @@ def work(processes: list[Rotating]) -> None:
         assert each.line() == "worked\n"
 
 
+def take_step(processes: list[Rotating]) -> None:
+    """Let some processes read their secrets again. Those that have done so and those that have not work with each other."""
+    half = len(processes) // 2
+    for part in (processes[:half], processes[half:]):
+        for each in part:
+            each.rekey()
+        work(processes)
+        for each in processes:
+            each.see_members(len(processes))  # whoever stands still is held for dead
+
+
 def keys(*arguments: str) -> dict[str, object]:
     command = [sys.executable, "-m", "iris_py.cli", "keys", *arguments, "--json"]
     document: dict[str, object] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
@@ -101,27 +115,22 @@ def keys(*arguments: str) -> dict[str, object]:
 
 
 @pytest.mark.timeout(300)
-def test_nothing_fails_while_a_secret_is_exchanged_and_one_process_is_stopped(processes: list[Rotating]) -> None:
-    path = os.environ["IRIS_SECRET_FILE"]
+@pytest.mark.parametrize("name", ["network.secret", "clusters/work"], ids=["of the network", "of the cluster"])
+def test_nothing_fails_while_a_secret_is_exchanged_and_one_process_is_stopped(
+    processes: list[Rotating], home: Path, name: str
+) -> None:
+    path = str(home / name)
     first = keys("list", path)["generations"]
     *running, stopped = processes
     for each in processes:
         each.say("begin")
     work(processes)
     keys("add", path)
-    for each in processes:
-        each.rekey()
-    work(processes)
+    take_step(processes)
     stopped.process.send_signal(signal.SIGSTOP)
-    keys("rotate", path)
-    for each in running:
-        each.rekey()
-    work(running)
-    running[0].see_members(PROCESSES - 1)  # the stopped one is held for dead
-    keys("retire", path)
-    for each in running:
-        each.rekey()
-    work(running)
+    for step in ("rotate", "retire"):
+        keys(step, path)
+        take_step(running)
     stopped.process.send_signal(signal.SIGCONT)
     stopped.rekey()
     work(processes)
