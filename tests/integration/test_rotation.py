@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from iris_py.cli.outcome import ExitCode
 from tests.integration.conftest import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -143,6 +145,35 @@ def test_nothing_fails_while_a_secret_is_exchanged_and_one_process_is_stopped(
     assert isinstance(last, list)
     assert len(last) == 1
     assert last != first
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["network.secret", "clusters/work"], ids=["of the network", "of the cluster"])
+def test_who_is_not_given_a_new_secret_is_put_out_at_once(
+    processes: list[Rotating], home: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is inside, serves, and has links and answers that are due; all the others get a file with the new secret alone."""
+    *honest, thief = processes
+    for each in processes:
+        each.say("begin")
+    work(processes)
+    shutil.copytree(home, home / "old")
+    (home / name).unlink()
+    keys("new", "-o", str(home / name))
+    for each in honest:
+        each.rekey()
+    for each in honest:
+        each.see_members(len(honest))
+    thief.see_members(1)  # of its own generation, which is itself
+    work(honest)
+    thief.process.kill()
+    command = [sys.executable, "-m", "iris_py.cli", "request", "work", "hello", "--seed", honest[0].address]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"hello"
+    monkeypatch.setenv("IRIS_SECRET_FILE", str(home / "old" / "network.secret"))
+    monkeypatch.setenv("IRIS_CLUSTERS_DIRECTORY", str(home / "old" / "clusters"))
+    late = subprocess.run([*command, "--timeout", "20"], capture_output=True, check=False)
+    expected = ExitCode.HANDSHAKE if name == "network.secret" else ExitCode.NO_MEMBERS
+    assert (late.returncode, late.stdout) == (expected, b""), late.stderr
 
 
 @pytest.mark.timeout(300)
