@@ -246,7 +246,7 @@ class Source(Recorder):
         item = [group.id, attributes, stamp, permit, since] if tag == REGISTER else [group.id, stamp]
         return pack([tag, self.hello, [item]])
 
-    def cast(self, sequence: int, at: int, payload: bytes) -> list[Any]:
+    def cast_down(self, sequence: int, at: int, payload: bytes) -> list[Any]:
         """Return a broadcast as it comes down a tree."""
         group = self.group("cluster", "echo")
         nonce = struct.pack(">IQ", CAST_EPOCH, sequence)
@@ -342,7 +342,7 @@ def test_a_broadcast_down_the_tree_comes_once_in_order_and_not_to_who_joins_late
 
             membership = await node.join("echo", work)
             at = int(time.time() * 1000) + 1
-            casts = [source.cast(number, at, b"%d" % number) for number in range(1, 5)]
+            casts = [source.cast_down(number, at, b"%d" % number) for number in range(1, 5)]
             for index in (0, 2, 1, 0, 3, 3, 2, 0):  # reordered and repeated
                 send(casts[index])
             await loop.until(lambda: len(work.broadcasts) >= 4, "all came")
@@ -355,7 +355,7 @@ def test_a_broadcast_down_the_tree_comes_once_in_order_and_not_to_who_joins_late
                 6,
                 8,
             ):  # changed: of another node, with another number, a later base, another body, a later time
-                changed: list[Any] = list(source.cast(5, at, b"5"))
+                changed: list[Any] = list(source.cast_down(5, at, b"5"))
                 changed[part] = {2: parent.id, 3: 6, 5: 6, 6: changed[6][:-1] + b"x", 8: at + 10_000}[part]
                 send(changed)
             await loop.until(lambda: counters.casts_invalid == 5, "none is believed")
@@ -365,7 +365,7 @@ def test_a_broadcast_down_the_tree_comes_once_in_order_and_not_to_who_joins_late
             for cast in casts:
                 send(cast)
             later = Source(node)
-            send(later.cast(1, int(time.time() * 1000) + 60_000, b"new"))
+            send(later.cast_down(1, int(time.time() * 1000) + 60_000, b"new"))
             await loop.until(lambda: b"new" in work.broadcasts, "what is new comes")
             assert work.broadcasts == [b"1", b"2", b"3", b"4", b"new"]
             assert counters.casts_early == early + len(casts)

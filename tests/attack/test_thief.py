@@ -172,6 +172,36 @@ def test_what_travels_under_one_secret_does_not_open_under_the_other(loop: Loops
     loop.run(main())
 
 
+def test_what_a_cluster_says_under_one_secret_does_not_open_under_the_other(loop: Loops) -> None:
+    """Nor under that of the network, which whoever is on the way has."""
+    network = Secret(bytes(range(32)))
+
+    async def main() -> None:
+        async with (
+            iris.connect(keyring=Keyring(network, clusters={"vault": Secret(OLD)}), discovery=False) as node,
+            node.join("vault", Echo()),
+        ):
+            for secret, others in ((OLD, (NEW, network.value)), (NEW, (OLD, network.value))):
+                steps = [(OLD, NEW), (NEW, OLD), (NEW,)] if secret == NEW else []
+                for step in steps:
+                    node.rekey(Keyring(network, clusters={"vault": [Secret(each) for each in step]}))
+                group = Group(secret, "default", "cluster", "vault")
+                async with linked(Carrier(network.value), node) as carrier:
+                    carrier.groups[group.id] = group
+                    await carrier.register(group)
+                    assert await node.broadcast("vault", b"a broadcast") >= 1
+                    assert (await carrier.next_body())[5] == b"a broadcast"
+                    carrier.send(group, REQUEST, 7, 5_000, b"a request")
+                    assert (await carrier.next_body())[:3] == (REPLY, group, 7)
+                assert sorted(packet[0] for packet in carrier.packets) == [UNICAST, MULTICAST]
+                for packet in carrier.packets:
+                    assert opens(packet, group, carrier.peer[0], carrier.id)
+                    for other in others:
+                        assert not opens(packet, Group(other, "default", "cluster", "vault"), carrier.peer[0], carrier.id)
+
+    loop.run(main())
+
+
 # -- links of the past
 
 

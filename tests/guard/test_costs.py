@@ -92,9 +92,9 @@ async def publish(node: Node, count: int, size: int) -> None:
 WORKLOADS: dict[str, tuple[Callable[[Node, int], Awaitable[None]], int, Cost]] = {
     "a request that is alone": (lone, 400, Cost(229, 184, 4.1, 8.1)),
     "requests of 64 callers": (callers, 6_400, Cost(58, 63, 0.18, 0.18)),
-    "publications of 64 bytes": (partial(publish, size=64), 20_000, Cost(2.4, 4.6, 0.0018, 0.002)),
+    "publications of 64 bytes": (partial(publish, size=64), 20_000, Cost(2.6, 4.9, 0.0022, 0.0026)),
     "publications of 1 KiB": (partial(publish, size=1024), 10_000, Cost(3.1, 5.1, 0.017, 0.013)),
-    "publications of 16 KiB": (partial(publish, size=16 * 1024), 1_000, Cost(15, 15, 0.17, 0.18)),
+    "publications of 16 KiB": (partial(publish, size=16 * 1024), 1_000, Cost(22, 19, 0.21, 0.22)),
 }
 
 

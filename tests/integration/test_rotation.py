@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from iris_py.cli.outcome import ExitCode
 from tests.integration.conftest import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -67,8 +68,12 @@ class Rotating:
 
 @pytest.fixture
 def processes(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Rotating]]:
+    """They serve the clusters `work`, which has a secret of its own, and `tunnels`, which has none."""
     monkeypatch.setenv("IRIS_SECRET_FILE", str(home / "network.secret"))
+    monkeypatch.setenv("IRIS_CLUSTERS_DIRECTORY", str(home / "clusters"))
     keys("new", "-o", str(home / "network.secret"))
+    (home / "clusters").mkdir()
+    keys("new", "-o", str(home / "clusters" / "work"))
     monkeypatch.setenv(
         "IRIS_ADMINISTRATOR", str(keys("administrator", "-o", str(home / "administration.key"))["administrator"])
     )
@@ -94,6 +99,17 @@ def work(processes: list[Rotating]) -> None:
         assert each.line() == "worked\n"
 
 
+def take_step(processes: list[Rotating]) -> None:
+    """Let some processes read their secrets again. Those that have done so and those that have not work with each other."""
+    half = len(processes) // 2
+    for part in (processes[:half], processes[half:]):
+        for each in part:
+            each.rekey()
+        work(processes)
+        for each in processes:
+            each.see_members(len(processes))  # whoever stands still is held for dead
+
+
 def keys(*arguments: str) -> dict[str, object]:
     command = [sys.executable, "-m", "iris_py.cli", "keys", *arguments, "--json"]
     document: dict[str, object] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
@@ -101,27 +117,22 @@ def keys(*arguments: str) -> dict[str, object]:
 
 
 @pytest.mark.timeout(300)
-def test_nothing_fails_while_a_secret_is_exchanged_and_one_process_is_stopped(processes: list[Rotating]) -> None:
-    path = os.environ["IRIS_SECRET_FILE"]
+@pytest.mark.parametrize("name", ["network.secret", "clusters/work"], ids=["of the network", "of the cluster"])
+def test_nothing_fails_while_a_secret_is_exchanged_and_one_process_is_stopped(
+    processes: list[Rotating], home: Path, name: str
+) -> None:
+    path = str(home / name)
     first = keys("list", path)["generations"]
     *running, stopped = processes
     for each in processes:
         each.say("begin")
     work(processes)
     keys("add", path)
-    for each in processes:
-        each.rekey()
-    work(processes)
+    take_step(processes)
     stopped.process.send_signal(signal.SIGSTOP)
-    keys("rotate", path)
-    for each in running:
-        each.rekey()
-    work(running)
-    running[0].see_members(PROCESSES - 1)  # the stopped one is held for dead
-    keys("retire", path)
-    for each in running:
-        each.rekey()
-    work(running)
+    for step in ("rotate", "retire"):
+        keys(step, path)
+        take_step(running)
     stopped.process.send_signal(signal.SIGCONT)
     stopped.rekey()
     work(processes)
@@ -134,6 +145,35 @@ def test_nothing_fails_while_a_secret_is_exchanged_and_one_process_is_stopped(pr
     assert isinstance(last, list)
     assert len(last) == 1
     assert last != first
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["network.secret", "clusters/work"], ids=["of the network", "of the cluster"])
+def test_who_is_not_given_a_new_secret_is_put_out_at_once(
+    processes: list[Rotating], home: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is inside, serves, and has links and answers that are due; all the others get a file with the new secret alone."""
+    *honest, thief = processes
+    for each in processes:
+        each.say("begin")
+    work(processes)
+    shutil.copytree(home, home / "old")
+    (home / name).unlink()
+    keys("new", "-o", str(home / name))
+    for each in honest:
+        each.rekey()
+    for each in honest:
+        each.see_members(len(honest))
+    thief.see_members(1)  # of its own generation, which is itself
+    work(honest)
+    thief.process.kill()
+    command = [sys.executable, "-m", "iris_py.cli", "request", "work", "hello", "--seed", honest[0].address]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"hello"
+    monkeypatch.setenv("IRIS_SECRET_FILE", str(home / "old" / "network.secret"))
+    monkeypatch.setenv("IRIS_CLUSTERS_DIRECTORY", str(home / "old" / "clusters"))
+    late = subprocess.run([*command, "--timeout", "20"], capture_output=True, check=False)
+    expected = ExitCode.HANDSHAKE if name == "network.secret" else ExitCode.NO_MEMBERS
+    assert (late.returncode, late.stdout) == (expected, b""), late.stderr
 
 
 @pytest.mark.timeout(300)

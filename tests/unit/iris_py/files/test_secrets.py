@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from iris_py.config import load_config
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import read_secret_file, user_secret, write_secret_file
 from iris_security import Secret
@@ -44,6 +45,28 @@ def test_a_secret_that_an_operator_names_may_be_a_link(tmp_path: Path) -> None:
     write_secret_file(tmp_path / "..data" / "secret", SECRET)
     (tmp_path / "secret").symlink_to("..data/secret")
     assert read_secret_file(tmp_path / "secret", "secret_file") == (SECRET,)
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_own"),
+    [(0o400, True), (0o440, False)],
+    ids=["of the user of the service", "of root, with an entry for the user"],
+)
+def test_a_credential_of_systemd_is_taken_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: int, is_own: bool
+) -> None:
+    """A unit says IRIS_SECRET_FILE=%d/secret. The entry of the access control list shows as the rights of the group."""
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    write_secret_file(credentials / "secret", SECRET)
+    (credentials / "secret").chmod(mode)
+    credentials.chmod(0o550)
+    if not is_own:
+        monkeypatch.setattr(os, "geteuid", lambda: (credentials / "secret").stat().st_uid + 1)
+    environ = {"CREDENTIALS_DIRECTORY": str(credentials), "HOME": str(tmp_path)}
+    environ["IRIS_SECRET_FILE"] = f"{environ['CREDENTIALS_DIRECTORY']}/secret"
+    assert load_config(environ=environ).secret == SECRET
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["read", "made"])

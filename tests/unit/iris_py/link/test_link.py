@@ -228,6 +228,37 @@ def test_a_stranger_hears_nothing(data: bytes, size: int) -> None:
     assert not closed(end).clean
 
 
+class Flipping(LinkPair):
+    """Somebody on the line flips a bit of what one end says, counted from its first one on."""
+
+    def __init__(self, *, is_of_initiator: bool, bit: int) -> None:
+        super().__init__(KEYRING)
+        self.victim = self.initiator if is_of_initiator else self.responder
+        self._bit = bit
+
+    def send(self, end: End, data: bytes) -> None:
+        changed = bytearray(data)
+        if end is self.victim and 0 <= self._bit < 8 * len(data):
+            changed[self._bit // 8] ^= 1 << self._bit % 8
+        self._bit -= 8 * len(data) * (end is self.victim)
+        super().send(end, bytes(changed))
+
+
+@pytest.mark.parametrize("is_of_initiator", [True, False], ids=["of the initiator", "of the responder"])
+def test_each_flipped_bit_of_a_handshake_leads_to_nothing(is_of_initiator: bool) -> None:
+    whole = Flipping(is_of_initiator=is_of_initiator, bit=-1)
+    whole.drive()
+    assert whole.other(whole.victim).link.state is LinkState.OPEN
+    bits = 8 * len(b"".join(whole.victim.written))
+    assert bits > 1_000
+    for bit in range(bits):
+        pair = Flipping(is_of_initiator=is_of_initiator, bit=bit)
+        pair.drive(until=2 * CONFIG.handshake_timeout_s)
+        for end in (pair.initiator, pair.responder):
+            assert end.link.state is LinkState.CLOSED, bit
+        assert LinkOpened() not in pair.other(pair.victim).events, bit
+
+
 def test_a_truncated_first_message_waits_and_then_ends_without_a_word() -> None:
     end = responder()
     end.receive(FIRST[:-1], 0.0)
