@@ -127,8 +127,13 @@ class Worker:
             except BrokenPipeError:
                 pass  # parameters that it did not live to read
 
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        return self._process.pid
+
     def begin(self, parameters: Parameters) -> None:
-        """Give it its parameters."""
+        """Give it its parameters, or once it has begun a cue."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(parameters).encode() + b"\n")
