@@ -33,6 +33,11 @@ class Cell:
         """The median of all rounds."""
         return median(self.runs)
 
+    @property
+    def is_lossy(self) -> bool:
+        """Whether something was lost, so that its values do not compare with those of others."""
+        return any(note.startswith("lost") for note in self.notes)
+
 
 @dataclass(slots=True)
 class Row:
@@ -49,19 +54,23 @@ class Row:
         """Whether a larger value is the better one: of rates. Of times and costs the smaller one is."""
         return self.unit.endswith("/s")
 
+    @property
+    def is_ratio(self) -> bool:
+        """Whether it has no unit: it compares two things of the same system, and is not compared again."""
+        return not self.unit
+
     def ratio(self, system: str) -> float | None:
         """Return the median of a system over that of Iris."""
         ours, theirs = self.cells.get(OURS), self.cells.get(system)
-        if ours is None or theirs is None or not ours.runs or not theirs.runs or not ours.median:
+        if ours is None or theirs is None or not ours.median or self.is_ratio:
             return None
         return theirs.median / ours.median
 
     def best_of(self, kind: Kind) -> str | None:
         """Return which system of a kind is the best. One that lost messages is not."""
-        found = [
-            cell for cell in self.cells.values() if cell.runs and not cell.notes and find_system(cell.system).about.kind is kind
-        ]
-        if not found:
+        whole = [cell for cell in self.cells.values() if not cell.is_lossy]
+        found = [cell for cell in whole if find_system(cell.system).about.kind is kind]
+        if not found or self.is_ratio:
             return None
         choose = max if self.is_more_better else min
         return choose(found, key=lambda cell: cell.median).system

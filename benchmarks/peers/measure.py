@@ -199,9 +199,10 @@ def measure_bulk(system: str, *, size: int, trips: int) -> Sequence[Sample]:
         client = scene.cast(roles.ask_beside_bulk, place=place, size=size, trips=trips)
         found = client.listen(START_TIMEOUT_S + MEASURE_TIMEOUT_S)
     idle, beside = found["idle"], found["beside"]
+    note = f"only {found['trips']:,} of {trips:,} in {roles.BULK_LIMIT_S:g} s" if found["trips"] < trips else ""
     return [
         Sample("idle p99", idle["p99_us"], "us"),
-        Sample("beside bulk p99", beside["p99_us"], "us"),
+        Sample("beside bulk p99", beside["p99_us"], "us", note),
         Sample("beside bulk p50", beside["p50_us"], "us"),
         Sample("beside / idle, p99", beside["p99_us"] / idle["p99_us"], ""),
     ]
@@ -226,7 +227,7 @@ def measure_surveys(system: str, *, members: int, size: int, seconds: float) -> 
         found = surveyor.listen(MEASURE_TIMEOUT_S)
         spent = scene.spent() - before
     missed = surveys * members - found["answered"]
-    note = f"{missed:,} of {surveys * members:,} did not answer" if missed else ""
+    note = f"lost {missed:,} of {surveys * members:,} answers" if missed else ""
     return [
         Sample("p50", found["p50_us"] / 1e3, "ms", note),
         Sample("answers", found["answered"] / found["took_s"], "/s", note),

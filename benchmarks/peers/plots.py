@@ -59,7 +59,7 @@ def _draw_bars(figure: Any, rows: Sequence[Row], title: str) -> None:  # noqa: A
         ]
         kinds = [find_system(cell.system).about.kind for cell in cells]
         axes.barh(
-            [cell.system + (" (lossy)" if cell.notes else "") for cell in cells],
+            [cell.system + (" (lossy)" if cell.is_lossy else "") for cell in cells],
             medians,
             xerr=spread,
             color=[_COLORS[kind] for kind in kinds],

@@ -82,7 +82,7 @@ def summary_table(figures: Figures, workloads: Sequence[str]) -> Table:
 def summary(row: Row) -> list[str] | None:
     """Return Iris, the best peer, and the ratios to it and to the limit; None where Iris has no value."""
     ours = row.cells.get(OURS)
-    if ours is None or not ours.runs:
+    if ours is None:
         return None
     best, limit = row.best_of(Kind.PEER), row.best_of(Kind.LIMIT)
     to_best, to_limit = (None if system is None else iris_to(row, system) for system in (best, limit))
