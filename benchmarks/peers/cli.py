@@ -1,4 +1,19 @@
-"""The command ``python -m benchmarks.peers``."""
+"""The command ``python -m benchmarks.peers``.
+
+The JSON that it writes:
+
+* ``format``: 1; it grows when the meaning of something changes. ``date``; ``machine``, with the load of it before the run;
+  ``counters``: a sentence on whether cycles could be counted; ``rounds``; ``scale``: how much was measured
+  (:class:`~benchmarks.peers.workloads.Scale`).
+* ``systems``: by name, its ``kind`` (iris, peer or limit), whether it ``is_encrypted``, its ``use``, its ``versions``, and why
+  it is ``missing``, or null.
+* ``turns``: workload, case, number of the round and system of each measurement, in the order in which they were made.
+* ``workloads``: a list. Each has ``name``, ``caption``, ``rows``, and in ``missing`` ``case``, ``system`` and ``reason`` of
+  what has no number, or fewer than others. A row has ``case``, ``metric``, ``unit``, whether more or less is ``better``, the
+  name of the ``best_peer``, ``iris_to_best_peer`` and ``iris_to_limit`` (ratios of medians, or null) and ``cells``: ``system``,
+  ``runs`` (the values, in the order of the rounds), ``median``, ``min``, ``max``, ``to_iris`` (its median over that of Iris, or
+  null) and ``notes``, of which those that begin with "lost" say that it does not compare.
+"""
 
 from __future__ import annotations
 
@@ -65,13 +80,13 @@ def main(
             plots.prepare(docs / "plots")
         except ConfigurationError as exc:
             raise typer.BadParameter(str(exc)) from None
+    about = _about(systems, rounds, settings)
     try:
         figures, turns = _run(chosen, systems, rounds)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     captions = [(each.name, each.caption) for each in chosen]
     _print(figures, captions)
-    about = _about(systems, rounds, settings)
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
         json_file.write_text(json.dumps(about | {"turns": turns, "workloads": figures.as_json(captions)}, indent=1) + "\n")
@@ -138,6 +153,7 @@ def _about(systems: Sequence[str], rounds: int, scale: Scale) -> dict[str, Any]:
             "processors": os.cpu_count(),
             "memory_gib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30),
             "python": platform.python_version(),
+            "load": os.getloadavg()[0],
         },
         "counters": _counters(),
         "rounds": rounds,

@@ -38,7 +38,8 @@ make bench QUICK=1         # some minutes, one round of everything, only to look
 make bench ROUNDS=5 PEERS='iris pyzmq zenoh' WORKLOADS='stream request' MESSAGES=1000000 DOCS=1
 ```
 
-A machine that does nothing else, and more rounds where the spread is large. `build/bench/peers.json` has every single value.
+It needs Linux, a machine that does nothing else, and more rounds where the spread is large. `build/bench/peers.json` has every
+single value; `benchmarks/peers/cli.py` says what is where in it.
 """
 
 
@@ -77,8 +78,8 @@ def _about(about: dict[str, Any]) -> Iterator[str]:
     yield "## Machine, versions, settings\n"
     yield (
         f"{machine['processor']}, {machine['processors']} processors, {machine['memory_gib']:.0f} GiB; {machine['system']}; "
-        f"Python {machine['python']}. {about['counters']} Measured on {about['date']}: rounds: {about['rounds']}, "
-        f"seconds of a measurement: {about['scale']['seconds']:g}.\n"
+        f"Python {machine['python']}. {about['counters']} Measured on {about['date']} with {about['rounds']} rounds and "
+        f"{about['scale']['seconds']:g} s for a measurement; the load of the machine before was {machine['load']:.1f}.\n"
     )
     lines = ["| system | encrypts | versions | how it is used |", "|---|---|---|---|"]
     for name, system in about["systems"].items():

@@ -26,7 +26,7 @@ class Cell:
     runs: list[float] = field(default_factory=list)
     """The values, in the order of the rounds."""
     notes: list[str] = field(default_factory=list)
-    """What the reader of the values has to know, for instance that messages were lost; or why there are none."""
+    """Remarks for the reader of the values, for instance that messages were lost."""
 
     @property
     def median(self) -> float:

@@ -28,7 +28,7 @@ _SCHEDULED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What processes have used so far."""
+    """The processor time and cycles that processes have used so far."""
 
     cpu_s: float
     """Processor time, user and system."""

@@ -1,4 +1,4 @@
-"""What each process of a measurement does, whatever the system: publish, subscribe, serve, ask, and so on.
+"""The roles of the processes of a measurement, whatever the system: publish, subscribe, serve, ask, and so on.
 
 A role is told its system by name. It tells its place, or that it is ready, then waits for a cue, does its work, and tells what
 it found. So nothing of the start of a process is part of what is measured.

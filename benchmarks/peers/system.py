@@ -41,9 +41,9 @@ class Kind(Enum):
     """The part that a system plays in the comparison."""
 
     IRIS = "iris"
-    """What is compared."""
+    """Iris: the system that is compared."""
     PEER = "peer"
-    """What it is compared with."""
+    """A system that it is compared with."""
     LIMIT = "limit"
     """Bytes on a socket: what no messaging system in Python surpasses."""
 
@@ -62,16 +62,16 @@ class Inbox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What there is to know of a system."""
+    """The facts about a system."""
 
     name: str
-    """What it is called on the command line and in tables."""
+    """Its name on the command line and in tables."""
     use: str
     """How it is used, in a line for the reader of a table."""
     imports: str
     """The statement with which a program imports it."""
     modules: tuple[str, ...]
-    """What has to be importable."""
+    """The modules that have to be importable."""
     distributions: tuple[str, ...]
     """The packages whose versions matter."""
     kind: Kind = Kind.PEER

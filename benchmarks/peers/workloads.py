@@ -1,4 +1,4 @@
-"""What is measured: workloads, the cases of each, and how much of it."""
+"""The workloads, the cases of each, and how much of it is measured."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Workload:
 
     name: str
     caption: str
-    """What is measured and what is not, for the reader of the table."""
+    """The work that is measured, and what is not, for the reader of the table."""
     cases: Sequence[Case]
     rounds_max: int = 100
     """How often it is measured at most: memory hardly differs from one time to the next."""

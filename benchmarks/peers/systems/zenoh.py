@@ -62,7 +62,8 @@ class Zenoh(System):
     @asynccontextmanager
     async def subscriber(self, place: str) -> AsyncIterator[Inbox]:
         with self._open(place) as (session, _), session.declare_subscriber(_TOPIC) as subscriber:
-            yield Inbox(iter(subscriber), lambda sample: sample.payload.to_bytes())
+            # The payload is bytes of Python only when it is asked for; a program that reads it does.
+            yield Inbox(sample.payload.to_bytes() for sample in subscriber)
 
     @asynccontextmanager
     async def service(self) -> AsyncIterator[str]:
