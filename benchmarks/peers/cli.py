@@ -113,11 +113,15 @@ def _choose(option: str, text: str, known: Sequence[str]) -> list[str]:
 
 def _run(workloads: Sequence[Workload], systems: Sequence[str], rounds: int) -> tuple[Figures, list[Turn]]:
     columns = (TextColumn("{task.description:45}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    console, told = Console(stderr=True), set()
+    with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=run.count_turns(workloads, systems, rounds))
 
         def begin(turn: Turn) -> None:
             workload, case, number, system = turn
+            if not console.is_terminal and (workload, case) not in told:  # a file shows no bar
+                told.add((workload, case))
+                console.print(f"{workload}, {case}")
             progress.update(task, description=f"{workload}, {case}: {system}, round {number + 1}")
             progress.advance(task)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks.harness import Sample
 from benchmarks.peers import document
 from benchmarks.peers.figures import Figures
 from benchmarks.peers.systems import NAMES, find_system
@@ -19,7 +20,10 @@ from benchmarks.peers.workloads import TINY, make_workloads
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-pytestmark = pytest.mark.xdist_group("machine")  # what needs all of it does not meet others of the kind
+pytestmark = [
+    pytest.mark.xdist_group("machine"),  # what needs all of it does not meet others of the kind
+    pytest.mark.timeout(240),  # a hundred processes, one after the other
+]
 
 #: Those that every environment for development has.
 PEERS = ("iris", "pyzmq", "tcp")
@@ -38,7 +42,7 @@ TAKING_PART = {
 }
 
 
-def measure(*arguments: str, timeout_s: float = 110) -> subprocess.CompletedProcess[str]:
+def measure(*arguments: str, timeout_s: float = 220) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         (sys.executable, "-m", "benchmarks.peers", "--scale", "tiny", *arguments),
         cwd=Path(__file__).resolve().parents[2],
@@ -123,8 +127,6 @@ def test_the_page_has_every_workload_and_every_reason(report: dict[str, Any], tm
 
 
 def figures_from(workloads: Sequence[dict[str, Any]]) -> Figures:
-    from benchmarks.harness import Sample
-
     figures = Figures()
     for workload in workloads:
         for row in workload["rows"]:
