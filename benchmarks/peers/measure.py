@@ -114,7 +114,11 @@ def measure_stream(system: str, *, size: int, count: int, subscribers: int = 1, 
         return [Sample(f"mean of {int(first):,}", mean, "ms", note) for first, mean in found[0]["means_ms"].items()]
     duration_s = max(each["last"] for each in found) - min(each["first"] for each in found)
     received = Sample("received" if subscribers == 1 else "delivered", seen / max(duration_s, 1e-6), "/s", note)
-    return [received, Sample("sent", count / sent["sent_s"], "/s"), *_costs(spent, max(seen, 1), "message")]
+    return [
+        received,
+        Sample("sent", count / sent["sent_s"], "/s"),
+        *_costs(spent, max(seen, 1), "message" if subscribers == 1 else "delivery"),
+    ]
 
 
 def _set_up_stream(scene: Scene, count: int, subscribers: int, is_stamped: bool) -> tuple[Worker, list[Worker]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
@@ -46,12 +47,13 @@ def find_server(name: str) -> Path | None:
 
 
 def server_version(name: str) -> str:
-    """Return what a server says of its version."""
+    """Return the version that a server says it has, or an empty text."""
     program = find_server(name)
     if program is None:
         return ""
     said = subprocess.run((program, "--version"), capture_output=True, text=True, timeout=READY_TIMEOUT_S, check=False)
-    return said.stdout.strip().splitlines()[0] if said.stdout.strip() else ""
+    found = re.search(r"\d+(\.\d+)+", said.stdout)
+    return found[0] if found is not None else ""
 
 
 class Broker:

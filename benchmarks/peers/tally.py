@@ -90,8 +90,8 @@ class Tally:
 
     def tell(self) -> None:
         """Tell the parent what was found."""
-        # Latencies would be megabytes: the mean of the first 1,000, 10,000 and so on, as if no more had been sent.
-        means, size = {}, 1_000
+        # Latencies would be megabytes: the mean of the first 100, 1,000 and so on, as if no more had been sent.
+        means, size = {}, 100
         while self._latencies_ns and size <= self.seen:
             means[str(size)] = sum(self._latencies_ns[:size]) / size / 1e6
             size *= 10
