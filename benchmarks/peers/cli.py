@@ -81,15 +81,20 @@ def main(
         except ConfigurationError as exc:
             raise typer.BadParameter(str(exc)) from None
     about = _about(systems, rounds, settings)
+    measured, is_whole = run.Run(), True
     try:
-        figures, turns = _run(chosen, systems, rounds)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    captions = [(each.name, each.caption) for each in chosen]
+        _measure(measured, chosen, systems, rounds)
+    except KeyboardInterrupt:  # what was found so far is shown, and written to the file, but not into the documentation
+        is_whole = False
+    figures, captions = measured.figures, [(each.name, each.caption) for each in chosen]
     _print(figures, captions)
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps(about | {"turns": turns, "workloads": figures.as_json(captions)}, indent=1) + "\n")
+        json_file.write_text(
+            json.dumps(about | {"turns": measured.turns, "workloads": figures.as_json(captions)}, indent=1) + "\n"
+        )
+    if not is_whole:
+        raise typer.Exit(130)
     if docs is not None:
         drawn = list(plots.plot(figures, docs / "plots"))
         document.write(figures, about, captions, drawn, docs / "benchmarks.md")
@@ -111,7 +116,7 @@ def _choose(option: str, text: str, known: Sequence[str]) -> list[str]:
     return [name for name in known if name in names]
 
 
-def _run(workloads: Sequence[Workload], systems: Sequence[str], rounds: int) -> tuple[Figures, list[Turn]]:
+def _measure(measured: run.Run, workloads: Sequence[Workload], systems: Sequence[str], rounds: int) -> None:
     columns = (TextColumn("{task.description:45}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console, told = Console(stderr=True), set()
     with Progress(*columns, console=console) as progress:
@@ -125,7 +130,7 @@ def _run(workloads: Sequence[Workload], systems: Sequence[str], rounds: int) -> 
             progress.update(task, description=f"{workload}, {case}: {system}, round {number + 1}")
             progress.advance(task)
 
-        return run.run(workloads, systems, rounds, begin)
+        measured.measure(workloads, systems, rounds, begin)
 
 
 def _print(figures: Figures, captions: Sequence[tuple[str, str]]) -> None:

@@ -39,39 +39,50 @@ def systems_of(workload: Workload, case: Case, systems: Sequence[str]) -> list[s
     return [system for system in systems if workload.reason_against(system, case) is None]
 
 
-def run(
-    workloads: Sequence[Workload], systems: Sequence[str], rounds: int, begin: Callable[[Turn], None]
-) -> tuple[Figures, list[Turn]]:
-    """Measure everything.
+class Run:
+    """One run.
 
-    Args:
-        workloads: What to measure.
-        systems: Whom, by name.
-        rounds: How often.
-        begin: Called before each turn.
-
-    Returns:
-        The figures, and the turns in their order.
+    Attributes:
+        figures: What was found so far.
+        turns: The turns that were begun so far, in their order.
     """
-    figures, turns = Figures(), []
-    for workload in workloads:
-        for case in workload.cases:
-            for system in systems:
-                if reason := workload.reason_against(system, case):
-                    figures.explain(workload.name, case.name, system, reason)
-            taking_part = systems_of(workload, case, systems)
-            for number in range(min(rounds, workload.rounds_max)):
-                for system in order(taking_part, number):
-                    turn = workload.name, case.name, number, system
-                    turns.append(turn)
-                    begin(turn)
-                    try:
-                        samples = case.measure(system)
-                    except BenchmarkFailed as exc:
-                        figures.explain(workload.name, case.name, system, f"failed in round {number + 1}: {_last_line(exc)}")
-                    else:
-                        figures.add(workload.name, case.name, system, samples)
-    return figures, turns
+
+    def __init__(self) -> None:
+        self.figures = Figures()
+        self.turns: list[Turn] = []
+
+    def measure(
+        self, workloads: Sequence[Workload], systems: Sequence[str], rounds: int, begin: Callable[[Turn], None]
+    ) -> None:
+        """Measure everything. If that is interrupted, what was found so far is there.
+
+        Args:
+            workloads: What to measure.
+            systems: Whom, by name.
+            rounds: How often.
+            begin: Called before each turn.
+        """
+        for workload in workloads:
+            for case in workload.cases:
+                for system in systems:
+                    if reason := workload.reason_against(system, case):
+                        self.figures.explain(workload.name, case.name, system, reason)
+                taking_part = systems_of(workload, case, systems)
+                for number in range(min(rounds, workload.rounds_max)):
+                    for system in order(taking_part, number):
+                        turn = workload.name, case.name, number, system
+                        self.turns.append(turn)
+                        begin(turn)
+                        self._take(workload, case, number, system)
+
+    def _take(self, workload: Workload, case: Case, number: int, system: str) -> None:
+        try:
+            samples = case.measure(system)
+        except BenchmarkFailed as exc:
+            reason = f"failed in round {number + 1}: {_last_line(exc)}"
+            self.figures.explain(workload.name, case.name, system, reason)
+        else:
+            self.figures.add(workload.name, case.name, system, samples)
 
 
 def _last_line(error: BenchmarkFailed) -> str:

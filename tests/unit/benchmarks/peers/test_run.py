@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pytest
+
 from benchmarks.harness import BenchmarkFailed, Sample
 from benchmarks.peers import run
 from benchmarks.peers.systems import find_system
@@ -13,8 +15,6 @@ from benchmarks.peers.workloads import Case, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    import pytest
 
     from benchmarks.peers.figures import Figures
     from benchmarks.peers.run import Turn
@@ -34,7 +34,9 @@ def run_case(
     callers: int = 1,
 ) -> tuple[Figures, list[Turn]]:
     workload = Workload("stream", "caption", [Case("1 KiB", measure, needs, callers)])
-    return run.run([workload], systems, rounds, lambda _turn: None)
+    measured = run.Run()
+    measured.measure([workload], systems, rounds, lambda _turn: None)
+    return measured.figures, measured.turns
 
 
 def test_each_round_has_every_system_once_and_the_order_alternates() -> None:
@@ -49,8 +51,21 @@ def test_the_turns_are_counted_before_they_are_taken() -> None:
         Workload("queue", "", [Case("a", one), Case("b", one)], rounds_max=2),
         Workload("stream", "", [Case("c", one)]),
     ]
-    _figures, turns = run.run(workloads, SYSTEMS, 4, lambda _turn: None)
-    assert run.count_turns(workloads, SYSTEMS, 4) == len(turns) == 3 * (2 + 2 + 4)
+    measured = run.Run()
+    measured.measure(workloads, SYSTEMS, 4, lambda _turn: None)
+    assert run.count_turns(workloads, SYSTEMS, 4) == len(measured.turns) == 3 * (2 + 2 + 4)
+
+
+def test_of_a_run_that_is_interrupted_there_is_what_was_found_before() -> None:
+    def interrupt(turn: Turn) -> None:
+        if turn[3] == "tcp":
+            raise KeyboardInterrupt
+
+    measured = run.Run()
+    with pytest.raises(KeyboardInterrupt):
+        measured.measure([Workload("stream", "", [Case("1 KiB", one)])], SYSTEMS, 1, interrupt)
+    (row,) = measured.figures.rows("stream")
+    assert list(row.cells) == ["iris", "pyzmq"]
 
 
 def test_one_that_fails_has_a_reason_and_the_run_goes_on() -> None:
