@@ -88,8 +88,14 @@ format: $(READY) ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## latency, throughput and join time beside the peers
-	$(BIN)/python -m benchmarks
+# What the options of `python -m benchmarks.peers` are called here.
+BENCH_OPTIONS = $(if $(QUICK),--scale quick --rounds 1) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS)) \
+	$(if $(MESSAGES),--messages $(MESSAGES)) $(if $(PEERS),--peers '$(PEERS)') $(if $(WORKLOADS),--workloads '$(WORKLOADS)') \
+	$(if $(DOCS),--docs docs)
+
+bench: $(READY) ## Iris beside pyzmq, zenoh, NNG, NATS, Redis, gRPC and raw TCP, half an hour: QUICK=1 PEERS= WORKLOADS= ROUNDS= SECONDS= MESSAGES= DOCS=1
+	@$(BIN)/python -m pip $(INSTALL) --editable '.[bench,plots]' || echo "not all peers could be installed: the tables say which are missing"
+	@$(BIN)/python -m benchmarks.peers $(BENCH_OPTIONS) --json build/bench/peers.json
 
 bench-spark: $(READY) ## what Spark jobs carry through clusters and topics, beside Spark alone, HTTP, and a connection per row; how fast executors answer
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from benchmarks.worker import name_of
-from iris_security import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,12 +64,18 @@ class Section:
     "The contenders to which the others are compared."
 
 
+def _new_secret() -> str:
+    from iris_security import Secret  # late: a process of a peer, which imports this module, has nothing of Iris in its memory
+
+    return Secret.generate(os.urandom).text
+
+
 @dataclass(frozen=True, slots=True)
 class Home:
     """A network of its own: a fresh secret, and fresh directories in which a node keeps its things."""
 
     directory: Path
-    secret: str = field(default_factory=lambda: Secret.generate(os.urandom).text, repr=False)
+    secret: str = field(default_factory=_new_secret, repr=False)
 
     def environment(self, state: str = "state") -> dict[str, str]:
         """Return the environment of a process that lives here and is configured by nothing else.
@@ -127,8 +132,13 @@ class Worker:
             except BrokenPipeError:
                 pass  # parameters that it did not live to read
 
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        return self._process.pid
+
     def begin(self, parameters: Parameters) -> None:
-        """Give it its parameters."""
+        """Give it its parameters, or once it has begun a cue."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(parameters).encode() + b"\n")

@@ -1,7 +1,8 @@
 """One process of a benchmark: reads its parameters, plays its role, and ends with its parent.
 
 The parent writes one line of JSON, the parameters, to the standard input and keeps it open: when it closes, for whatever
-reason, the process ends. The role answers with lines of JSON on the standard output.
+reason, the process ends. The role answers with lines of JSON on the standard output. More lines from the parent are cues, which
+a role that waits for them takes with :func:`hear`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import sys
 import threading
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 if TYPE_CHECKING:
@@ -20,12 +22,21 @@ if TYPE_CHECKING:
 Parameters: TypeAlias = dict[str, Any]
 Role: TypeAlias = "Callable[[Parameters], None]"
 
+_cues: SimpleQueue[bytes] = SimpleQueue()
+
 
 def tell(**values: object) -> None:
     """Send one line to the parent."""
     # One write, so that the lines of processes that share an output do not mix.
     sys.stdout.write(json.dumps(values) + "\n")
     sys.stdout.flush()
+
+
+def hear() -> Parameters:
+    """Wait for the next line of the parent, and return it. For roles that are played by :func:`main`."""
+    heard = json.loads(_cues.get())
+    assert isinstance(heard, dict)
+    return heard
 
 
 def name_of(role: Role) -> str:
@@ -63,10 +74,14 @@ def _read_line() -> bytes:
 
 
 def _end_with_parent() -> None:
-    while os.read(0, 1):
-        pass
+    unread = b""
+    while piece := os.read(0, 65536):
+        *lines, unread = (unread + piece).split(b"\n")
+        for line in lines:
+            _cues.put(line)
     os._exit(0)
 
 
 if __name__ == "__main__":
-    main()
+    # The module as roles import it, not this one: what hears the parent exists once.
+    importlib.import_module("benchmarks.worker").main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,12 +11,12 @@ from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from iris_py.cli.simulate.report import Report
 
-__all__ = ["plot", "prepare"]
+__all__ = ["plot", "prepare", "save_svg"]
 
 SIZE_INCHES: Final = (6.4, 4.0)
 UPKEEP: Final = "upkeep per node and second"
@@ -37,12 +38,6 @@ def prepare(folder: Path) -> None:
 
 def plot(reports: Sequence[Report], folder: Path) -> Iterator[Path]:
     """Draw all that these reports have enough figures for; return the files one by one."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    # Without these, the same figures would make another file each time.
-    mpl.rcParams["svg.hashsalt"] = "iris"
-    mpl.rcParams["svg.fonttype"] = "none"
     quiet = [each for each in reports if each.plan.layer == "ring" and each.plan.session_s is None and not each.plan.zones]
     # One for each size: those with faults had the same quiet time before.
     grown = sorted(
@@ -61,20 +56,31 @@ def plot(reports: Sequence[Report], folder: Path) -> Iterator[Path]:
         ("requests", _draw_requests, [each for each in reports if "requests" in each.series]),
     ):
         if chosen:
-            yield _save(folder / f"{name}.svg", draw, chosen)
+            yield save_svg(folder / f"{name}.svg", partial(_draw, draw, reports=chosen))
 
 
-def _save(path: Path, draw: Any, reports: Sequence[Report]) -> Path:  # noqa: ANN401 - matplotlib is not known when types are checked
+def save_svg(path: Path, draw: Callable[[Any], None]) -> Path:
+    """Let a figure be drawn, and save it; returns the file. The same drawing makes the same file each time."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "iris"
+    mpl.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=SIZE_INCHES, layout="constrained")
+    figure = pyplot.figure(figsize=SIZE_INCHES, layout="constrained")
+    draw(figure)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+    return path
+
+
+def _draw(draw: Any, figure: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401 - matplotlib is not known when types are checked
+    axes = figure.subplots()
     draw(axes, reports)
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize="small")
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
-    return path
 
 
 def _draw_hops(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401
