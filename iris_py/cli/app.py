@@ -69,11 +69,9 @@ def _explain_usage(error: BaseException) -> int:
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        from importlib.metadata import version
+        from iris_py.cli.versions import print_version
 
-        from iris_py.extras import DISTRIBUTION
-
-        print(f"iris {version(DISTRIBUTION)}")
+        print_version()
         raise typer.Exit
 
 
@@ -81,7 +79,7 @@ def _print_version(is_wanted: bool) -> None:
 def _root(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, metavar="", help="Print the version.")
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, metavar="", help="Print the version.")
     ] = False,
 ) -> None:
     _show_help_without_command(context)
@@ -460,6 +458,14 @@ def simulate(
             workers=workers,
         )
     )
+
+
+@app.command("version")
+def version_(json: Json = False) -> None:
+    """Print the versions of Iris, of Python and of the packages that Iris needs, as a report of a defect wants them."""
+    from iris_py.cli.versions import print_versions
+
+    print_versions(as_json=json)
 
 
 @keys.command("new")

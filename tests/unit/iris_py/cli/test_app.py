@@ -6,6 +6,7 @@ import json
 import stat
 import subprocess
 import sys
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +21,20 @@ if TYPE_CHECKING:
 
 #: No key of anybody.
 KEY = AdministrationKey(b"a" * 32)
-COMMANDS = ["node", "join", "request", "broadcast", "survey", "tunnel", "publish", "subscribe", "members", "demo", "keys"]
+COMMANDS = [
+    "node",
+    "join",
+    "request",
+    "broadcast",
+    "survey",
+    "tunnel",
+    "publish",
+    "subscribe",
+    "members",
+    "demo",
+    "keys",
+    "version",
+]
 
 
 @pytest.mark.parametrize(
@@ -67,9 +81,10 @@ def test_modules_are_imported_when_they_are_needed() -> None:
     assert not loaded & {"rich", "rich.progress", "iris_py.cli.demo.command", "iris_py.cli.serving"}
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("iris 0.")
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_version(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([option]) == 0
+    assert capsys.readouterr().out == f"iris {version('iris-messaging')}\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["keys"]])

@@ -1,0 +1,48 @@
+"""Tests of `iris version`: it names the program, Python, and the packages beneath."""
+
+from __future__ import annotations
+
+import json
+import platform
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+
+from iris_py.cli import versions
+from iris_py.cli.app import run
+
+if TYPE_CHECKING:
+    import pytest
+
+PROJECT = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())["project"]
+
+
+def test_the_versions_are_those_of_iris_of_python_and_of_all_that_iris_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["version", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    needed = {Requirement(each).name for each in PROJECT["dependencies"]}
+    assert printed.keys() == {"iris", platform.python_implementation(), *needed}
+    assert printed["iris"] == PROJECT["version"]
+    assert printed[platform.python_implementation()].startswith(platform.python_version())
+    assert printed["msgspec"] == version("msgspec")
+
+
+def test_each_version_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["version"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"iris {PROJECT['version']}"
+    assert f"cryptography {version('cryptography')}" in lines
+
+
+def test_packages_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such as uvloop on other systems, or Iris itself where only its source is on the path."""
+
+    def missing(_distribution: str) -> str:
+        raise PackageNotFoundError
+
+    monkeypatch.setattr(versions, "version", missing)
+    versions.print_versions(as_json=False)
+    assert "iris (not installed)" in capsys.readouterr().out
