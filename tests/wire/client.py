@@ -19,9 +19,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from noise.connection import NoiseConnection
 
 HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST = range(7)
-REQUEST, REPLY, PUBLICATION = 1, 2, 9
+REQUEST, REPLY, BROADCAST, PUBLICATION = 1, 2, 6, 9
+#: Epochs of bodies that are cast begin here.
+CAST_EPOCH = 1 << 31
 LEAF_PROBE, LEAF_ACK, DIRECT = 16, 17, 20
-REGISTER, APPLIED, WATCH, VIEW, TOLD = 0, 2, 8, 10, 12
+REGISTER, APPLIED, WATCH, VIEW, TOLD, CAST_UP, CAST_TAKEN = 0, 2, 8, 10, 12, 18, 19
 
 
 # -- keys
@@ -272,6 +274,20 @@ class WireClient:
         view = await self.wait_for(lambda message: message[0] == VIEW and message[2] == group.id and message[6])
         self.send_to_root([TOLD, group.id, view[3]])
         return [info[0] for info, attributes, *_rest in view[6] if attributes[:16] == group.proof(info[0], attributes[16:])]
+
+    async def broadcast(self, group: Group, payload: bytes, sequence: int, pieces: int = 1) -> None:
+        """Let the root send a broadcast down the tree of a group, in pieces; return when it has taken all of them."""
+        body = struct.pack(">BBHIQI", BROADCAST, 0, 0, len(payload), sequence, 0) + payload
+        nonce = struct.pack(">IQ", CAST_EPOCH, sequence)
+        sealed = group.body_key(self.id, CAST_EPOCH).encrypt(nonce, body, group.id + self.id + b"cast")
+        permit = group.permits.sign(b"permit", pack_permit([2, self.id]))
+        size = -(-len(sealed) // pieces)
+        for index in range(pieces):
+            piece = struct.pack(">HH", index, pieces) + nonce + sealed[index * size : (index + 1) * size]
+            at, number = int(time.time() * 1000), sequence + index
+            signature = self.signer.sign(b"overlay", pack_permit([20, group.id, number, at, piece]))
+            self.send_to_root([CAST_UP, self.hello, group.id, number, sequence, piece, signature, permit, at])
+        await self.wait_for(lambda message: message == [CAST_TAKEN, group.id, sequence + pieces - 1])
 
     async def wait_for(self, condition: Any) -> list[Any]:
         """Return the first message about groups for which something holds."""

@@ -60,6 +60,30 @@ def test_it_registers_is_asked_asks_and_reads_a_publication(loop: Loops, suites:
     loop.run(main())
 
 
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_what_it_casts_is_taken(loop: Loops, pieces: int) -> None:
+    class Listening(iris.Handler):
+        """Notes broadcasts."""
+
+        async def on_broadcast(self, message: iris.Message) -> None:
+            heard.append((message.source, message.payload))
+
+    heard: list[tuple[str, bytes]] = []
+
+    async def main() -> None:
+        async with connect() as node, node.join("echo", Listening()):
+            client = WireClient(SECRET)
+            host, port = node.address.split(":")
+            await client.connect(host, int(port))
+            await client.broadcast(client.group("cluster", "echo"), b"to all of you", sequence=1 << 32, pieces=pieces)
+            await loop.until(lambda: heard, "the broadcast came")
+            assert heard == [(client.id.hex(), b"to all of you")]
+            assert not node.statistics().drops
+            await client.close()
+
+    loop.run(main())
+
+
 def test_another_secret_gets_no_answer(loop: Loops) -> None:
     async def main() -> None:
         async with connect() as node:

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
 
 from iris_overlay.detector.messages import DetectorMessage
-from iris_overlay.groups.messages import GroupMessage, member_part, user_part
+from iris_overlay.groups.messages import GroupMessage, MemberRecord, member_part, user_part
 from iris_overlay.groups.messages import Registration as Registered
-from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import Beacon
+from iris_overlay.ids import ID_BYTES, GroupId, NodeId
+from iris_overlay.messages import (
+    ADDRESS_LENGTH_MAX,
+    ADDRESSES_MAX,
+    ATTRIBUTES_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    SEQUENCE_MAX,
+    ZONE_LENGTH_MAX,
+    Beacon,
+    NodeInfo,
+)
 from iris_overlay.peers.dial_back import DIAL_BACK, PACKET
-from iris_overlay.ring.messages import RingMessage
+from iris_overlay.ring.messages import RingMessage, RoutedKind
 from iris_py.link import lanes
 from iris_py.link.events import CloseReason
 from iris_py.link.handshake import LinkHandshake, introduce
 from iris_py.peers import clocks
+from iris_py.peers.group import CAST_LABEL
 from iris_py.wire import packets
+from iris_py.wire.cast_pieces import PIECE
+from iris_py.wire.headers import HEADERS_BYTES_MAX
 from iris_security import (
     AdministrationKey,
     DatagramSealer,
@@ -144,6 +157,55 @@ def test_the_messages_of_the_overlay_are_those_of_the_code(types: tuple[type[msg
     expected = rows(*types)
     at = said.index(expected[0])
     assert said[at : at + len(expected)] == expected
+
+
+#: Structures that have a name on the page.
+NAMED = {NodeInfo: "hello", MemberRecord: "member", Registered: "registration", RoutedKind: f"0 to {max(RoutedKind)}"}
+
+
+def shape(annotation: Any) -> str:
+    """Return what a field is, in the words of the page."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        inner, bound = arguments
+        if inner is int:
+            most = bound.lt - 1 if bound.le is None else bound.le
+            return "number" if most == SEQUENCE_MAX else f"{bound.ge} to {most}"
+        if bound.min_length == bound.max_length == ID_BYTES:
+            return "id"
+        return f"at most {bound.max_length} bytes" if inner is bytes else f"at most {bound.max_length} of {shape(inner)}"
+    if origin in (UnionType, Union):
+        assert arguments[1] is NoneType
+        return f"{shape(arguments[0])} or nil"
+    if origin is list or arguments[1:] == (...,):
+        return shape(arguments[0])
+    if origin is tuple:
+        return f"[{', '.join(map(shape, arguments))}]"
+    return NAMED.get(annotation) or str(annotation.__name__)
+
+
+def test_the_fields_of_the_overlay_are_those_of_the_code() -> None:
+    table = PAGE[PAGE.index("| what | fields |") : PAGE.index("* **Items**")]
+    said = {
+        name: what
+        for what, names in re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)
+        for name in names.split(", ")
+    }
+    left = set(said) - {"fields", "---"}
+    for each in (*get_args(RingMessage), *get_args(GroupMessage), *get_args(DetectorMessage), Beacon):
+        for field, annotation in get_type_hints(each, include_extras=True).items():
+            name = f"{each.__name__}.{field}"
+            name = name if name in said else field
+            assert said[name] == shape(annotation), f"{each.__name__}.{field}"
+            left.discard(name)
+    assert not left, "fields that no message has"
+
+
+def test_the_bounds_are_those_of_the_code() -> None:
+    assert (MESSAGE_BYTES_MAX, ADDRESSES_MAX, ADDRESS_LENGTH_MAX, ZONE_LENGTH_MAX) == (1 << 20, 8, 261, 64)
+    assert (ATTRIBUTES_BYTES_MAX, HEADERS_BYTES_MAX, packets.SHARED_BODY_BYTES_MAX) == (256, 4 << 10, 64 << 10)
+    assert packets.BODY_BYTES_LIMIT == (64 << 20) + (128 << 10)
+    assert (PIECE.format, CAST_LABEL) == (">HH12s", b"cast")
 
 
 def test_the_frames_and_kinds_are_those_of_the_code() -> None:
