@@ -19,7 +19,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from noise.connection import NoiseConnection
 
 HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST = range(7)
-REQUEST, REPLY, BROADCAST, PUBLICATION = 1, 2, 6, 9
+TUNNEL = 9
+REQUEST, REPLY, BROADCAST, PUBLICATION, TUNNEL_OPEN, TUNNEL_ACCEPT = 1, 2, 6, 9, 12, 13
+#: The frames of a tunnel.
+MORE, LAST, CREDIT, END, DONE = range(5)
 #: Epochs of bodies that are cast begin here.
 CAST_EPOCH = 1 << 31
 LEAF_PROBE, LEAF_ACK, DIRECT = 16, 17, 20
@@ -128,6 +131,47 @@ def _length(data: bytes, head: int, at: int) -> tuple[int, int]:
 
 
 # -- the node
+
+
+class Tunnel:
+    """The caller's end of a tunnel: what of its chunks a test needs.
+
+    Args:
+        client: The node.
+        id_: That of the opening.
+        noise: The handshake, when it is over.
+    """
+
+    def __init__(self, client: WireClient, id_: int, noise: NoiseConnection) -> None:
+        self._client = client
+        self._id = id_
+        state = noise.noise_protocol
+        self._seal, self._open = (AESGCM(bytes(each.k)) for each in (state.cipher_state_encrypt, state.cipher_state_decrypt))
+        self._sent = self._received = 0
+
+    def send(self, *frames: tuple[int, bytes]) -> None:
+        """Send a chunk."""
+        chunk = b"".join(struct.pack(">BI", kind, len(body)) + body for kind, body in frames)
+        nonce = struct.pack(">IQ", 0, self._sent)
+        self._sent += 1
+        self._client.send_frame(TUNNEL, struct.pack(">Q", self._id) + self._seal.encrypt(nonce, chunk, None))
+
+    async def receive(self) -> list[tuple[int, bytes]]:
+        """Return the frames of the next chunk of the member."""
+        while True:
+            kind, body = await self._client.next_frame()
+            if kind == PING:
+                self._client.send_frame(PONG, body)
+            elif kind == TUNNEL:
+                break
+        assert body[:8] == struct.pack(">Q", self._id | 1 << 63)
+        chunk, frames = self._open.decrypt(struct.pack(">IQ", 0, self._received), body[8:], None), []
+        self._received += 1
+        while chunk:
+            kind, length = struct.unpack_from(">BI", chunk)
+            frames.append((kind, chunk[5 : 5 + length]))
+            chunk = chunk[5 + length :]
+        return frames
 
 
 class WireClient:
@@ -309,6 +353,19 @@ class WireClient:
         self._bodies += 1
         sealed = group.body_key(self.id, 1).encrypt(nonce, body, group.id + self.id + self.peer[0])
         return group.id + nonce + sealed
+
+    async def open_tunnel(self, group: Group, id_: int, window: int) -> Tunnel:
+        """Open a tunnel to the peer."""
+        noise = NoiseConnection.from_name(b"Noise_NNpsk0_25519_AESGCM_SHA256")
+        noise.set_psks(hkdf(group.key, b"", b"iris tunnel"))
+        noise.set_prologue(b"iris tunnel" + group.id + self.id + self.peer[0] + struct.pack(">Q", id_))
+        noise.set_as_initiator()
+        noise.start_handshake()
+        self.send(group, TUNNEL_OPEN, id_, 5_000, struct.pack(">Q", window) + bytes(noise.write_message()))
+        kind, _group, of, _argument, _head, payload, _flags = await self.next_message()
+        assert (kind, of) == (TUNNEL_ACCEPT, id_)
+        assert noise.read_message(payload[16:]) == b""
+        return Tunnel(self, id_, noise)
 
     async def next_message(self) -> tuple[Any, ...]:
         """Return ("control", message about groups) or (kind, group, id, argument, head, payload, flags)."""

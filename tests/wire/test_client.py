@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py as iris
-from tests.wire.client import PUBLICATION, REPLY, REQUEST, WireClient
+from tests.wire.client import CREDIT, DONE, END, LAST, MORE, PUBLICATION, REPLY, REQUEST, WireClient
 
 if TYPE_CHECKING:
     from iris_py.api.opening import Opening
@@ -79,6 +79,36 @@ def test_what_it_casts_is_taken(loop: Loops, pieces: int) -> None:
             await loop.until(lambda: heard, "the broadcast came")
             assert heard == [(client.id.hex(), b"to all of you")]
             assert not node.statistics().drops
+            await client.close()
+
+    loop.run(main())
+
+
+def test_it_opens_a_tunnel(loop: Loops) -> None:
+    class Echoing(iris.Handler):
+        """Sends back what comes through a tunnel."""
+
+        async def on_tunnel(self, tunnel: iris.Tunnel) -> None:
+            async for message in tunnel:
+                await tunnel.send(message)
+
+    window = 1 << 16
+
+    async def main() -> None:
+        async with connect() as node, node.join("echo", Echoing()):
+            client = WireClient(SECRET)
+            host, port = node.address.split(":")
+            await client.connect(host, int(port))
+            tunnel = await client.open_tunnel(client.group("cluster", "echo"), 7, window)
+            tunnel.send((CREDIT, struct.pack(">Q", window)))
+            tunnel.send((MORE, b"hello, "), (LAST, b"member"), (END, b""))
+            frames: list[tuple[int, bytes]] = []
+            while not {END, DONE} <= {kind for kind, _body in frames}:
+                frames += await tunnel.receive()
+            assert [body for kind, body in frames if kind == LAST] == [b"hello, member"]
+            assert (DONE, struct.pack(">Q", len(b"hello, member") + 2 * 64)) in frames
+            tunnel.send((DONE, struct.pack(">Q", len(b"hello, member") + 64)))
+            await loop.until(lambda: not node._core.tunnels._ends, "both directions are over")
             await client.close()
 
     loop.run(main())

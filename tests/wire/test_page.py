@@ -29,6 +29,7 @@ from iris_overlay.ring.messages import RingMessage, RoutedKind
 from iris_py.link import lanes
 from iris_py.link.events import CloseReason
 from iris_py.link.handshake import LinkHandshake, introduce
+from iris_py.patterns.tunnel import end
 from iris_py.peers import clocks
 from iris_py.peers.group import CAST_LABEL
 from iris_py.wire import packets
@@ -206,10 +207,13 @@ def test_the_bounds_are_those_of_the_code() -> None:
     assert (ATTRIBUTES_BYTES_MAX, HEADERS_BYTES_MAX, packets.SHARED_BODY_BYTES_MAX) == (256, 4 << 10, 64 << 10)
     assert packets.BODY_BYTES_LIMIT == (64 << 20) + (128 << 10)
     assert (PIECE.format, CAST_LABEL) == (">HH12s", b"cast")
+    assert (end.PIECE_CHARGE, end.WINDOW_BYTES_MIN, end.WINDOW_BYTES_MAX) == (64, 4 << 10, 1 << 30)
 
 
 def test_the_frames_and_kinds_are_those_of_the_code() -> None:
     frames = re.findall(r"^\| (\d+) \| ([A-Z_]+) \| [^|]+ \|$", PAGE, re.MULTILINE)
+    frames, of_tunnels = frames[: lanes.LAST_KIND + 1], frames[lanes.LAST_KIND + 1 :]
+    assert [(int(number), getattr(end, name)) for number, name in of_tunnels] == [(number, number) for number in range(6)]
     assert [(int(number), getattr(lanes, name)) for number, name in frames] == [
         (number, number) for number in range(lanes.LAST_KIND + 1)
     ]
