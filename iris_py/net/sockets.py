@@ -25,8 +25,9 @@ logger = logging.getLogger("iris_py.net")
 SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 _Resolved: TypeAlias = tuple[int, SocketAddress]
 
-#: Streams that the system establishes before we accept them. A cluster of two hundred which restarts at once must not see
-#: refusals; the system lowers it to its own limit (net.core.somaxconn).
+#: Streams that the system establishes before we accept them; it lowers this to its own limit (net.core.somaxconn). Too small: a
+#: cluster of two hundred which restarts at once sees refusals; too large: in a flood that a node cannot keep up with, whoever
+#: dials waits behind as many (of 4,096 nobody was in within 2 s; what is beyond the bound dials again after 1 s).
 BACKLOG = 512
 
 #: Streams that are accepted in one turn of the event loop. Too small: more turns for the same; too large: so many more

@@ -2,7 +2,9 @@
 
 A host that opens connections faster than handshakes take must not keep others out. So the host with the most of them makes
 room, and of several such hosts a random one: a node that dials once competes only with others that dial once. Of one host a
-random connection goes, not the oldest: the oldest is that of an honest node that is far away.
+random connection goes, not the oldest: the oldest is that of an honest node that is far away. Those that have not shown by a
+first message that they hold the secret go before those that have: so a flood without the secret does not even push out honest
+nodes at its own address, unless it repeats first messages that it has heard.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from iris_overlay.rng import Rng
     from iris_py.link.link import Link
 
+#: Connections of a host that are looked at for one that has shown nothing. Too small: where most of them have shown something,
+#: one of these goes though there are others; too large: where all of them have, each accept looks at as many.
+PICKS: Final = 8
 #: Behind so many bits an IPv6 host has as many addresses as it likes (RFC 4291, section 2.5.4).
 IPV6_PREFIX_BITS: Final = 64
 
@@ -100,8 +105,13 @@ class Crowd:
 
     def choose(self) -> Link:
         """Return the one that is to make room. There has to be one."""
-        network = self._by_count[self._most].choose(self._rng)
-        return self._links[network].choose(self._rng)
+        links = self._links[self._by_count[self._most].choose(self._rng)]
+        link = links.choose(self._rng)
+        for _ in range(PICKS - 1):
+            if not link.generations:
+                break
+            link = links.choose(self._rng)
+        return link
 
     def largest(self) -> Iterator[Iterable[Link]]:
         """Return the connections of each host, the host with the most first. The crowd must not change meanwhile."""

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 class FakeLink:
     """A connection."""
 
+    def __init__(self, *, has_spoken: bool) -> None:
+        self.generations = {b"generation"} if has_spoken else set()
 
-def link() -> Link:
-    return cast("Link", FakeLink())
+
+def link(*, has_spoken: bool = False) -> Link:
+    return cast("Link", FakeLink(has_spoken=has_spoken))
 
 
 @pytest.mark.parametrize(
@@ -66,11 +69,22 @@ def test_of_addresses_with_as_many_each_has_the_same_chance() -> None:
     assert min(chosen.values()) > 150
 
 
-def test_of_one_address_any_connection_may_go() -> None:
+def test_of_one_address_those_go_first_that_have_shown_nothing() -> None:
+    strangers = Crowd(random.Random(1))
+    honest = [link(has_spoken=True) for _ in range(10)]
+    for each in [*honest, *(link() for _ in range(90))]:
+        strangers.add(each, "192.0.2.1")
+    for _ in range(80):
+        strangers.discard(strangers.choose())
+    assert [each for each in honest if each in strangers._networks] == honest
+
+
+@pytest.mark.parametrize("has_spoken", [False, True])
+def test_of_one_address_any_connection_may_go(has_spoken: bool) -> None:
     picked = set()
     for seed in range(100):
         strangers = Crowd(random.Random(seed))
-        links = [link() for _ in range(4)]
+        links = [link(has_spoken=has_spoken) for _ in range(4)]
         for each in links:
             strangers.add(each, "192.0.2.1")
         picked.add(links.index(strangers.choose()))
