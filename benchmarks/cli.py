@@ -16,6 +16,7 @@ from benchmarks import (
     detection,
     drain,
     fairness,
+    flood,
     hostile,
     join,
     latency,
@@ -56,6 +57,7 @@ class What(enum.Enum):
     STALLS = "stalls"
     DETECTION = "detection"
     HOSTILE = "hostile"
+    FLOOD = "flood"
     ALL = "all"
 
 
@@ -76,6 +78,7 @@ _SECTIONS = {
     What.STALLS: stalls.section,
     What.DETECTION: detection.section,
     What.HOSTILE: hostile.section,
+    What.FLOOD: flood.section,
 }
 #: They take long, and nobody is compared there.
 _BY_NAME_ONLY = set(What) - {What.LATENCY, What.THROUGHPUT, What.SMALL, What.JOIN}
