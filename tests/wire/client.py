@@ -331,7 +331,7 @@ class WireClient:
         self.send_to_root([TOLD, group.id, view[3]])
         return [info[0] for info, attributes, *_rest in view[6] if attributes[:16] == group.proof(info[0], attributes[16:])]
 
-    async def cast(self, group: Group, payload: bytes, sequence: int, pieces: int = 1) -> None:
+    async def broadcast(self, group: Group, payload: bytes, sequence: int, pieces: int = 1) -> None:
         """Let the root send a broadcast down the tree of a group, in pieces; return when it has taken all of them."""
         body = struct.pack(">BBHIQI", BROADCAST, 0, 0, len(payload), sequence, 0) + payload
         nonce = struct.pack(">IQ", CAST_EPOCH, sequence)
