@@ -49,6 +49,8 @@ def plot(figures: Figures, folder: Path) -> Iterator[Path]:
 
 def _draw_bars(figure: Any, rows: Sequence[Row], title: str) -> None:  # noqa: ANN401 - matplotlib is not known when types are checked
     """Draw a panel for each case: a bar for each system, as long as its median, with a line from the least to the most."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
     figure.set_size_inches(3.2 + 3.2 * len(rows), 0.9 + 0.28 * max(len(row.cells) for row in rows))
     for axes, row in zip(figure.subplots(1, len(rows), squeeze=False)[0], rows, strict=True):
         cells = sorted(row.cells.values(), key=lambda cell: cell.median, reverse=not row.is_more_better)
@@ -67,6 +69,9 @@ def _draw_bars(figure: Any, rows: Sequence[Row], title: str) -> None:  # noqa: A
         )
         if min(medians) > 0 and max(medians) / min(medians) > 50:
             axes.set_xscale("log")
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(5))
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.tick_params(labelsize="small")
         axes.grid(alpha=0.3, axis="x")
         axes.set_xlabel(f"{row.case}, {row.unit}", fontsize="small")
@@ -75,6 +80,7 @@ def _draw_bars(figure: Any, rows: Sequence[Row], title: str) -> None:  # noqa: A
 
 def _draw_latencies(figure: Any, rows: Sequence[Row]) -> None:  # noqa: ANN401
     axes = figure.subplots()
+    axes.set_prop_cycle(color=[f"C{number}" for number in range(10)] + ["black", "gold", "lime"])
     counts = {row.metric: int(row.metric.removeprefix("mean of ").replace(",", "")) for row in rows}
     for system in dict.fromkeys(name for row in rows for name in row.cells):
         kind = find_system(system).about.kind
