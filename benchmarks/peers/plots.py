@@ -20,6 +20,11 @@ __all__ = ["plot", "prepare"]
 
 #: Of the three parts in the comparison.
 _COLORS: Final = {Kind.IRIS: "tab:blue", Kind.PEER: "tab:gray", Kind.LIMIT: "tab:olive"}
+#: Of lines: more than there are by default, so that no two systems share one.
+_LINE_COLORS: Final = (
+    *("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:gray", "tab:olive"),
+    *("tab:cyan", "black", "gold", "lime", "navy"),
+)
 #: What is drawn as bars: the file, the workload, the metric, the title. One picture for all cases of the workload.
 _BARS: Final = (
     ("queue", "queue", "received", "1 KiB messages, one to one"),
@@ -80,7 +85,7 @@ def _draw_bars(figure: Any, rows: Sequence[Row], title: str) -> None:  # noqa: A
 
 def _draw_latencies(figure: Any, rows: Sequence[Row]) -> None:  # noqa: ANN401
     axes = figure.subplots()
-    axes.set_prop_cycle(color=[f"C{number}" for number in range(10)] + ["black", "gold", "lime"])
+    axes.set_prop_cycle(color=_LINE_COLORS)
     counts = {row.metric: int(row.metric.removeprefix("mean of ").replace(",", "")) for row in rows}
     for system in dict.fromkeys(name for row in rows for name in row.cells):
         kind = find_system(system).about.kind
