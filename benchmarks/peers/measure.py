@@ -112,7 +112,10 @@ def measure_stream(system: str, *, size: int, count: int, subscribers: int = 1, 
     note = f"lost {lost:,} of {count * subscribers:,}" if lost else ""
     if is_stamped:
         return [Sample(f"mean of {int(first):,}", mean, "ms", note) for first, mean in found[0]["means_ms"].items()]
-    duration_s = max(each["last"] for each in found) - min(each["first"] for each in found)
+    begun = [each for each in found if each["seen"]]
+    if not begun:
+        raise BenchmarkFailed(f"all of {count * subscribers:,} messages were lost")
+    duration_s = max(each["last"] for each in begun) - min(each["first"] for each in begun)
     received = Sample("received" if subscribers == 1 else "delivered", seen / max(duration_s, 1e-6), "/s", note)
     return [
         received,

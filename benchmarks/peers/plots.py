@@ -20,6 +20,11 @@ __all__ = ["plot", "prepare"]
 
 #: Of the three parts in the comparison.
 _COLORS: Final = {Kind.IRIS: "tab:blue", Kind.PEER: "tab:gray", Kind.LIMIT: "tab:olive"}
+#: Of lines: more than there are by default, so that no two systems share one.
+_LINE_COLORS: Final = (
+    *("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:gray", "tab:olive"),
+    *("tab:cyan", "black", "gold", "lime", "navy"),
+)
 #: What is drawn as bars: the file, the workload, the metric, the title. One picture for all cases of the workload.
 _BARS: Final = (
     ("queue", "queue", "received", "1 KiB messages, one to one"),
@@ -49,6 +54,8 @@ def plot(figures: Figures, folder: Path) -> Iterator[Path]:
 
 def _draw_bars(figure: Any, rows: Sequence[Row], title: str) -> None:  # noqa: ANN401 - matplotlib is not known when types are checked
     """Draw a panel for each case: a bar for each system, as long as its median, with a line from the least to the most."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
     figure.set_size_inches(3.2 + 3.2 * len(rows), 0.9 + 0.28 * max(len(row.cells) for row in rows))
     for axes, row in zip(figure.subplots(1, len(rows), squeeze=False)[0], rows, strict=True):
         cells = sorted(row.cells.values(), key=lambda cell: cell.median, reverse=not row.is_more_better)
@@ -67,6 +74,9 @@ def _draw_bars(figure: Any, rows: Sequence[Row], title: str) -> None:  # noqa: A
         )
         if min(medians) > 0 and max(medians) / min(medians) > 50:
             axes.set_xscale("log")
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(5))
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.tick_params(labelsize="small")
         axes.grid(alpha=0.3, axis="x")
         axes.set_xlabel(f"{row.case}, {row.unit}", fontsize="small")
@@ -75,6 +85,7 @@ def _draw_bars(figure: Any, rows: Sequence[Row], title: str) -> None:  # noqa: A
 
 def _draw_latencies(figure: Any, rows: Sequence[Row]) -> None:  # noqa: ANN401
     axes = figure.subplots()
+    axes.set_prop_cycle(color=_LINE_COLORS)
     counts = {row.metric: int(row.metric.removeprefix("mean of ").replace(",", "")) for row in rows}
     for system in dict.fromkeys(name for row in rows for name in row.cells):
         kind = find_system(system).about.kind

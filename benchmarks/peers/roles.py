@@ -11,6 +11,7 @@ import math
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
@@ -103,6 +104,8 @@ def subscribe(parameters: Parameters) -> None:
             Tally(parameters["count"], is_stamped=parameters["is_stamped"]) for _ in range(parameters["subscribers_here"])
         ]
         greetings = [threading.Event() for _ in tallies]
+        # A thread for each, for those that block; the default is a few more than there are processors.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(len(tallies)))
         async with AsyncExitStack() as stack:
             inboxes = [await stack.enter_async_context(system.subscriber(place)) for _ in tallies]
             taking = [

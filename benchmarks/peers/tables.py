@@ -27,7 +27,8 @@ def tables(figures: Figures, workloads: Sequence[tuple[str, str]]) -> Iterator[T
 
 
 def _workload_table(figures: Figures, name: str, caption: str, rows: Sequence[Row]) -> Table:
-    table = Table(title=name, caption=caption, title_justify="left", caption_justify="left")
+    reasons = [f"! {system}, {case}: {reason}" for workload, case, system, reason in figures.all_reasons() if workload == name]
+    table = Table(title=name, caption="\n".join([caption, *reasons]), title_justify="left", caption_justify="left")
     for heading in ("case", "metric", "system"):
         table.add_column(heading)
     for heading in ("median", "min to max", f"/ {OURS}"):
@@ -40,16 +41,13 @@ def _workload_table(figures: Figures, name: str, caption: str, rows: Sequence[Ro
                 row.case if first else "", row.metric if first else "", *_cell(row, cell, is_best=cell.system == best)
             )
         table.add_section()
-    for _workload, case, system, reason in figures.all_reasons():
-        if _workload == name:
-            table.add_row(case, "", system, Text(reason, style="yellow"))
     return table
 
 
 def _cell(row: Row, cell: Cell, *, is_best: bool) -> list[Text]:
     style = {Kind.IRIS: "bold", Kind.LIMIT: "dim", Kind.PEER: "green" if is_best else ""}[find_system(cell.system).about.kind]
     ratio = row.ratio(cell.system)
-    notes = "".join(f" ! {note}" for note in cell.notes)
+    notes = f" ! {cell.notes[0]}" if cell.notes else ""
     texts = [
         cell.system + (" *" if is_best else "") + notes,
         f"{number(cell.median)} {row.unit}",

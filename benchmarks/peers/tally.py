@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from benchmarks.peers.system import Inbox
 
-#: A subscriber that gets nothing for this long, once everything was sent, takes the rest for lost.
-IDLE_S: Final = 1.5
+#: A subscriber that gets nothing for this long, once everything was sent, takes the rest for lost. Too small: what is late on a
+#: busy machine is taken for lost; too large: each measurement of a system that loses takes so much longer.
+IDLE_S: Final = 5.0
 _LOOK_S: Final = 0.02
 #: The time at which a message was sent, at its begin, in nanoseconds of the clock that all processes of a machine share.
 STAMP: Final = Struct(">Q")

@@ -37,8 +37,8 @@ class Scale:
     """Sizes of messages."""
     trips: int = 3_000
     """Small requests beside bulk."""
-    kept: int = 100
-    """Links, and idle tunnels, whose memory is looked at; ten times as many subscriptions."""
+    kept: int = 50
+    """Links, and idle tunnels, whose memory is looked at; twenty times as many subscriptions."""
 
 
 QUICK: Final = Scale(0.3, 20_000, subscribers=(1, 8), callers=(1, 64), members=16, trips=500, kept=20)
@@ -184,7 +184,7 @@ def _request_workloads(scale: Scale) -> list[Workload]:
 
 def _upkeep_workloads(scale: Scale) -> list[Workload]:
     messages = max(2_000, int(100_000 * scale.seconds))
-    kept = (("links", "links", 1), ("subscriptions", "subscriptions", 10), ("tunnels", "idle_tunnels", 1))
+    kept = (("links", "links", 1), ("subscriptions", "subscriptions", 20), ("tunnels", "idle_tunnels", 1))
     return [
         Workload(
             "overflow",

@@ -123,7 +123,13 @@ class ZmqAsyncio(Zmq):
 
             async def send(payloads: Iterable[bytes]) -> None:
                 for payload in payloads:
-                    await socket.send(payload)
+                    while True:
+                        try:
+                            await socket.send(payload)
+                        except zmq.Again:  # a subscriber is full: with XPUB_NODROP it is then the program that has to wait
+                            await asyncio.sleep(0)
+                        else:
+                            break
 
             yield place, send
             socket.close()

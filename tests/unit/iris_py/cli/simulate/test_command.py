@@ -318,7 +318,8 @@ def test_plots_need_matplotlib_before_anything_is_simulated(
 
 def test_plots_show_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pyplot = MagicMock()
-    figure, axes = pyplot.subplots.return_value = (MagicMock(), MagicMock())
+    figure = pyplot.figure.return_value
+    axes = figure.subplots.return_value
     axes.get_legend_handles_labels.return_value = (["a"], ["a"])
     monkeypatch.setitem(sys.modules, "matplotlib", MagicMock(pyplot=pyplot))
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", pyplot)
