@@ -82,60 +82,6 @@ def test_what_it_casts_is_taken(loop: Loops, pieces: int) -> None:
             client = WireClient(SECRET)
             host, port = node.address.split(":")
             await client.connect(host, int(port))
-            await client.cast(client.group("cluster", "echo"), b"to all of you", sequence=1 << 32, pieces=pieces)
-            await loop.until(lambda: heard, "the broadcast came")
-            assert heard == [(client.id.hex(), b"to all of you")]
-            assert not node.statistics().drops
-            await client.close()
-
-    loop.run(main())
-
-
-def test_it_opens_a_tunnel(loop: Loops) -> None:
-    class Echoing(iris.Handler):
-        """Sends back what comes through a tunnel."""
-
-        async def on_tunnel(self, tunnel: iris.Tunnel) -> None:
-            async for message in tunnel:
-                await tunnel.send(message)
-
-    window = 1 << 16
-
-    async def main() -> None:
-        async with connect() as node, node.join("echo", Echoing()):
-            client = WireClient(SECRET)
-            host, port = node.address.split(":")
-            await client.connect(host, int(port))
-            tunnel = await client.open_tunnel(client.group("cluster", "echo"), 7, window)
-            tunnel.send((CREDIT, struct.pack(">Q", window)))
-            tunnel.send((MORE, b"hello, "), (LAST, b"member"), (END, b""))
-            frames: list[tuple[int, bytes]] = []
-            while not {END, DONE} <= {kind for kind, _body in frames}:
-                frames += await tunnel.receive()
-            assert [body for kind, body in frames if kind == LAST] == [b"hello, member"]
-            assert (DONE, struct.pack(">Q", len(b"hello, member") + 2 * 64)) in frames
-            tunnel.send((DONE, struct.pack(">Q", len(b"hello, member") + 64)))
-            await loop.until(lambda: not node._core.tunnels._ends, "both directions are over")
-            await client.close()
-
-    loop.run(main())
-
-
-@pytest.mark.parametrize("pieces", [1, 3])
-def test_what_it_casts_is_taken(loop: Loops, pieces: int) -> None:
-    class Listening(iris.Handler):
-        """Notes broadcasts."""
-
-        async def on_broadcast(self, message: iris.Message) -> None:
-            heard.append((message.source, message.payload))
-
-    heard: list[tuple[str, bytes]] = []
-
-    async def main() -> None:
-        async with connect() as node, node.join("echo", Listening()):
-            client = WireClient(SECRET)
-            host, port = node.address.split(":")
-            await client.connect(host, int(port))
             await client.broadcast(client.group("cluster", "echo"), b"to all of you", sequence=1 << 32, pieces=pieces)
             await loop.until(lambda: heard, "the broadcast came")
             assert heard == [(client.id.hex(), b"to all of you")]
