@@ -21,6 +21,7 @@ from benchmarks import (
     join,
     latency,
     memory,
+    operations,
     races,
     scale,
     stalls,
@@ -58,6 +59,7 @@ class What(enum.Enum):
     DETECTION = "detection"
     HOSTILE = "hostile"
     FLOOD = "flood"
+    OPERATIONS = "operations"
     ALL = "all"
 
 
@@ -79,6 +81,7 @@ _SECTIONS = {
     What.DETECTION: detection.section,
     What.HOSTILE: hostile.section,
     What.FLOOD: flood.section,
+    What.OPERATIONS: operations.section,
 }
 #: They take long, and nobody is compared there.
 _BY_NAME_ONLY = set(What) - {What.LATENCY, What.THROUGHPUT, What.SMALL, What.JOIN}

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("iris_py")
 
-#: What the begin of a run of publications counts among ``SENT_PER_TURN_MAX``; what is appended to it counts nothing. Too small:
-#: megabytes are made before any of it is sent; too large: runs of small messages are sent before they are full.
+#: What the begin of a run of publications counts among ``SENT_PER_TURN_MAX``, where what goes by itself counts one; what is
+#: appended to a run counts nothing. Too small: megabytes are made before any of it is sent; too large: runs of small messages
+#: are sent before they are full.
 RUN_COST: Final = 32
 #: Payloads that are taken at a time from what :meth:`Publishing.publish_many` is given. Too small: runs of small ones are cut;
 #: too large: whoever makes them one by one makes many before the first is sent.
@@ -79,8 +80,9 @@ class Publishing(NodeBase):
             return await self._publish_with_headers(topic, payload, encode_headers(headers))
         count = self._core.pubsub.publisher.add(topic, payload)
         if count is None:
-            self._unrested += RUN_COST
-            return await self._send_to_all(self._core.publish, topic, payload, NO_HEADERS)
+            count = await self._send_to_all(self._core.publish, topic, payload, NO_HEADERS)
+            if topic in self._runs:
+                self._unrested += RUN_COST
         return count
 
     async def publish_many(

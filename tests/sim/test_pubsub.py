@@ -14,6 +14,7 @@ from iris_py.api.subscription import BURST_S
 from iris_py.api.topic import MANY_AT_ONCE
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.patterns.topic.coverage import TOPIC_GROUPS_MAX
+from iris_py.peers import group as group_module
 from iris_py.testing import NodeSimulation, run
 
 if TYPE_CHECKING:
@@ -501,5 +502,33 @@ def test_nothing_is_published_to_a_run_of_a_node_that_was_closed() -> None:
         with pytest.raises(iris.NodeClosed):
             publisher.try_publish("c", b"3")
         await closing
+
+    simulate(scenario)
+
+
+def test_publications_to_a_large_group_share_casts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cast is signed by its source and checked by every member: one for each message would cost fifty times as much."""
+    monkeypatch.setattr(group_module, "DIRECT_MEMBERS_MAX", 2)
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher, *others = await simulation.start_nodes(5)
+        taken: list[list[iris.Message]] = [[] for _ in others]
+        for node, messages in zip(others, taken, strict=True):
+            await node.subscribe("t", messages.append)
+        assert await publisher.publish("t", b"first") == len(others)
+        casts: list[Any] = []
+        cast = publisher._core.overlay.cast
+
+        def note(*args: Any) -> None:
+            casts.append(args)
+            cast(*args)
+
+        monkeypatch.setattr(publisher._core.overlay, "cast", note)
+        for number in range(512):
+            assert await publisher.publish("t", b"%d" % number) == len(others)
+        await asyncio.sleep(1.0)
+        expected = [b"first", *(b"%d" % number for number in range(512))]
+        assert [[message.payload for message in messages] for messages in taken] == [expected] * len(others)
+        assert 1 <= len(casts) <= 4
 
     simulate(scenario)
