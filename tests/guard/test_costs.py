@@ -1,4 +1,4 @@
-"""The costs of a message, counted and not timed: calls, passes of a cipher, copies and system calls stay within recorded bounds.
+"""The costs of a message, counted and not timed: calls, ciphers, copies and system calls stay within recorded bounds.
 
 Two nodes in one process, on real sockets of asyncio's own event loop, whose system calls a profiler sees. Each bound is what a
 workload takes now and a tenth more: whoever makes it dearer shall see that, and say why.
