@@ -1,4 +1,4 @@
-"""What the operations cost that a message is made of, each by itself: ciphers, signatures, copies, calls of the system.
+"""The costs of the operations that a message is made of, each by itself: ciphers, signatures, copies, calls of the system.
 
 They are the limits of everything else: no message can cost less than the operations that it needs. docs/performance.md reckons
 with them.
