@@ -1,7 +1,8 @@
 """The costs of a message, counted and not timed: calls, ciphers, copies and system calls stay within recorded bounds.
 
 Two nodes in one process, on real sockets of asyncio's own event loop, whose system calls a profiler sees. Each bound is what a
-workload takes now and a tenth more: whoever makes it dearer shall see that, and say why.
+workload takes now and some more: a tenth where that is the same each time, up to a half for streams, which take more turns of
+the event loop on a busy machine. Whoever makes a message dearer shall see that, and say why.
 """
 
 from __future__ import annotations
